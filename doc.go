@@ -1,0 +1,2 @@
+// Package cruise is adaptive cruise control for API calls.
+package cruise
