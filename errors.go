@@ -1,0 +1,196 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Reasons for which a [Retrier] gives up, and a limiter refuses a call. Match
+// them with [errors.Is].
+var (
+	// ErrAttemptsExhausted: as many attempts as [WithMaxAttempts] allows have failed.
+	ErrAttemptsExhausted = errors.New("cruise: attempts exhausted")
+	// ErrBudgetExhausted: the [Budget] has no retry left. It is a limit of this
+	// client, not an answer of the server.
+	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
+	// ErrMaxElapsed: the next attempt would start later than [WithMaxElapsed] allows.
+	ErrMaxElapsed = errors.New("cruise: time for retries used up")
+	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows.
+	ErrServerDelay = errors.New("cruise: server asked for a longer wait than allowed")
+	// ErrQuotaExhausted: a long quota of the server is used up.
+	ErrQuotaExhausted = errors.New("cruise: quota of the server used up")
+	// ErrPermanent: a retry failed in a way that further retries cannot mend.
+	ErrPermanent = errors.New("cruise: permanent failure")
+	// ErrDeadline: the next wait cannot end before the context's deadline, so it
+	// was not begun. It matches [context.DeadlineExceeded] too.
+	ErrDeadline error = &sentinel{"cruise: wait would pass the deadline", context.DeadlineExceeded}
+	// ErrCost: the call costs more than the limiter can ever admit at once.
+	ErrCost = errors.New("cruise: cost above the limiter's burst")
+)
+
+// sentinel is an error that is also another one.
+type sentinel struct {
+	text string
+	is   error
+}
+
+func (s *sentinel) Error() string { return s.text }
+func (s *sentinel) Unwrap() error { return s.is }
+
+// Error is what Do returns when it gave up on a call.
+//
+// [errors.Is] and [errors.As] see both the Reason and the Last error, so a
+// server's error is never hidden by a deadline or a cancellation.
+// [errors.Unwrap] returns nil, as for every error that wraps several.
+type Error struct {
+	// Reason is one of the Err variables of this package, or for a context that
+	// ended [context.Canceled] or [context.DeadlineExceeded] with its cause, or
+	// the error of a limiter that refused the call.
+	Reason error
+	// Attempts is how often the call was made, 0 or more.
+	Attempts int
+	// Elapsed is the time since Do was called.
+	Elapsed time.Duration
+	// RetryAfter is how long it will be until another try makes sense, where
+	// that is known: the wait that the server asked for, or what is left of a
+	// pause; 0 means unknown.
+	RetryAfter time.Duration
+	// Last is the last error of the call itself; nil if it was never made.
+	Last error
+}
+
+// Error says why the call was given up, and what the call itself said last.
+func (e *Error) Error() string {
+	var text string
+	switch e.Attempts {
+	case 0:
+		text = fmt.Sprintf("cruise: call not made: %v", trimmed{e.Reason})
+	case 1:
+		text = fmt.Sprintf("cruise: gave up after 1 attempt in %v: %v", round(e.Elapsed), trimmed{e.Reason})
+	default:
+		text = fmt.Sprintf("cruise: gave up after %d attempts in %v: %v", e.Attempts, round(e.Elapsed), trimmed{e.Reason})
+	}
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf(" (try again in %v)", round(e.RetryAfter))
+	}
+	if e.Last != nil {
+		text += fmt.Sprintf(": %v", e.Last)
+	}
+	return text
+}
+
+// Unwrap returns the reason and the last error, leaving out what is nil.
+func (e *Error) Unwrap() []error {
+	errs := make([]error, 0, 2)
+	if e.Reason != nil {
+		errs = append(errs, e.Reason)
+	}
+	if e.Last != nil {
+		errs = append(errs, e.Last)
+	}
+	return errs
+}
+
+// trimmed prints an error of this package without the prefix that the message
+// around it already has.
+type trimmed struct{ err error }
+
+func (t trimmed) String() string {
+	const prefix = "cruise: "
+	if t.err == nil {
+		return "no reason"
+	}
+	text := t.err.Error()
+	if len(text) > len(prefix) && text[:len(prefix)] == prefix {
+		return text[len(prefix):]
+	}
+	return text
+}
+
+// round keeps three or four digits of a duration, for people.
+func round(d time.Duration) time.Duration {
+	for unit := time.Hour; unit >= 10; unit /= 10 {
+		if d >= unit {
+			return d.Round(unit / 1000)
+		}
+	}
+	return d
+}
+
+// contextError is the end of a context: its error, and its cause where the
+// canceller gave one.
+func contextError(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == nil || cause == err {
+		return err
+	}
+	return &causeError{err, cause}
+}
+
+type causeError struct{ err, cause error }
+
+func (e *causeError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
+func (e *causeError) Unwrap() []error { return []error{e.err, e.cause} }
+
+// A wrapper is an error with the verdict that its author gave it.
+type wrapper struct {
+	err     error
+	verdict Verdict
+}
+
+func (w *wrapper) Error() string { return w.err.Error() }
+func (w *wrapper) Unwrap() error { return w.err }
+
+// A Hint tells more about a throttle: see [RetryAfter] and [InScope].
+type Hint func(*Verdict)
+
+// RetryAfter is the wait that the server asked for. A negative wait counts as none.
+func RetryAfter(d time.Duration) Hint {
+	return func(v *Verdict) { v.RetryAfter = max(0, d) }
+}
+
+// InScope names the limit that the server blamed, such as "ACCOUNT".
+func InScope(scope string) Hint {
+	return func(v *Verdict) { v.Scope = scope }
+}
+
+// Throttled marks err as the server's word to slow down: the limiter cuts its
+// rate, everyone behind it pauses, and the call is retried. It returns nil for
+// a nil err.
+func Throttled(err error, hints ...Hint) error {
+	return wrap(err, OutcomeThrottled, hints)
+}
+
+// QuotaExhausted marks err as the end of a long quota: the call is not retried,
+// and with [RetryAfter] everyone behind the limiter is told so until then. It
+// returns nil for a nil err.
+func QuotaExhausted(err error, hints ...Hint) error {
+	return wrap(err, OutcomeQuotaExhausted, hints)
+}
+
+// Transient marks err as worth a retry that the rate is not to blame for. With
+// [RetryAfter], the retry waits at least that long. It returns nil for a nil
+// err.
+func Transient(err error, hints ...Hint) error {
+	return wrap(err, OutcomeTransient, hints)
+}
+
+// Permanent marks err as not worth a retry. It returns nil for a nil err.
+func Permanent(err error) error {
+	return wrap(err, OutcomePermanent, nil)
+}
+
+func wrap(err error, o Outcome, hints []Hint) error {
+	if err == nil {
+		return nil
+	}
+	w := &wrapper{err: err, verdict: Verdict{Outcome: o}}
+	for _, hint := range hints {
+		if hint != nil {
+			hint(&w.verdict)
+		}
+	}
+	return w
+}

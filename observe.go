@@ -1,0 +1,104 @@
+package cruise
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// An Observer is told what a [Retrier] or a limiter does, as it happens: give
+// one to [New] or to a limiter with [WithObserver]. It is called without any
+// lock held, from the goroutine in which the thing happened, so it may call
+// back, and it should be quick. Its panics are recovered and forgotten, since a
+// broken observer must not break calls.
+//
+// The context is that of the call; for events of a limiter, which belong to no
+// single call, it is [context.Background].
+type Observer interface {
+	Observe(ctx context.Context, event Event)
+}
+
+// ObserverFunc makes an [Observer] of a function.
+type ObserverFunc func(ctx context.Context, event Event)
+
+// Observe calls f.
+func (f ObserverFunc) Observe(ctx context.Context, event Event) { f(ctx, event) }
+
+// An Event is one of [AttemptStarted], [AttemptEnded], [RetryScheduled],
+// [GaveUp], which a [Retrier] tells, and [ThrottleSeen], [RateChanged] and
+// [Paused], which a limiter tells.
+type Event interface{ event() }
+
+// AttemptStarted: the limiter let an attempt go and the call begins.
+type AttemptStarted struct {
+	Attempt int           // 1 for the first
+	Waited  time.Duration // in the limiter, for this attempt
+}
+
+// AttemptEnded: the call returned.
+type AttemptEnded struct {
+	Attempt int
+	Outcome Outcome
+	Err     error         // what the call returned
+	Took    time.Duration // by the call
+}
+
+// RetryScheduled: the attempt failed and another one will follow.
+type RetryScheduled struct {
+	Attempt int           // the one to come, 2 or more
+	Delay   time.Duration // of backing off, before the limiter is asked again
+	Reason  Outcome       // of the attempt that failed
+	Err     error         // of the attempt that failed
+}
+
+// GaveUp: Do returns an error. A call whose first attempt failed permanently,
+// or that the caller cancelled, is not given up but done.
+type GaveUp struct {
+	Err *Error
+}
+
+// ThrottleSeen: a limiter learned that the server throttled an attempt.
+type ThrottleSeen struct {
+	RetryAfter time.Duration // as the server asked; 0 if it did not
+	Scope      string        // as the server named it; "" if it did not
+	Late       bool          // the attempt was sent before the last cut, so it cuts no rate
+}
+
+// RateChanged: a limiter has another rate.
+type RateChanged struct {
+	From, To rate.Limit // calls per second; rate.Inf before the first throttle
+	Why      Cause
+}
+
+// Paused: a limiter lets nobody through until a moment. Told when a pause
+// begins and whenever it is extended.
+type Paused struct {
+	Until time.Time
+	For   time.Duration // from now
+}
+
+// Cause says why a rate has changed.
+type Cause string
+
+const (
+	CauseThrottle Cause = "throttle" // multiplicative decrease
+	CauseSuccess  Cause = "success"  // additive increase
+	CauseQuota    Cause = "quota"    // a reported Quota
+	CauseSet      Cause = "set"      // SetLimit was called
+)
+
+func (AttemptStarted) event() {}
+func (AttemptEnded) event()   {}
+func (RetryScheduled) event() {}
+func (GaveUp) event()         {}
+func (ThrottleSeen) event()   {}
+func (RateChanged) event()    {}
+func (Paused) event()         {}
+
+// notify delivers one event. Callers test for a nil observer before they make
+// the event, so that nothing is allocated when nobody listens.
+func notify(ctx context.Context, o Observer, e Event) {
+	defer func() { _ = recover() }()
+	o.Observe(ctx, e)
+}
