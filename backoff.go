@@ -1,0 +1,341 @@
+package cruise
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// Backoff says how long to wait before a retry: a delay that grows from retry
+// to retry up to a maximum, and chance within a range around it, so that
+// callers that failed together don't come back together.
+//
+// It is an immutable value, safe to copy, compare, share and use from many
+// goroutines; it keeps no count of retries. Make one with [NewBackoff] or take
+// a preset such as [GoogleBackoff]; see what it does with [Backoff.Schedule].
+// The zero Backoff waits 0 and never gives up.
+type Backoff struct {
+	base, max  time.Duration
+	multiplier float64       // >= 1; multiplies the delay with each retry
+	step       time.Duration // added to the delay with each retry; see LinearBackoff
+	jitter     Jitter
+	retries    int // 0: no limit
+}
+
+// BackoffOption is a choice for [NewBackoff]. Given twice, the last one counts,
+// but a value out of range is an error wherever it stands.
+type BackoffOption func(*backoffConfig)
+
+type backoffConfig struct {
+	Backoff
+	errs []error
+}
+
+func (c *backoffConfig) require(ok bool, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
+	}
+}
+
+// WithBase sets the delay before the first retry, prior to jitter: above 0 and
+// not above the maximum. Default: 100 ms.
+func WithBase(d time.Duration) BackoffOption {
+	return func(c *backoffConfig) {
+		c.base = d
+		c.require(d > 0, "WithBase(%v): must be above 0", d)
+	}
+}
+
+// WithMultiplier sets how many times longer each delay is than the one before,
+// prior to jitter: 1 or more, where 1 keeps it constant. [DecorrelatedJitter]
+// grows in its own way and ignores it. Default: 2.
+func WithMultiplier(m float64) BackoffOption {
+	return func(c *backoffConfig) {
+		c.multiplier = m
+		c.require(m >= 1 && m <= math.MaxFloat64, "WithMultiplier(%v): must be finite, and 1 or more", m)
+	}
+}
+
+// WithMaxDelay sets the longest delay, jitter included: the base or more.
+// Default: 20 s.
+func WithMaxDelay(d time.Duration) BackoffOption {
+	return func(c *backoffConfig) {
+		c.max = d
+		c.require(d > 0, "WithMaxDelay(%v): must be above 0", d)
+	}
+}
+
+// WithJitter sets how chance changes the delay. Default: [FullJitter].
+func WithJitter(j Jitter) BackoffOption {
+	return func(c *backoffConfig) {
+		c.jitter = j
+		c.require(j.share >= 0 && j.share <= 1, "ProportionalJitter(%v): must be from 0 to 1", j.share)
+		c.require(j.extra >= 0, "AdditiveJitter(%v): must not be negative", j.extra)
+	}
+}
+
+// WithRetries sets after how many retries to give up, 1 or more: a [Retrier]
+// without [WithMaxAttempts] obeys it. Default: no limit. 0 is an error, because
+// it could mean no retry as well as no limit.
+func WithRetries(n int) BackoffOption {
+	return func(c *backoffConfig) {
+		c.retries = n
+		c.require(n >= 1, "WithRetries(%d): must be 1 or more; leave it out for no limit", n)
+	}
+}
+
+// Jitter says how chance changes a delay d that has grown to at most the
+// maximum. Every kind stays between 0 and the maximum, and all but [NoJitter]
+// still spread where d has reached it: a crowd doesn't line up there. The zero
+// Jitter is [FullJitter].
+//
+// For full, equal and decorrelated jitter see Marc Brooker, Exponential Backoff
+// And Jitter, https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
+type Jitter struct {
+	kind  jitterKind
+	share float64       // of proportional jitter
+	extra time.Duration // of additive jitter
+}
+
+type jitterKind uint8
+
+const (
+	fullJitter jitterKind = iota
+	equalJitter
+	decorrelatedJitter
+	noJitter
+	proportionalJitter
+	additiveJitter
+)
+
+// FullJitter draws from 0 to d. It spreads callers the most, for half the mean delay.
+func FullJitter() Jitter { return Jitter{kind: fullJitter} }
+
+// EqualJitter draws from d/2 to d.
+func EqualJitter() Jitter { return Jitter{kind: equalJitter} }
+
+// DecorrelatedJitter draws from the base to 3 times the previous delay, or to
+// the maximum if that is less. The previous delay counts as the base at least,
+// so the first retry draws from the base to 3 times the base. Neither the
+// number of the retry nor the multiplier matters.
+func DecorrelatedJitter() Jitter { return Jitter{kind: decorrelatedJitter} }
+
+// NoJitter waits d. Callers that failed together come back together.
+func NoJitter() Jitter { return Jitter{kind: noJitter} }
+
+// ProportionalJitter draws from d - share·d to d + share·d. The share is from 0
+// to 1. At the maximum, d is lowered so that the range ends there.
+func ProportionalJitter(share float64) Jitter {
+	return Jitter{kind: proportionalJitter, share: share}
+}
+
+// AdditiveJitter draws from d to d + extra. The extra is from 0 to the maximum
+// delay. At the maximum, d is lowered so that the range ends there.
+func AdditiveJitter(extra time.Duration) Jitter {
+	return Jitter{kind: additiveJitter, extra: extra}
+}
+
+// NewBackoff makes an exponential backoff: the n-th retry waits
+//
+//	d = base·multiplierⁿ⁻¹, at most the maximum
+//
+// and jitter. By default d is 100 ms, 200 ms, 400 ms … 20 s, the jitter is
+// full, and there is no end of retries. The error names every option that is
+// out of range, or contradicts another, and what is allowed.
+func NewBackoff(opts ...BackoffOption) (Backoff, error) {
+	b := Backoff{base: 100 * time.Millisecond, multiplier: 2, max: 20 * time.Second}
+	return b.with(opts)
+}
+
+// GoogleBackoff is the flow that Google documents for its APIs: wait 1, 2, 4, 8
+// and 16 s, each with up to 1,000 ms added at random, then give up.
+//
+// Source: https://developers.google.com/tag-platform/tag-manager/api/v2/errors,
+// Implementing Exponential Backoff.
+func GoogleBackoff() Backoff {
+	return Backoff{
+		base: time.Second, multiplier: 2, max: 17 * time.Second,
+		jitter: AdditiveJitter(time.Second), retries: 5,
+	}
+}
+
+// AWSBackoff is what AWS SDKs do in standard mode from 2026 on, after failures
+// other than throttling: full jitter up to 50 ms, doubling up to 20 s, 2 retries.
+// For throttling see [AWSThrottleBackoff].
+//
+// Source: aws-sdk-go-v2 v1.47, aws/retry, with AWS_NEW_RETRIES_2026.
+func AWSBackoff() Backoff {
+	return Backoff{base: 50 * time.Millisecond, multiplier: 2, max: 20 * time.Second, retries: 2}
+}
+
+// AWSThrottleBackoff is [AWSBackoff] after throttling: full jitter up to 1 s,
+// doubling up to 20 s, 2 retries.
+func AWSThrottleBackoff() Backoff {
+	b := AWSBackoff()
+	b.base = time.Second
+	return b
+}
+
+// LinearBackoff waits step, 2·step, 3·step … up to maxDelay. It has no jitter
+// and no end of retries unless options say otherwise. The step must be above 0
+// and at most maxDelay.
+func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff, error) {
+	if step <= 0 || maxDelay < step {
+		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): the step must be above 0 and at most the maximum", step, maxDelay)
+	}
+	b := Backoff{base: step, multiplier: 1, step: step, max: maxDelay, jitter: NoJitter()}
+	return b.with(opts)
+}
+
+// ConstantBackoff waits d before every retry. It has no jitter and no end of
+// retries unless options say otherwise; for jitter above d, raise the maximum
+// with [WithMaxDelay]. d must be above 0.
+func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
+	if d <= 0 {
+		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): must be above 0", d)
+	}
+	b := Backoff{base: d, multiplier: 1, max: d, jitter: NoJitter()}
+	return b.with(opts)
+}
+
+// with applies options, or says all that is wrong with them.
+func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
+	c := backoffConfig{Backoff: b}
+	for i, opt := range opts {
+		c.require(opt != nil, "backoff option %d of %d is nil", i+1, len(opts))
+		if opt != nil {
+			opt(&c)
+		}
+	}
+	if c.base > 0 && c.max > 0 {
+		c.require(c.base <= c.max, "WithMaxDelay(%v): must be at least the base of %v, see WithBase", c.max, c.base)
+		c.require(c.jitter.extra <= c.max, "AdditiveJitter(%v): must be at most the maximum of %v, see WithMaxDelay", c.jitter.extra, c.max)
+	}
+	if c.errs != nil {
+		return Backoff{}, errors.Join(c.errs...)
+	}
+	return c.Backoff, nil
+}
+
+// Retries returns after how many retries to give up; 0 means no limit.
+func (b Backoff) Retries() int { return b.retries }
+
+// Delay returns how long to wait before a retry, from 0 to the maximum: 1 is
+// the first retry, and anything below counts as 1. The previous delay of the
+// same call, 0 if there was none, matters to [DecorrelatedJitter] only. Each
+// call of Delay draws anew.
+func (b Backoff) Delay(retry int, previous time.Duration) time.Duration {
+	return b.at(retry, previous, rand.Float64())
+}
+
+// at is Delay with chance made explicit: u is from 0 to 1, without 1, so that
+// even a range that float64 rounds up is not left.
+func (b Backoff) at(retry int, previous time.Duration, u float64) time.Duration {
+	least, most := b.spread(retry, previous)
+	return least + time.Duration(u*float64(most-least))
+}
+
+// spread returns the ends of the range from which a delay is drawn.
+func (b Backoff) spread(retry int, previous time.Duration) (least, most time.Duration) {
+	d := b.grown(retry)
+	switch j := b.jitter; j.kind {
+	case equalJitter:
+		return d / 2, d
+	case decorrelatedJitter:
+		// The published formula cuts off what it drew above the maximum, so
+		// that most callers end up exactly there. Drawing below it does not.
+		return b.base, saturate(3*float64(max(previous, b.base)), b.max)
+	case noJitter:
+		return d, d
+	case proportionalJitter:
+		mid := min(float64(d), float64(b.max)/(1+j.share))
+		return saturate(mid*(1-j.share), b.max), saturate(mid*(1+j.share), b.max)
+	case additiveJitter:
+		d = min(d, b.max-j.extra)
+		return d, d + j.extra
+	default:
+		return 0, d
+	}
+}
+
+// bounds is spread for whatever the previous delays were.
+func (b Backoff) bounds(retry int) (least, most time.Duration) {
+	previous := b.base
+	for i := 1; i < retry && previous < b.max; i++ {
+		previous = saturate(3*float64(previous), b.max) // the longest, if decorrelated
+	}
+	return b.spread(retry, previous)
+}
+
+// grown is the delay before jitter.
+func (b Backoff) grown(retry int) time.Duration {
+	n := float64(max(retry, 1) - 1)
+	return saturate(float64(b.base)*math.Pow(b.multiplier, n)+float64(b.step)*n, b.max)
+}
+
+// saturate is f nanoseconds, at most limit. It compares before it converts,
+// since converting a float that overflows gives anything, negative times too.
+func saturate(f float64, limit time.Duration) time.Duration {
+	if f = math.Round(f); f < float64(limit) {
+		return time.Duration(f)
+	}
+	return limit
+}
+
+// Schedule is what a [Backoff] does, retry by retry. It prints as a table.
+type Schedule []ScheduleRow
+
+// ScheduleRow is the range of the delay before one retry.
+type ScheduleRow struct {
+	Retry       int           // 1 is the first
+	Least, Most time.Duration // of this delay
+	// The same of all delays up to this one; a sum that would overflow stays at
+	// the longest Duration.
+	TotalLeast, TotalMost time.Duration
+}
+
+// Schedule returns the ranges of the first n delays, or of as many as there are
+// retries if those are fewer. With [DecorrelatedJitter], where they depend on
+// each other, a range covers all that is possible.
+func (b Backoff) Schedule(n int) Schedule {
+	if b.retries > 0 {
+		n = min(n, b.retries)
+	}
+	rows := make(Schedule, max(n, 0))
+	var last ScheduleRow
+	for i := range rows {
+		least, most := b.bounds(i + 1)
+		last = ScheduleRow{
+			Retry: i + 1, Least: least, Most: most,
+			TotalLeast: last.TotalLeast + min(least, math.MaxInt64-last.TotalLeast),
+			TotalMost:  last.TotalMost + min(most, math.MaxInt64-last.TotalMost),
+		}
+		rows[i] = last
+	}
+	return rows
+}
+
+// String returns the table, one line a retry, times rounded to four digits.
+func (s Schedule) String() string {
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "retry\tleast\tmost\ttotal least\ttotal most\t")
+	for _, r := range s {
+		fmt.Fprintf(w, "%d\t%v\t%v\t%v\t%v\t\n", r.Retry,
+			fourDigits(r.Least), fourDigits(r.Most), fourDigits(r.TotalLeast), fourDigits(r.TotalMost))
+	}
+	_ = w.Flush() // a Builder never fails
+	return text.String()
+}
+
+func fourDigits(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 10_000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
