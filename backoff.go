@@ -332,6 +332,7 @@ func (s Schedule) String() string {
 	return text.String()
 }
 
+// fourDigits keeps as much of a duration as people read.
 func fourDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 10_000 {

@@ -68,12 +68,12 @@ func (e *Error) Error() string {
 	case 0:
 		text = fmt.Sprintf("cruise: call not made: %v", trimmed{e.Reason})
 	case 1:
-		text = fmt.Sprintf("cruise: gave up after 1 attempt in %v: %v", round(e.Elapsed), trimmed{e.Reason})
+		text = fmt.Sprintf("cruise: gave up after 1 attempt in %v: %v", fourDigits(e.Elapsed), trimmed{e.Reason})
 	default:
-		text = fmt.Sprintf("cruise: gave up after %d attempts in %v: %v", e.Attempts, round(e.Elapsed), trimmed{e.Reason})
+		text = fmt.Sprintf("cruise: gave up after %d attempts in %v: %v", e.Attempts, fourDigits(e.Elapsed), trimmed{e.Reason})
 	}
 	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(" (try again in %v)", round(e.RetryAfter))
+		text += fmt.Sprintf(" (try again in %v)", fourDigits(e.RetryAfter))
 	}
 	if e.Last != nil {
 		text += fmt.Sprintf(": %v", e.Last)
@@ -107,16 +107,6 @@ func (t trimmed) String() string {
 		return text[len(prefix):]
 	}
 	return text
-}
-
-// round keeps three or four digits of a duration, for people.
-func round(d time.Duration) time.Duration {
-	for unit := time.Hour; unit >= 10; unit /= 10 {
-		if d >= unit {
-			return d.Round(unit / 1000)
-		}
-	}
-	return d
 }
 
 // contextError is the end of a context: its error, and its cause where the

@@ -1,0 +1,409 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// AdaptiveLimiter finds the rate that a server gives, keeps to it, and makes
+// everyone behind it pause the moment the server says stop.
+//
+// It begins without a rate, as gently as TCP does: one call in flight, and more
+// as calls succeed. The first throttle shows the limit; from then on it is a
+// token bucket whose rate is cut to half of what the server delivered on a
+// throttle, once for one congestion, and grows linearly on success: quickly back
+// to just below the old ceiling, slowly to find a new one, quickly beyond it. It
+// grows only while it is what holds calls back. A throttle pauses everyone for
+// the server's Retry-After, else for a time that doubles while throttles follow
+// each other.
+//
+// When the server reports a [Quota], the limiter slows down before it is
+// throttled, so that the quota lasts until its reset.
+//
+// Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
+//
+// An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero
+// value is not usable. It starts no goroutine that outlives those who wait.
+type AdaptiveLimiter struct {
+	observer Observer
+	burst    int // 0: by the rate
+
+	room    room // guards the fields below too
+	law     law
+	tokens  bucket
+	paced   bool // there is a rate
+	largest int  // cost seen
+	stats   AdaptiveStats
+}
+
+// AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
+type AdaptiveStats struct {
+	Limit     rate.Limit    // calls per second; rate.Inf before the first throttle
+	Waiting   int           // calls that wait
+	PauseLeft time.Duration // 0 unless everyone pauses
+	Admitted  uint64        // attempts let go
+	Successes uint64        // attempts that succeeded
+	Throttles uint64        // attempts that were throttled
+	Quota     *Quota        // as last reported, nil if never
+}
+
+// A LimiterOption tunes an [AdaptiveLimiter]. It is an [Option] too: given to
+// [New], it tunes the limiter that the Retrier makes for itself.
+type LimiterOption interface {
+	Option
+	limiter(*adaptiveConfig)
+}
+
+type adaptiveConfig struct {
+	errs     []error
+	initial  rate.Limit
+	min, max rate.Limit
+	burst    int
+	decrease float64
+	increase float64
+	pause    Backoff
+	forgive  int
+	observer Observer
+}
+
+func (c *adaptiveConfig) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
+}
+
+type limiterOption func(*adaptiveConfig)
+
+func (o limiterOption) limiter(c *adaptiveConfig) { o(c) }
+func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.limiterOpts, o) }
+
+// WithInitialRate is the rate to begin with, in calls per second. Default
+// [rate.Inf]: no limit until the first throttle, and a gentle start.
+func WithInitialRate(limit rate.Limit) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if err := checkLimit("WithInitialRate", limit); err != nil {
+			c.errs = append(c.errs, err)
+		}
+		c.initial = limit
+	})
+}
+
+// WithMinRate is the rate, in calls per second, below which no throttle cuts.
+// Default one call in ten minutes.
+func WithMinRate(limit rate.Limit) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if !(limit > 0 && limit < rate.Inf) {
+			c.fail("WithMinRate %v: want calls per second above 0 and finite", float64(limit))
+		}
+		c.min = limit
+	})
+}
+
+// WithMaxRate is the rate, in calls per second, above which no success grows.
+// Default [rate.Inf]: none. With a maximum, the limiter is paced from its first
+// call on.
+func WithMaxRate(limit rate.Limit) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if err := checkLimit("WithMaxRate", limit); err != nil {
+			c.errs = append(c.errs, err)
+		}
+		c.max = limit
+	})
+}
+
+// WithBurst is the number of calls that may go at once after a quiet time, and
+// the highest cost of a call. Default: ten milliseconds' worth of the rate, at
+// least 1, or the highest cost seen.
+func WithBurst(n int) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if err := checkBurst("WithBurst", n); err != nil {
+			c.errs = append(c.errs, err)
+		}
+		c.burst = n
+	})
+}
+
+// WithDecreaseFactor is what a throttle multiplies the delivered rate by, above 0
+// and below 1. Default 0.5.
+func WithDecreaseFactor(factor float64) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if !(factor > 0 && factor < 1) {
+			c.fail("WithDecreaseFactor %v: want above 0 and below 1", factor)
+		}
+		c.decrease = factor
+	})
+}
+
+// WithIncrease is how much the rate grows while it probes for a higher limit: the
+// share of the last ceiling added over 100 successes, above 0 and at most 1.
+// Default 0.1.
+func WithIncrease(share float64) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if !(share > 0 && share <= 1) {
+			c.fail("WithIncrease %v: want above 0 and at most 1", share)
+		}
+		c.increase = share
+	})
+}
+
+// WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
+// by how many follow each other. Default 0.3 s, doubled to a minute, equal
+// jitter. The first pause is never longer than two call intervals.
+func WithPauseBackoff(b Backoff) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) { c.pause = b })
+}
+
+// WithForgiveAfter is the number of calls that are not throttled after which the
+// pause backoff goes back by one level, 1 or more. Default 10.
+func WithForgiveAfter(calls int) LimiterOption {
+	return limiterOption(func(c *adaptiveConfig) {
+		if calls < 1 {
+			c.fail("WithForgiveAfter %d: want 1 or more", calls)
+		}
+		c.forgive = calls
+	})
+}
+
+// defaultMinRate is slow enough for any API, and quick enough to notice within
+// minutes that it is well again.
+var defaultMinRate = rate.Every(10 * time.Minute)
+
+// NewAdaptiveLimiter returns a limiter that knows nothing yet, unless told by
+// [WithInitialRate]. The error names every option that is out of bounds or
+// contradicts another.
+func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
+	c := adaptiveConfig{
+		initial:  rate.Inf,
+		min:      defaultMinRate,
+		max:      rate.Inf,
+		decrease: 0.5,
+		increase: 0.1,
+		pause:    defaultPause,
+		forgive:  defaultForgive,
+	}
+	for i, opt := range opts {
+		if opt == nil {
+			c.fail("option %d is nil", i+1)
+			continue
+		}
+		opt.limiter(&c)
+	}
+	if len(c.errs) == 0 {
+		if c.min > c.max {
+			c.fail("WithMinRate(%v) is above WithMaxRate(%v)", float64(c.min), float64(c.max))
+		}
+		if c.initial != rate.Inf && (c.initial < c.min || c.initial > c.max) {
+			c.fail("WithInitialRate(%v): want %v to %v, the minimum and maximum rate", float64(c.initial), float64(c.min), float64(c.max))
+		}
+	}
+	if len(c.errs) > 0 {
+		return nil, errors.Join(c.errs...)
+	}
+	return newAdaptive(c, newAIMD(aimdConfig{
+		min: float64(c.min), max: perSecond(c.max),
+		decrease: c.decrease, increase: c.increase,
+	}, brake{backoff: c.pause, forgive: c.forgive})), nil
+}
+
+func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
+	a := &AdaptiveLimiter{
+		observer: c.observer,
+		burst:    c.burst,
+		law:      l,
+		tokens:   bucket{rate.NewLimiter(rate.Inf, 1)},
+		largest:  1,
+	}
+	a.room.pacer = a
+	if initial := min(c.initial, c.max); initial != rate.Inf {
+		now := clock()
+		l.setLimit(now, float64(initial))
+		a.apply(now)
+	}
+	return a
+}
+
+// WaitN waits until a call of cost n may go, and takes n tokens. A negative n is
+// an error, and n of 0 does not wait. It returns the context's error and cause if
+// that ends first; [ErrDeadline] in an [*Error] at once if the wait could not end
+// in time; and [ErrCost] if n is above a burst that was set by [WithBurst].
+//
+// Every WaitN that returned nil for n above 0 must be followed by one [Learn].
+func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
+	_, _, err := a.admit(ctx, n)
+	return err
+}
+
+func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if n <= 0 {
+		return free(ctx, n)
+	}
+	if a.burst > 0 && n > a.burst {
+		return came, sent, costError(n, a.burst)
+	}
+	return a.room.enter(ctx, n)
+}
+
+// Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
+// less is of an attempt that was never admitted, and is ignored.
+func (a *AdaptiveLimiter) Learn(f Feedback) {
+	if f.Cost <= 0 {
+		return
+	}
+	now := clock()
+	a.room.mu.Lock()
+	now = a.room.advance(now)
+	was := a.law.limit()
+	this := a.law.done(now, f, a.room.waiting == 0)
+	is := a.law.limit()
+	a.count(f)
+	if is != was {
+		a.apply(now)
+	}
+	paused := a.room.pause(now, satAdd(now, this.pause))
+	switch {
+	case paused || is < was:
+		a.room.changed(now)
+	case a.room.waiting > 0:
+		a.room.release(now)
+	}
+	a.room.mu.Unlock()
+
+	if a.observer != nil {
+		a.tell(now, f, this, paused, was, is)
+	}
+}
+
+func (a *AdaptiveLimiter) count(f Feedback) {
+	switch f.Outcome {
+	case OutcomeSuccess:
+		a.stats.Successes++
+	case OutcomeThrottled:
+		a.stats.Throttles++
+	}
+	if f.Quota != nil {
+		a.stats.Quota = f.Quota
+	}
+}
+
+// tell is called without the lock.
+func (a *AdaptiveLimiter) tell(now time.Time, f Feedback, this lesson, paused bool, was, is float64) {
+	ctx := context.Background()
+	if f.Outcome == OutcomeThrottled {
+		notify(ctx, a.observer, ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: this.late})
+	}
+	if was != is {
+		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
+	}
+	if paused {
+		notify(ctx, a.observer, Paused{Until: satAdd(now, this.pause), For: this.pause})
+	}
+}
+
+// apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
+// may go at once, since timers are no finer than that.
+func (a *AdaptiveLimiter) apply(now time.Time) {
+	limit := a.law.limit()
+	a.paced = !math.IsInf(limit, 1)
+	burst := a.burst
+	if burst == 0 && a.paced {
+		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
+	}
+	if burst > 0 && burst != a.tokens.lim.Burst() {
+		a.tokens.lim.SetBurstAt(now, burst)
+	}
+	a.tokens.lim.SetLimitAt(now, limitOf(limit))
+	a.room.rehold(now)
+}
+
+// Limit returns the rate in calls per second, [rate.Inf] before the first
+// throttle.
+func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
+
+// SetLimit sets the rate, also for those who wait; the limiter goes on learning
+// from there. The error says what is allowed, with nothing changed: above 0, and
+// finite or [rate.Inf], which begins anew.
+func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
+	if err := checkLimit("limit", limit); err != nil {
+		return err
+	}
+	a.room.mu.Lock()
+	now := a.room.advance(clock())
+	was := a.law.limit()
+	a.law.setLimit(now, perSecond(limit))
+	is := a.law.limit()
+	a.apply(now)
+	a.room.changed(now)
+	a.room.mu.Unlock()
+	if a.observer != nil && was != is {
+		notify(context.Background(), a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: CauseSet})
+	}
+	return nil
+}
+
+// Pause lets nobody go for d, unless a longer pause is in force already. d of 0
+// or less does nothing.
+func (a *AdaptiveLimiter) Pause(d time.Duration) { a.room.pauseFor(d) }
+
+// Resume ends a pause. Those who waited go at the pace of the rate.
+func (a *AdaptiveLimiter) Resume() { a.room.resumeNow() }
+
+// Stats returns what the limiter is doing now.
+func (a *AdaptiveLimiter) Stats() AdaptiveStats {
+	a.room.mu.Lock()
+	defer a.room.mu.Unlock()
+	s := a.stats
+	if s.Quota != nil {
+		s.Quota = new(*s.Quota)
+	}
+	s.Limit = limitOf(a.law.limit())
+	s.Waiting = a.room.waiting
+	s.PauseLeft = max(0, a.room.resume.Sub(a.room.advance(clock())))
+	return s
+}
+
+// pass, atLeast and hold make a limiter the pacer of its own room.
+
+func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
+	wait := a.law.room(now)
+	if wait == 0 && a.paced {
+		if n > a.largest && a.burst == 0 {
+			a.largest = n
+			a.apply(now)
+		}
+		wait = a.tokens.pass(now, n)
+	}
+	if wait > 0 {
+		a.law.held(now)
+		return wait
+	}
+	a.law.sent(now)
+	a.stats.Admitted++
+	return 0
+}
+
+func (a *AdaptiveLimiter) atLeast(now time.Time, n int) time.Duration {
+	if !a.paced {
+		return 0
+	}
+	return a.tokens.atLeast(now, n)
+}
+
+func (a *AdaptiveLimiter) hold(now, until time.Time) {
+	if a.paced {
+		a.tokens.hold(now, until)
+	}
+}
+
+// perSecond is a limit as a number, +Inf for none.
+func perSecond(l rate.Limit) float64 {
+	if l == rate.Inf {
+		return math.Inf(1)
+	}
+	return float64(l)
+}
+
+// limitOf is the inverse of perSecond.
+func limitOf(perSecond float64) rate.Limit { return min(rate.Limit(perSecond), rate.Inf) }

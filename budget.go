@@ -1,0 +1,111 @@
+package cruise
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A Budget limits how many retries may be made, by all calls that share it, so
+// that retries cannot multiply the load of a server in trouble. It is an account
+// of tokens: a retry takes one, a success gives back a part of one, and time
+// gives back slowly too, so that it always recovers. First attempts are free.
+//
+// In any time, retries are at most capacity + ratio × successes + refill × time.
+//
+// Sources: gRFC A6 (gRPC retry throttling); Twitter's Finagle RetryBudget; the
+// Google SRE book, "Handling Overload".
+//
+// A Budget is safe for concurrent use, and may be shared by Retriers. The zero
+// value is not usable; it must not be copied.
+type Budget struct {
+	capacity, ratio, refill float64
+
+	intact atomic.Bool // nothing is missing, so that success costs next to nothing
+
+	mu    sync.Mutex // guards the fields below
+	spent float64    // tokens missing
+	last  time.Time  // until when time has given back
+}
+
+// Defaults of a [Budget].
+const (
+	DefaultBudgetCapacity = 100.0 // retries
+	DefaultBudgetRatio    = 0.1   // retries per success
+	DefaultBudgetRefill   = 0.1   // retries per second
+)
+
+// NewBudget returns a full budget of capacity retries, to which each success
+// gives ratio and each second refill. capacity must be at least 1, ratio and
+// refill 0 or more and not both 0; all must be finite.
+func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
+	var errs []error
+	if !(capacity >= 1 && capacity <= math.MaxInt32) {
+		errs = append(errs, fmt.Errorf("cruise: budget capacity %v: want 1 to %d", capacity, math.MaxInt32))
+	}
+	if !(ratio >= 0 && ratio <= math.MaxInt32) {
+		errs = append(errs, fmt.Errorf("cruise: budget ratio %v: want 0 to %d", ratio, math.MaxInt32))
+	}
+	if !(refill >= 0 && refill <= math.MaxInt32) {
+		errs = append(errs, fmt.Errorf("cruise: budget refill %v: want 0 to %d", refill, math.MaxInt32))
+	}
+	if ratio == 0 && refill == 0 {
+		errs = append(errs, errors.New("cruise: budget ratio and refill 0: want one above 0, or it never recovers"))
+	}
+	if len(errs) > 0 {
+		return nil, errors.Join(errs...)
+	}
+	b := &Budget{capacity: capacity, ratio: ratio, refill: refill}
+	b.intact.Store(true)
+	return b, nil
+}
+
+// Left returns how many retries the budget allows now.
+func (b *Budget) Left() float64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.giveBack(clock(), 0)
+	return b.capacity - b.spent
+}
+
+// success gives back what a success is worth.
+func (b *Budget) success() {
+	if b == nil || b.intact.Load() {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.giveBack(clock(), b.ratio)
+}
+
+// take takes one retry, and reports whether there was one.
+func (b *Budget) take() bool {
+	if b == nil {
+		return true
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.giveBack(clock(), 0)
+	if b.spent+1 > b.capacity {
+		return false
+	}
+	b.spent++
+	b.intact.Store(false)
+	return true
+}
+
+// giveBack gives back some tokens and what time is worth; mu must be held.
+func (b *Budget) giveBack(now time.Time, tokens float64) {
+	if dt := now.Sub(b.last); dt > 0 {
+		if b.spent > 0 {
+			tokens += b.refill * dt.Seconds()
+		}
+		b.last = now
+	}
+	if b.spent = max(0, b.spent-tokens); b.spent == 0 {
+		b.intact.Store(true)
+	}
+}

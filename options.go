@@ -1,0 +1,185 @@
+package cruise
+
+import (
+	"fmt"
+	"time"
+)
+
+// An Option tunes a [Retrier].
+type Option interface{ retrier(*config) }
+
+type option func(*config)
+
+func (o option) retrier(c *config) { o(c) }
+
+// defaultBackoff is that of a Retrier.
+var defaultBackoff = Must(NewBackoff())
+
+type config struct {
+	errs            []error
+	limiterOpts     []LimiterOption
+	limiter         Limiter
+	limiterSet      bool
+	backoff         Backoff
+	throttleBackoff *Backoff // nil: by the limiter if it learns
+	maxAttempts     int      // 0: not set
+	maxElapsed      time.Duration
+	maxServerDelay  time.Duration
+	attemptTimeout  time.Duration
+	freeThrottles   bool
+	nested          bool
+	budget          *Budget
+	budgetSet       bool
+	classifier      Classifier
+	observer        Observer
+}
+
+func (c *config) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
+}
+
+// WithLimiter is the limiter that every attempt passes, first or retry; it may be
+// shared by Retriers. Default: an [AdaptiveLimiter] of the Retrier's own.
+func WithLimiter(l Limiter) Option {
+	return option(func(c *config) {
+		if l == nil {
+			c.fail("WithLimiter(nil): want a Limiter, or WithoutLimiter")
+		}
+		c.limiter, c.limiterSet = l, true
+	})
+}
+
+// WithoutLimiter makes calls go at once, paced by nothing but their backoff.
+func WithoutLimiter() Option {
+	return option(func(c *config) { c.limiter, c.limiterSet = nil, true })
+}
+
+// WithBackoff is the wait before a retry. Default 100 ms, doubled to 20 s, full
+// jitter. Unless [WithMaxAttempts] is given too, a Backoff with [WithRetries]
+// sets the number of attempts.
+func WithBackoff(b Backoff) Option {
+	return option(func(c *config) { c.backoff = b })
+}
+
+// WithThrottleBackoff is the wait of one call before the retry of a throttled
+// attempt. Default: none if the limiter is a [Learner], which pauses for
+// everyone; else 1 s, doubled to 20 s, full jitter.
+func WithThrottleBackoff(b Backoff) Option {
+	return option(func(c *config) { c.throttleBackoff = &b })
+}
+
+// WithMaxAttempts is how often a call is made at most, 1 or more, or
+// [Unlimited]. Default 5.
+func WithMaxAttempts(n int) Option {
+	return option(func(c *config) {
+		if n < 1 {
+			c.fail("WithMaxAttempts(%d): want 1 or more, or Unlimited", n)
+		}
+		c.maxAttempts = n
+	})
+}
+
+// WithMaxElapsed starts no attempt later than d after Do was called. d must be
+// above 0. Default: no limit but the context's.
+func WithMaxElapsed(d time.Duration) Option {
+	return option(func(c *config) {
+		if d <= 0 {
+			c.fail("WithMaxElapsed(%v): want above 0", d)
+		}
+		c.maxElapsed = d
+	})
+}
+
+// WithMaxServerDelay is the longest wait that a server may ask for, above 0. For
+// a longer one, or behind a limiter that pauses for longer, Do returns at once,
+// with [ErrServerDelay] and the wait. Default 5 minutes.
+func WithMaxServerDelay(d time.Duration) Option {
+	return option(func(c *config) {
+		if d <= 0 {
+			c.fail("WithMaxServerDelay(%v): want above 0", d)
+		}
+		c.maxServerDelay = d
+	})
+}
+
+// WithAttemptTimeout gives the context of each attempt a timeout, above 0. An
+// attempt that runs into it is retried. Default: none.
+func WithAttemptTimeout(d time.Duration) Option {
+	return option(func(c *config) {
+		if d <= 0 {
+			c.fail("WithAttemptTimeout(%v): want above 0", d)
+		}
+		c.attemptTimeout = d
+	})
+}
+
+// WithUncountedThrottles makes throttled attempts not count towards
+// [WithMaxAttempts]: bulk work that is paced by its limiter then fails only for
+// other reasons. Bound it by a deadline or by [WithMaxElapsed].
+func WithUncountedThrottles() Option {
+	return option(func(c *config) { c.freeThrottles = true })
+}
+
+// WithNestedRetries lets Do retry even within the call of another Retrier. By
+// default it makes its call once there and leaves retries to the outermost, so
+// that they do not multiply.
+func WithNestedRetries() Option {
+	return option(func(c *config) { c.nested = true })
+}
+
+// WithBudget is what retries are paid from; it may be shared by Retriers.
+// Default: a [NewBudget] of the Retrier's own, with the default values.
+func WithBudget(b *Budget) Option {
+	return option(func(c *config) {
+		if b == nil {
+			c.fail("WithBudget(nil): want a Budget, or WithoutBudget")
+		}
+		c.budget, c.budgetSet = b, true
+	})
+}
+
+// WithoutBudget lets retries be as many as the attempts of each call allow.
+func WithoutBudget() Option {
+	return option(func(c *config) { c.budget, c.budgetSet = nil, true })
+}
+
+// WithClassifier asks f what an error means before [Classify] is asked.
+func WithClassifier(f Classifier) Option {
+	return option(func(c *config) {
+		if f == nil {
+			c.fail("WithClassifier(nil): want a Classifier")
+		}
+		c.classifier = f
+	})
+}
+
+type observerOption struct{ Observer }
+
+func (o observerOption) retrier(c *config) {
+	if o.Observer == nil {
+		c.fail("WithObserver(nil): want an Observer")
+	}
+	c.observer = o.Observer
+}
+
+func (o observerOption) limiter(c *adaptiveConfig) {
+	if o.Observer == nil {
+		c.fail("WithObserver(nil): want an Observer")
+	}
+	c.observer = o.Observer
+}
+
+// WithObserver tells o what happens. Given to [New] it is told of the Retrier and
+// of the limiter that the Retrier makes; a limiter of your own needs it too, to
+// tell of rates and pauses.
+func WithObserver(o Observer) LimiterOption { return observerOption{o} }
+
+// A CallOption tunes one call.
+type CallOption struct {
+	cost    int
+	costSet bool
+}
+
+// WithCost is what a call costs at the limiter, for APIs that count units rather
+// than calls: 0 or more, 0 being free. Default 1.
+func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }

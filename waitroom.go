@@ -1,0 +1,329 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync"
+	"time"
+)
+
+// never is the delay of a call that cannot go before something else happens.
+const never = time.Duration(math.MaxInt64)
+
+// A pacer decides when calls may leave a room. It is a state machine of
+// explicit times; the room calls it with its lock held and never with a time
+// before that of an earlier call.
+type pacer interface {
+	// pass lets a call of cost n go now and returns 0, or returns how long from
+	// now it must wait: never if only an event can let it go.
+	pass(now time.Time, n int) time.Duration
+	// atLeast is a lower bound of the time until calls of cost n in all have
+	// gone.
+	atLeast(now time.Time, n int) time.Duration
+	// hold tells that nobody goes before until.
+	hold(now, until time.Time)
+}
+
+// A room is where calls wait for a pacer. Waiters stand in line and hold no
+// time of their own: one timer runs, for the head of the line, and every change
+// of rate, pause or line sets it anew. So a change reaches all who wait, and
+// whoever leaves costs nobody anything.
+//
+// Retries stand before first attempts; within a class the line is first in,
+// first out.
+type room struct {
+	mu sync.Mutex // guards the fields below and the pacer; no code of others runs under it
+
+	pacer   pacer
+	last    time.Time // latest time seen, so that time never runs backwards
+	resume  time.Time // nobody goes before
+	lines   [classes]line
+	waiting int
+	timer   *time.Timer // for the head of the line; nil while nobody waits
+}
+
+// A class of waiters goes before the classes after it.
+type class uint8
+
+const (
+	retryClass class = iota
+	firstClass
+	classes
+)
+
+type waiter struct {
+	prev, next *waiter // in its line
+	class      class
+	n          int
+	deadline   time.Time     // zero if none
+	maxPause   time.Duration // refuses longer pauses
+	queued     bool          // false once let go or refused
+	sent       time.Time     // when let go
+	err        error         // when refused
+	done       chan struct{} // closed when no longer queued
+}
+
+// line is a doubly linked list of waiters, so that anyone can leave in O(1).
+type line struct {
+	head, tail *waiter
+	cost       int
+}
+
+func (l *line) push(w *waiter) {
+	if w.prev = l.tail; w.prev != nil {
+		w.prev.next = w
+	} else {
+		l.head = w
+	}
+	l.tail = w
+	l.cost += w.n
+}
+
+func (l *line) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.tail = w.prev
+	}
+	w.prev, w.next = nil, nil
+	l.cost -= w.n
+}
+
+// base is what the clock counts from.
+var base = time.Now()
+
+// clock reads the monotonic clock alone, at half the price of time.Now. Its
+// times are for comparing; steps of the wall clock do not show in them.
+func clock() time.Time { return base.Add(time.Since(base)) }
+
+// errNilContext is what a nil context gets instead of a panic deep inside.
+var errNilContext = errors.New("cruise: nil context")
+
+// enter waits until a call of cost n may go, and returns when it came and when it
+// went.
+//
+// The error is that of the context with its cause, or an [*Error] whose reason
+// is ErrDeadline or ErrServerDelay, with nothing taken.
+func (r *room) enter(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if ctx == nil {
+		return came, sent, errNilContext
+	}
+	came = clock()
+	if ctx.Err() != nil {
+		return came, sent, contextError(ctx)
+	}
+	r.mu.Lock()
+	now := r.advance(came)
+	if r.waiting == 0 && r.pass(now, n) == 0 {
+		r.mu.Unlock()
+		return came, now, nil
+	}
+	w := newWaiter(ctx, n)
+	ahead := 0
+	for c := range w.class + 1 {
+		ahead += r.lines[c].cost
+	}
+	if err := r.refusal(now, w, ahead); err != nil {
+		r.mu.Unlock()
+		return came, sent, err
+	}
+	r.lines[w.class].push(w)
+	r.waiting++
+	if r.head() == w {
+		r.release(now)
+	}
+	r.mu.Unlock()
+
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if r.abandon(w) {
+			return came, sent, contextError(ctx)
+		}
+		// It was let go at the same moment: it goes, so that what the pacer
+		// counted is what the server gets.
+	}
+	return came, w.sent, w.err
+}
+
+func newWaiter(ctx context.Context, n int) *waiter {
+	w := &waiter{n: n, class: firstClass, maxPause: never, queued: true, done: make(chan struct{})}
+	if c := callOf(ctx); c != nil {
+		w.maxPause = c.maxPause
+		if c.attempt.Load() > 1 {
+			w.class = retryClass
+		}
+	}
+	w.deadline, _ = ctx.Deadline()
+	return w
+}
+
+// abandon takes w out of the line, and reports whether it still stood there.
+func (r *room) abandon(w *waiter) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !w.queued {
+		return false
+	}
+	first := r.head() == w
+	r.leave(w)
+	if first {
+		r.release(r.advance(clock()))
+	}
+	return true
+}
+
+// advance returns now, or the latest time seen if that is later: callers read
+// the clock outside the lock, so they may come in another order.
+func (r *room) advance(now time.Time) time.Time {
+	if now.Before(r.last) {
+		return r.last
+	}
+	r.last = now
+	return now
+}
+
+// refusal is why w need not wait at all, behind others of a cost in all.
+func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
+	pause := max(0, r.resume.Sub(now))
+	if pause > w.maxPause {
+		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
+	}
+	if w.deadline.IsZero() {
+		return nil
+	}
+	wait := pause + r.pacer.atLeast(now.Add(pause), ahead+w.n)
+	if wait < 0 { // overflow
+		wait = never
+	}
+	if wait > w.deadline.Sub(now) {
+		return &Error{Reason: ErrDeadline, RetryAfter: wait}
+	}
+	return nil
+}
+
+func (r *room) head() *waiter {
+	for c := range r.lines {
+		if w := r.lines[c].head; w != nil {
+			return w
+		}
+	}
+	return nil
+}
+
+// leave takes w out of the line.
+func (r *room) leave(w *waiter) {
+	r.lines[w.class].remove(w)
+	r.waiting--
+	w.queued = false
+}
+
+// release lets go whoever may go, and sets the timer for the next. It must
+// follow every change of the line, of the pause and of the pacer.
+func (r *room) release(now time.Time) {
+	for w := r.head(); w != nil; w = r.head() {
+		if wait := r.pass(now, w.n); wait > 0 {
+			r.arm(wait)
+			return
+		}
+		r.leave(w)
+		w.sent = now
+		close(w.done)
+	}
+	if r.timer != nil {
+		r.timer.Stop()
+		r.timer = nil
+	}
+}
+
+func (r *room) pass(now time.Time, n int) time.Duration {
+	if pause := r.resume.Sub(now); pause > 0 {
+		return pause
+	}
+	return r.pacer.pass(now, n)
+}
+
+func (r *room) arm(wait time.Duration) {
+	switch {
+	case r.timer == nil && wait == never:
+	case r.timer == nil:
+		r.timer = time.AfterFunc(wait, r.tick)
+	case wait == never:
+		r.timer.Stop()
+	default:
+		r.timer.Reset(wait)
+	}
+}
+
+// tick is the timer's.
+func (r *room) tick() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.release(r.advance(clock()))
+}
+
+// pause lets nobody go before until. It reports whether that is later than
+// before: pauses are only ever extended.
+func (r *room) pause(now, until time.Time) bool {
+	if !until.After(now) || !until.After(r.resume) {
+		return false
+	}
+	r.resume = until
+	r.pacer.hold(now, until)
+	return true
+}
+
+// rehold keeps a pause in force across a change of the pacer's rate.
+func (r *room) rehold(now time.Time) {
+	if now.Before(r.resume) {
+		r.pacer.hold(now, r.resume)
+	}
+}
+
+// pauseFor is Pause of the limiters.
+func (r *room) pauseFor(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.advance(clock())
+	if r.pause(now, satAdd(now, d)) {
+		r.changed(now)
+	}
+}
+
+// resumeNow is Resume of the limiters.
+func (r *room) resumeNow() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.advance(clock())
+	if now.Before(r.resume) {
+		r.resume = now
+		r.pacer.hold(now, now)
+		r.release(now)
+	}
+}
+
+// changed must follow a change for the slower, once the state is whole again:
+// whoever cannot make their deadline any more, or will not wait that long, is
+// told so now.
+func (r *room) changed(now time.Time) {
+	ahead := 0
+	for c := range r.lines {
+		for w := r.lines[c].head; w != nil; {
+			next := w.next
+			if w.err = r.refusal(now, w, ahead); w.err != nil {
+				r.leave(w)
+				close(w.done)
+			} else {
+				ahead += w.n
+			}
+			w = next
+		}
+	}
+	r.release(now)
+}
