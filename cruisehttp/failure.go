@@ -1,0 +1,80 @@
+package cruisehttp
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
+// as a [cruise.Classifier]: a name that does not exist, a certificate that is
+// not trusted and a request that cannot be sent are permanent. It declines all
+// others, which [cruise.Classify] understands: a cancellation is dropped,
+// timeouts, resets and the rest are transient.
+func Classify(err error) cruise.Verdict {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return cruise.Verdict{}
+	}
+	if permanentFailure(err) {
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	return cruise.Verdict{}
+}
+
+func permanentFailure(err error) bool {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns.IsNotFound && !dns.IsTemporary
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true // the server speaks no TLS
+	}
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		return permanentAlert(alert)
+	}
+	if errors.Is(err, http.ErrSchemeMismatch) {
+		return true
+	}
+	// net/http has no types for these.
+	text := err.Error()
+	for _, part := range [...]string{
+		"unsupported protocol scheme",
+		"no Host in request URL",
+		"invalid header field",
+		"invalid method",
+		"nil Request.URL",
+		"nil Request.Header",
+	} {
+		if strings.Contains(text, part) {
+			return true
+		}
+	}
+	return false
+}
+
+// permanentAlert tells the alerts about certificates and versions (RFC 8446
+// section 6.2) from those that a broken connection may cause.
+func permanentAlert(a tls.AlertError) bool {
+	switch a {
+	case 40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 112, 116, 120:
+		return true
+	}
+	return false
+}
