@@ -40,7 +40,7 @@ func AWS() Profile {
 		BodyWaits:   []WaitField{{Field: "retryafterseconds", Unit: Seconds}},
 		CodeHeaders: []string{"X-Amzn-Errortype"},
 		CodeFields: []string{
-			"code", "__type", "*.error.code", "cancellationreasons.code", "records.errorcode", "requestresponses.errorcode",
+			"code|__type", "*.error.code", "cancellationreasons.code", "records.errorcode", "requestresponses.errorcode",
 		},
 		TextFields:  []string{"message", "*.error.message"},
 		ScopeFields: []string{"throttlingreasons.resource"},
@@ -64,6 +64,7 @@ func AWS() Profile {
 			// The quota of a usage plan of API Gateway; its rate is "Too Many Requests".
 			{Status: []int{429}, Text: []string{"limit exceeded"}, Outcome: cruise.OutcomeQuotaExhausted},
 			{Code: awsThrottles(), Outcome: cruise.OutcomeThrottled},
+			{Status: []int{503}, Text: []string{"slow down"}, Outcome: cruise.OutcomeThrottled}, // S3 to HEAD: the reason phrase
 			{Code: []string{"RequestTimeout", "RequestTimeoutException"}, Outcome: cruise.OutcomeTransient},
 			{Code: []string{"ServiceQuotaExceededException"}, Outcome: cruise.OutcomePermanent},
 			// Taken in part.

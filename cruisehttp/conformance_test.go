@@ -61,10 +61,11 @@ func conformanceCases(t testing.TB) []conformanceCase {
 func response(t testing.TB, input string) (*http.Response, []byte) {
 	t.Helper()
 	parts := strings.Split(input, " ~ ")
-	status, err := strconv.Atoi(parts[0])
+	code, _, _ := strings.Cut(parts[0], " ")
+	status, err := strconv.Atoi(code)
 	require.NoError(t, err)
 	req := &http.Request{Method: http.MethodGet, Header: http.Header{}, URL: &url.URL{Scheme: "https", Host: "api.example.com", Path: "/"}}
-	resp := &http.Response{StatusCode: status, Header: http.Header{"Date": {now.Format(http.TimeFormat)}}, Request: req}
+	resp := &http.Response{Status: parts[0], StatusCode: status, Header: http.Header{"Date": {now.Format(http.TimeFormat)}}, Request: req}
 	var body []byte
 	dated := false
 	for _, part := range parts[1:] {

@@ -7,14 +7,13 @@ import (
 	"errors"
 	"net"
 	"net/http"
-	"strings"
 
 	"github.com/a7df5faa/cruise"
 )
 
 // Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
 // as a [cruise.Classifier]: a name that does not exist, a certificate that is
-// not trusted and a request that cannot be sent are permanent. It declines all
+// not trusted and a server that speaks no TLS are permanent. It declines all
 // others, which [cruise.Classify] understands: a cancellation is dropped,
 // timeouts, resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
@@ -49,24 +48,7 @@ func permanentFailure(err error) bool {
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
 		return permanentAlert(alert)
 	}
-	if errors.Is(err, http.ErrSchemeMismatch) {
-		return true
-	}
-	// net/http has no types for these.
-	text := err.Error()
-	for _, part := range [...]string{
-		"unsupported protocol scheme",
-		"no Host in request URL",
-		"invalid header field",
-		"invalid method",
-		"nil Request.URL",
-		"nil Request.Header",
-	} {
-		if strings.Contains(text, part) {
-			return true
-		}
-	}
-	return false
+	return errors.Is(err, http.ErrSchemeMismatch)
 }
 
 // permanentAlert tells the alerts about certificates and versions (RFC 8446

@@ -68,9 +68,9 @@ func generic() Profile {
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
 			// Many servers speak the API of OpenAI.
 			{Code: []string{"insufficient_quota"}, Status: []int{429}, Outcome: cruise.OutcomeQuotaExhausted},
-			// The page that nginx itself makes for limit_req and limit_conn: a 503
-			// of a server behind it has that server's body.
-			{Status: []int{503}, Header: []string{"Server: *nginx*"}, Text: []string{"*<center>nginx*"}, Outcome: cruise.OutcomeThrottled},
+			// The page, or to HEAD the reason phrase, that nginx itself makes for
+			// limit_req and limit_conn: a 503 of a server behind it has its own.
+			{Status: []int{503}, Header: []string{"Server: *nginx*"}, Text: []string{"*<center>nginx*", "service temporarily unavailable"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{503}, Header: []string{"Server: openresty*"}, Text: []string{"*<center>openresty*"}, Outcome: cruise.OutcomeThrottled},
 		},
 	}

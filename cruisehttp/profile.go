@@ -18,7 +18,9 @@ import (
 // Patterns (of hosts, header names and values, codes, texts and URL paths) match
 // the whole of what they are held against, without regard to case; "*" stands
 // for any text. Fields are places in a JSON or XML body: "error.code" is exactly
-// there, arrays left out, "*.code" at any depth, and "details.*" anywhere below.
+// there, arrays left out, "*.code" at any depth, and "details.*" anywhere below;
+// in CodeFields and TextFields, "code|__type" is the first of the two that is
+// there.
 //
 // A Profile must not be changed while it is in use.
 type Profile struct {

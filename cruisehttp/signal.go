@@ -83,7 +83,7 @@ func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait
 		r.readLimits()
 	}
 	s.Asked, s.RetryAfter, s.Over = r.headerWait()
-	r.readCodes()
+	r.readHead()
 	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || p.WantsBody(resp)) {
 		r.readBody(body)
 	}
@@ -156,7 +156,13 @@ func (r *reading) headerWait() (asked bool, wait, over time.Duration) {
 	return asked, 0, 0
 }
 
-func (r *reading) readCodes() {
+// readHead reads what tells of an error without a body, as the answers to HEAD
+// must. Some servers say it in the reason phrase, as in "503 Slow Down".
+func (r *reading) readHead() {
+	status := r.resp.StatusCode
+	if _, phrase, ok := strings.Cut(r.resp.Status, " "); ok && status >= 400 && phrase != http.StatusText(status) {
+		r.texts = append(r.texts, trim(phrase))
+	}
 	for _, p := range r.layers {
 		for _, name := range p.CodeHeaders {
 			for _, v := range r.resp.Header.Values(name) {
@@ -169,11 +175,20 @@ func (r *reading) readCodes() {
 func (r *reading) readBody(body []byte) {
 	r.fields = parseBody(r.resp.Header, body)
 	for _, f := range r.fields {
-		if f.path == "" || r.anyField(f, func(p *Profile) []string { return p.TextFields }) {
+		if f.path == "" {
 			r.texts = append(r.texts, f.value)
 		}
-		if f.path != "" && r.anyField(f, func(p *Profile) []string { return p.CodeFields }) {
-			r.codes = append(r.codes, field{f.name(), cleanCode(f.value)})
+	}
+	for _, p := range r.layers {
+		for _, pattern := range p.TextFields {
+			for _, f := range r.at(pattern) {
+				r.texts = append(r.texts, f.value)
+			}
+		}
+		for _, pattern := range p.CodeFields {
+			for _, f := range r.at(pattern) {
+				r.codes = append(r.codes, field{f.name(), cleanCode(f.value)})
+			}
 		}
 	}
 	for _, p := range r.layers {
@@ -185,13 +200,20 @@ func (r *reading) readBody(body []byte) {
 	}
 }
 
-func (r *reading) anyField(f field, patterns func(*Profile) []string) bool {
-	for _, p := range r.layers {
-		if slices.ContainsFunc(patterns(p), f.atPath) {
-			return true
+// at returns the fields that a pattern names. Of alternatives, "code|__type", the
+// first that is there counts.
+func (r *reading) at(pattern string) (found []field) {
+	for alternative := range strings.SplitSeq(pattern, "|") {
+		for _, f := range r.fields {
+			if f.path != "" && f.atPath(alternative) {
+				found = append(found, f)
+			}
+		}
+		if len(found) > 0 {
+			break
 		}
 	}
-	return false
+	return found
 }
 
 // cleanCode cuts off what servers wrap a code in: its namespace before a "#",
