@@ -159,7 +159,15 @@ func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock
 		if name == "" {
 			return nil
 		}
-		return h.Values(strings.Replace(name, "*", star, 1))
+		if star != "" {
+			name = strings.Replace(name, "*", star, 1)
+		}
+		return h.Values(name)
+	}
+	remaining, used := values(lh.Remaining), values(lh.Used)
+	after, reset := values(lh.ResetAfter), values(lh.Reset)
+	if remaining == nil && used == nil && after == nil && reset == nil {
+		return limits
 	}
 	for _, name := range [...]string{lh.Remaining, lh.Used} {
 		if name = http.CanonicalHeaderKey(strings.Replace(name, "*", star, 1)); name != "" && h[name] != nil {
@@ -185,12 +193,12 @@ func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock
 			l.Window = window
 		}
 	}
-	if n, window, ok := parseRemaining(values(lh.Remaining)); ok {
+	if n, window, ok := parseRemaining(remaining); ok {
 		l.Remaining = n
 		if window > 0 {
 			l.Window = window
 		}
-	} else if used, of, ok := parseUsed(values(lh.Used)); ok {
+	} else if used, of, ok := parseUsed(used); ok {
 		if of > 0 {
 			l.Max = of
 		}
@@ -198,9 +206,9 @@ func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock
 			l.Remaining = max(0, l.Max-used)
 		}
 	}
-	if d, ok := parseWaits(values(lh.ResetAfter), lh.ResetUnit, clock); ok {
+	if d, ok := parseWaits(after, lh.ResetUnit, clock); ok {
 		l.Reset = d
-	} else if d, ok := parseWaits(values(lh.Reset), lh.ResetUnit, clock); ok {
+	} else if d, ok := parseWaits(reset, lh.ResetUnit, clock); ok {
 		l.Reset = d
 	}
 	if lh.Bucket && l.Remaining == 0 && l.Reset < 0 && l.Max > 0 && l.Window > 0 {

@@ -269,11 +269,14 @@ func (r *reading) refill(f Refill) (l Limit, wait time.Duration, ok bool) {
 		if i < 0 {
 			return l, 0, false
 		}
-		n, valid := parseDecimal(r.fields[i].value)
+		digits, negative := strings.CutPrefix(r.fields[i].value, "-") // a bucket may be overdrawn
+		n, valid := parseDecimal(digits)
 		if !valid {
 			return l, 0, false
 		}
-		*v.value = float64(n.whole) + float64(n.nano)/1e9
+		if *v.value = float64(n.whole) + float64(n.nano)/1e9; negative {
+			*v.value = -*v.value
+		}
 	}
 	if rate <= 0 || cost <= 0 || cost > most {
 		return l, 0, false // no wait will ever fill the bucket enough
@@ -283,7 +286,7 @@ func (r *reading) refill(f Refill) (l Limit, wait time.Duration, ok bool) {
 		// division is off by.
 		return min(maxWait, time.Duration(min(maxWait.Seconds(), math.Ceil(max(0, points)/rate*1e6)/1e6)*1e9))
 	}
-	l = Limit{Name: "cost", Max: int(most / cost), Remaining: int(now / cost), Reset: after(most - now), Window: after(most)}
+	l = Limit{Name: "cost", Max: int(most / cost), Remaining: int(max(0, now) / cost), Reset: after(most - now), Window: after(most)}
 	return l, after(cost - now), true
 }
 

@@ -145,6 +145,7 @@ func parseHTTPDate(s string, now time.Time) (time.Time, bool) {
 // timeLayouts are the dates with a zone that reset headers hold besides HTTP's.
 var timeLayouts = [...]string{
 	time.RFC3339Nano,
+	"2006-01-02T15:04Z07:00", // Jira
 	"2006-01-02 15:04:05Z07:00",
 	"2006-01-02 15:04:05 UTC",
 	"2006-01-02 15:04:05 -0700 MST",
