@@ -286,8 +286,16 @@ func (r *reading) refill(f Refill) (l Limit, wait time.Duration, ok bool) {
 		// division is off by.
 		return min(maxWait, time.Duration(min(maxWait.Seconds(), math.Ceil(max(0, points)/rate*1e6)/1e6)*1e9))
 	}
-	l = Limit{Name: "cost", Max: int(most / cost), Remaining: int(max(0, now) / cost), Reset: after(most - now), Window: after(most)}
+	l = Limit{Name: "cost", Max: floor(most / cost), Remaining: floor(max(0, now) / cost), Reset: after(most - now), Window: after(most)}
 	return l, after(cost - now), true
+}
+
+// floor makes a number of calls of a float, which may be more than an int holds.
+func floor(f float64) int {
+	if f >= math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(f)
 }
 
 // decide finds the outcome.

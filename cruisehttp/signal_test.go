@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -86,7 +87,7 @@ func TestQuotaNeverPacesAboveTheLimit(t *testing.T) {
 		{"no window", cruisehttp.Limit{Remaining: 2400, Reset: -1}, cruise.Quota{Remaining: 2400}},
 		{"used up", cruisehttp.Limit{Max: 40, Remaining: 0, Reset: 500 * time.Millisecond, Window: 20 * time.Second}, cruise.Quota{Limit: 40, Reset: 500 * time.Millisecond}},
 		{"rounded up", cruisehttp.Limit{Max: 3, Remaining: 1, Reset: -1, Window: time.Second}, cruise.Quota{Limit: 3, Remaining: 1, Reset: 333333334}},
-		{"huge", cruisehttp.Limit{Max: 1, Remaining: 1 << 62, Reset: -1, Window: time.Hour}, cruise.Quota{Limit: 1, Remaining: 1 << 62, Reset: cruisehttp.MaxWait}},
+		{"huge", cruisehttp.Limit{Max: 1, Remaining: math.MaxInt, Reset: -1, Window: time.Hour}, cruise.Quota{Limit: 1, Remaining: math.MaxInt, Reset: cruisehttp.MaxWait}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, c.limit.Quota())
