@@ -1,0 +1,212 @@
+package cruisehttp
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"encoding/xml"
+	"io"
+	"net/http"
+	"strings"
+)
+
+// MaxBody is how much of a body is ever looked at, in bytes: 64 KiB.
+const MaxBody = 64 << 10
+
+const (
+	maxFields = 1024 // of a body; what comes later is not looked at
+	maxDepth  = 32
+	maxKey    = 128 // bytes of a name; longer ones are cut
+)
+
+// A field is one scalar of a JSON or XML body. Its path is made of the names
+// that lead to it, in lower case; arrays add nothing to it. In
+// {"error":{"errors":[{"reason":"x"}]}} "x" is at error.errors.reason.
+type field struct{ path, value string }
+
+// parseBody flattens JSON and XML. A body that is neither is one field without
+// a path. The body may be cut off anywhere: what comes before counts.
+func parseBody(h http.Header, body []byte) []field {
+	if len(body) > MaxBody {
+		body = body[:MaxBody]
+	}
+	if strings.EqualFold(trim(h.Get("Content-Encoding")), "gzip") {
+		body = gunzip(body)
+	}
+	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
+	if len(body) == 0 {
+		return nil
+	}
+	var fields []field
+	switch body[0] {
+	case '{', '[', '"':
+		fields = jsonFields(body)
+	case '<':
+		if !hasPrefixFold(string(body[:min(len(body), 14)]), "<!doctype html") && !hasPrefixFold(string(body[:min(len(body), 5)]), "<html") {
+			fields = xmlFields(body)
+		}
+	}
+	if len(fields) == 0 {
+		return []field{{value: string(body)}}
+	}
+	return fields
+}
+
+// gunzip is for callers who asked for gzip themselves, which makes net/http
+// leave the body as it is.
+func gunzip(body []byte) []byte {
+	r, err := gzip.NewReader(bytes.NewReader(body))
+	if err != nil {
+		return body
+	}
+	// The end is missing if the body was cut, which is as good as a shorter body.
+	plain, _ := io.ReadAll(io.LimitReader(r, MaxBody))
+	return plain
+}
+
+func jsonFields(body []byte) []field {
+	type frame struct {
+		path   string
+		object bool
+		key    string // of the next value in an object
+		isKey  bool   // the next token is a key
+	}
+	var fields []field
+	stack := []frame{{}}
+	dec := json.NewDecoder(bytes.NewReader(body))
+	dec.UseNumber()
+	for len(fields) < maxFields {
+		token, err := dec.Token()
+		if err != nil {
+			break
+		}
+		top := &stack[len(stack)-1]
+		if key, ok := token.(string); ok && top.isKey {
+			top.key, top.isKey = key, false
+			continue
+		}
+		path := top.path
+		if top.object {
+			path = join(path, top.key)
+			top.isKey = true
+		}
+		value := ""
+		switch v := token.(type) {
+		case json.Delim:
+			switch v {
+			case '{', '[':
+				if len(stack) == maxDepth {
+					return fields
+				}
+				stack = append(stack, frame{path: path, object: v == '{', isKey: v == '{'})
+			default:
+				stack = stack[:len(stack)-1]
+			}
+			continue
+		case string:
+			value = v
+		case json.Number:
+			value = v.String()
+		case bool:
+			value = "false"
+			if v {
+				value = "true"
+			}
+		default: // null
+			continue
+		}
+		fields = append(fields, field{path, value})
+	}
+	return fields
+}
+
+func xmlFields(body []byte) []field {
+	var fields []field
+	var path []string // path[i] leads to the i-th open element
+	var text strings.Builder
+	dec := xml.NewDecoder(bytes.NewReader(body))
+	dec.Strict = false
+	dec.CharsetReader = func(_ string, r io.Reader) (io.Reader, error) { return r, nil }
+	for len(fields) < maxFields && len(path) < maxDepth {
+		token, err := dec.RawToken()
+		if err != nil {
+			break
+		}
+		switch t := token.(type) {
+		case xml.StartElement:
+			parent := ""
+			if len(path) > 0 {
+				parent = path[len(path)-1]
+			}
+			path = append(path, join(parent, t.Name.Local))
+			text.Reset()
+		case xml.CharData:
+			text.Write(t)
+		case xml.EndElement:
+			if len(path) == 0 {
+				return fields
+			}
+			if value := strings.TrimSpace(text.String()); value != "" {
+				fields = append(fields, field{path[len(path)-1], value})
+			}
+			path = path[:len(path)-1]
+			text.Reset()
+		}
+	}
+	return fields
+}
+
+func join(path, name string) string {
+	name = strings.ToLower(name[:min(len(name), maxKey)])
+	if path == "" {
+		return name
+	}
+	return path + "." + name
+}
+
+// atPath tells whether a field is at the path that a pattern names: exactly
+// there, at any depth for "*.path", or anywhere below for "path.*".
+func (f field) atPath(pattern string) bool {
+	if rest, ok := strings.CutPrefix(pattern, "*."); ok {
+		return strings.EqualFold(f.path, rest) ||
+			len(f.path) > len(rest) && f.path[len(f.path)-len(rest)-1] == '.' && hasSuffixFold(f.path, rest)
+	}
+	if rest, ok := strings.CutSuffix(pattern, ".*"); ok {
+		return len(f.path) > len(rest) && f.path[len(rest)] == '.' && hasPrefixFold(f.path, rest)
+	}
+	return strings.EqualFold(f.path, pattern)
+}
+
+// name is the last part of the path.
+func (f field) name() string { return f.path[strings.LastIndexByte(f.path, '.')+1:] }
+
+// glob tells whether s is what the pattern says, in which "*" stands for any
+// text, without regard to the case of ASCII letters.
+func glob(pattern, s string) bool {
+	p, i, star, mark := 0, 0, -1, 0
+	for i < len(s) {
+		switch {
+		case p < len(pattern) && pattern[p] == '*':
+			star, mark = p, i
+			p++
+		case p < len(pattern) && lower(pattern[p]) == lower(s[i]):
+			p++
+			i++
+		case star >= 0:
+			// Let the last star swallow one byte more.
+			p = star + 1
+			mark++
+			i = mark
+		default:
+			return false
+		}
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+func lower(c byte) byte {
+	if c >= 'A' && c <= 'Z' {
+		return c + 'a' - 'A'
+	}
+	return c
+}

@@ -1,0 +1,27 @@
+package cruisehttp
+
+// What the tests of the parsers see.
+var (
+	Glob      = glob
+	ParseSpan = parseSpan
+	Base      = &base
+)
+
+const MaxWait = maxWait
+
+// ParseList reports whether lines are a List of Items.
+func ParseList(lines []string) error {
+	_, err := parseSFList(lines)
+	return err
+}
+
+// BodyField is one field of a body.
+type BodyField struct{ Path, Value string }
+
+// Fields flattens a body.
+func Fields(body []byte) (fields []BodyField) {
+	for _, f := range parseBody(nil, body) {
+		fields = append(fields, BodyField{f.path, f.value})
+	}
+	return fields
+}

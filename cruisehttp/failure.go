@@ -1,0 +1,62 @@
+package cruisehttp
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
+// as a [cruise.Classifier]: a name that does not exist, a certificate that is
+// not trusted and a server that speaks no TLS are permanent. It declines all
+// others, which [cruise.Classify] understands: a cancellation is dropped,
+// timeouts, resets and the rest are transient.
+func Classify(err error) cruise.Verdict {
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return cruise.Verdict{}
+	}
+	if permanentFailure(err) {
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	return cruise.Verdict{}
+}
+
+func permanentFailure(err error) bool {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		return dns.IsNotFound && !dns.IsTemporary
+	}
+	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.HostnameError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
+		return true
+	}
+	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
+		return true // the server speaks no TLS
+	}
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		return permanentAlert(alert)
+	}
+	return errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// permanentAlert tells the alerts about certificates and versions (RFC 8446
+// section 6.2) from those that a broken connection may cause.
+func permanentAlert(a tls.AlertError) bool {
+	switch a {
+	case 40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 112, 116, 120:
+		return true
+	}
+	return false
+}

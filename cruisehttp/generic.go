@@ -1,0 +1,192 @@
+package cruisehttp
+
+import (
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// base is what holds for every server: the layer below each provider's profile.
+var base = generic()
+
+// Generic is the default profile. It recognises the providers of this package
+// by their hosts and marks and reads their responses by their rules; all others
+// it reads by the rules that need no provider: statuses, Retry-After and its
+// relatives, the X-RateLimit and RateLimit families, problem details.
+//
+// To add a provider, or a host of your own for one:
+//
+//	p := cruisehttp.Generic()
+//	p.Providers = append([]cruisehttp.Profile{mine}, p.Providers...)
+func Generic() Profile {
+	p := generic()
+	p.Providers = []Profile{
+		GitHub(), GoogleAds(), Google(), AzureOpenAI(), Azure(), AmazonMWS(), AWS(), Heroku(), Stripe(), Slack(), Shopify(),
+		Discord(), OpenAI(), Groq(), Anthropic(), Twilio(), Cloudflare(), GitLab(), DockerHub(), Twitter(), Salesforce(),
+	}
+	return p
+}
+
+func generic() Profile {
+	return Profile{
+		Name: "generic",
+		Waits: []WaitHeader{
+			{Name: "Retry-After-Ms", Unit: Milliseconds},
+			{Name: "X-Ms-Retry-After-Ms", Unit: Milliseconds},
+			{Name: "Retry-After", Unit: RetryAfter},
+		},
+		// google.rpc.RetryInfo, which gateways of gRPC servers pass on as well.
+		BodyWaits: []WaitField{
+			{Field: "details.retrydelay"},
+			{Field: "error.details.retrydelay"},
+		},
+		Limits: []LimitHeaders{
+			{Max: "X-Ratelimit-Limit", Remaining: "X-Ratelimit-Remaining", Used: "X-Ratelimit-Used",
+				Reset: "X-Ratelimit-Reset", ResetAfter: "X-Ratelimit-Reset-After", Name: "X-Ratelimit-Resource"},
+			{Max: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Used: "X-Rate-Limit-Used",
+				Reset: "X-Rate-Limit-Reset", ResetAfter: "X-Rate-Limit-Reset-After"},
+			{Max: "Ratelimit-Limit", Remaining: "Ratelimit-Remaining", Used: "Ratelimit-Used",
+				Reset: "Ratelimit-Reset", ResetAfter: "Ratelimit-Reset-After"},
+			// X-RateLimit-Remaining-Tokens, -Requests, -Minute, -Day ...
+			{Max: "X-Ratelimit-Limit-*", Remaining: "X-Ratelimit-Remaining-*", Reset: "X-Ratelimit-Reset-*"},
+			{Max: "Ratelimit-Limit-*", Remaining: "Ratelimit-Remaining-*", Reset: "Ratelimit-Reset-*"},
+			{Max: "X-Ratelimit-*-Limit", Remaining: "X-Ratelimit-*-Remaining", Reset: "X-Ratelimit-*-Reset"},
+		},
+		CodeFields: []string{
+			"code", "type", "error", "status", "error.code", "error.type", "error.status", "error.reason",
+			"errors.code", "errors.type", "errors.reason", "errors.extensions.code",
+		},
+		TextFields: []string{
+			"message", "error", "error.message", "errors.message", "error_description", "detail", "title",
+			"*.error.message", "*.fault.faultstring",
+		},
+		Rules: []Rule{
+			// Problem types of the IETF draft on RateLimit fields.
+			{Code: []string{"type=temporary-reduced-capacity", "type=abnormal-usage-detected"}, Outcome: cruise.OutcomeThrottled},
+			{Code: []string{"type=quota-exceeded"}, Status: []int{429}, Outcome: cruise.OutcomeThrottled},
+			// Nobody but a rate limiter says so, whatever the status.
+			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
+			// Many servers speak the API of OpenAI.
+			{Code: []string{"insufficient_quota"}, Status: []int{429}, Outcome: cruise.OutcomeQuotaExhausted},
+			// The page, or to HEAD the reason phrase, that nginx itself makes for
+			// limit_req and limit_conn: a 503 of a server behind it has its own.
+			{Status: []int{503}, Header: []string{"Server: *nginx*"}, Text: []string{"*<center>nginx*", "service temporarily unavailable"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{503}, Header: []string{"Server: openresty*"}, Text: []string{"*<center>openresty*"}, Outcome: cruise.OutcomeThrottled},
+		},
+	}
+}
+
+// Nginx is for servers behind nginx that answer 503, its default status for
+// limit_req and limit_conn, with a page of their own: every 503 is a throttle.
+func Nginx() Profile {
+	return Profile{
+		Name:  "nginx",
+		Rules: []Rule{{Status: []int{503}, Outcome: cruise.OutcomeThrottled}},
+	}
+}
+
+// GitHub is REST and GraphQL of github.com and of GitHub Enterprise Server.
+//
+// Its primary limit, with nothing remaining, and its secondary limits both
+// answer 403 or 429, and GraphQL answers them with 200. A secondary limit
+// without Retry-After wants a minute.
+//
+// Source: docs.github.com, rate limits for the REST API.
+func GitHub() Profile {
+	secondary := Rule{
+		Status:  []int{200, 403, 429},
+		Code:    []string{"documentation_url=*secondary-rate-limits", "documentation_url=*abuse-rate-limits"},
+		Outcome: cruise.OutcomeThrottled,
+		Floor:   time.Minute,
+	}
+	byText := secondary
+	byText.Code, byText.Text = nil, []string{"*secondary rate limit*", "*abuse detection*"}
+	return Profile{
+		Name:         "github",
+		Hosts:        []string{"api.github.com", "uploads.github.com"},
+		Marks:        []string{"X-Github-Request-Id", "X-Github-Media-Type"},
+		CodeFields:   []string{"documentation_url", "errors.type", "errors.extensions.code"},
+		TextFields:   []string{"message", "errors.message"},
+		ScopeHeaders: []string{"X-Ratelimit-Resource"},
+		Embedded:     []Embedded{{Method: "POST", Path: "*/graphql"}},
+		Rules: []Rule{
+			{Status: []int{403, 429}, Spent: true, Outcome: cruise.OutcomeThrottled},
+			secondary,
+			byText,
+			{Status: []int{200}, Code: []string{"type=RATE_LIMIT*", "code=*rate_limit*"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{200}, Text: []string{"*api rate limit*exceeded*"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{429}, Outcome: cruise.OutcomeThrottled, Floor: time.Minute},
+		},
+	}
+}
+
+// GitLab is gitlab.com and instances of one's own. Its RateLimit-Reset is a
+// Unix time, unlike that of the IETF draft; 429s may come without any header.
+//
+// Source: docs.gitlab.com, rate limits.
+func GitLab() Profile {
+	return Profile{
+		Name:  "gitlab",
+		Hosts: []string{"gitlab.com"},
+		Marks: []string{"X-Gitlab-Meta", "Gitlab-Lb", "Gitlab-Sv"},
+	}
+}
+
+// DockerHub counts pulls in windows of six hours.
+//
+// Source: docs.docker.com, Docker Hub usage and limits.
+func DockerHub() Profile {
+	return Profile{
+		Name:         "dockerhub",
+		Hosts:        []string{"registry-1.docker.io", "auth.docker.io", "hub.docker.com", "index.docker.io"},
+		Marks:        []string{"Docker-Ratelimit-Source"},
+		ScopeHeaders: []string{"Docker-Ratelimit-Source"},
+		Rules:        []Rule{{Code: []string{"TOOMANYREQUESTS"}, Outcome: cruise.OutcomeThrottled}},
+	}
+}
+
+// Heroku is the Heroku Platform API: a pool of calls per account that refills
+// steadily, of which every response reports what remains and nothing else. The
+// size of the pool differs between accounts, so it is not assumed; one call
+// comes back every 0.8 s at the usual 4,500 an hour.
+//
+// Source: devcenter.heroku.com, Platform API reference, rate limits.
+func Heroku() Profile {
+	return Profile{
+		Name:       "heroku",
+		Hosts:      []string{"api.heroku.com"},
+		CodeFields: []string{"id"},
+		Rules: []Rule{
+			{Status: []int{429}, Outcome: cruise.OutcomeThrottled, Floor: time.Hour / 4500},
+			{Code: []string{"id=rate_limit"}, Outcome: cruise.OutcomeThrottled, Floor: time.Hour / 4500},
+		},
+	}
+}
+
+// Cloudflare is the API of Cloudflare. It retries conflicts, as its own clients
+// do.
+//
+// Source: developers.cloudflare.com, API rate limits; cloudflare-go.
+func Cloudflare() Profile {
+	return Profile{
+		Name:  "cloudflare",
+		Hosts: []string{"api.cloudflare.com"},
+		Rules: []Rule{{Status: []int{409}, Outcome: cruise.OutcomeTransient}},
+	}
+}
+
+// Twitter is the API of X: windows of 15 minutes, and daily ones of the app and
+// the user.
+//
+// Source: docs.x.com, rate limits.
+func Twitter() Profile {
+	return Profile{
+		Name:  "twitter",
+		Hosts: []string{"api.twitter.com", "api.x.com", "upload.twitter.com", "upload.x.com"},
+		Limits: []LimitHeaders{
+			{Max: "X-*-Limit-24hour-Limit", Remaining: "X-*-Limit-24hour-Remaining", Reset: "X-*-Limit-24hour-Reset", Window: 24 * time.Hour},
+			{Max: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset", Window: 15 * time.Minute},
+		},
+		Rules: []Rule{{Status: []int{420}, Outcome: cruise.OutcomeThrottled}},
+	}
+}

@@ -1,0 +1,315 @@
+package cruisehttp
+
+import (
+	"cmp"
+	"math"
+	"math/bits"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// A Limit is one limit that a response reported.
+type Limit struct {
+	// Name is what the server calls it, such as "core", "tokens" or "daily";
+	// "" if it has no name.
+	Name string
+	// Unit is what it counts: "" for requests, else "tokens", "bytes", "cost"
+	// or "concurrent".
+	Unit string
+	// Max is what a whole window admits; 0 if not reported.
+	Max int
+	// Remaining is what is left until Reset; -1 if not reported.
+	Remaining int
+	// Reset is the time from now until Remaining is whole again; -1 if not reported.
+	Reset time.Duration
+	// Window is the length of the window; 0 if not reported.
+	Window time.Duration
+}
+
+// long is the shortest window that counts as a long one when it is used up and
+// nobody says until when.
+const long = 24 * time.Hour
+
+// spent: nothing is left, and time will mend it.
+func (l Limit) spent() bool { return l.Remaining == 0 && l.Unit != "concurrent" }
+
+// Quota is what to tell a limiter of l. Its Reset is stretched so that nobody
+// derives a pace above the limit's own: 10,000 calls remaining of 10,000 per
+// 1,000 s, to be reset in 10 s, are no reason to send 1,000 a second.
+func (l Limit) Quota() cruise.Quota {
+	q := cruise.Quota{Limit: max(0, l.Max), Remaining: max(0, l.Remaining), Reset: max(0, l.Reset)}
+	if l.Max > 0 && l.Window > 0 && l.Remaining > 0 {
+		q.Reset = max(q.Reset, scale(l.Window, l.Remaining, l.Max))
+	}
+	return q
+}
+
+// scale is d*n/of, rounded up, at most maxWait; d, n and of are positive.
+func scale(d time.Duration, n, of int) time.Duration {
+	hi, lo := bits.Mul64(uint64(d), uint64(n))
+	if hi >= uint64(of) {
+		return maxWait
+	}
+	whole, rest := bits.Div64(hi, lo, uint64(of))
+	if rest > 0 {
+		whole++
+	}
+	return time.Duration(min(whole, uint64(maxWait)))
+}
+
+// rank orders limits by how soon they stop a client: those used up first, the
+// one with the latest reset in front, then by the pace that they allow.
+func rank(a, b Limit) int {
+	return cmp.Or(
+		cmp.Compare(a.class(), b.class()),
+		cmp.Compare(a.pace(), b.pace()),
+		cmp.Compare(a.Remaining, b.Remaining),
+		cmp.Compare(b.Reset, a.Reset),
+	)
+}
+
+func (l Limit) class() int {
+	switch {
+	case l.Remaining < 0:
+		return 3
+	case l.spent():
+		return 0
+	case l.Unit == "":
+		return 1
+	default:
+		return 2 // a call takes more than one token, nobody knows how many
+	}
+}
+
+// pace is calls per second until the reset.
+func (l Limit) pace() float64 {
+	if l.Remaining <= 0 {
+		return 0
+	}
+	q := l.Quota()
+	if q.Reset == 0 {
+		return math.Inf(1)
+	}
+	return float64(q.Remaining) / q.Reset.Seconds()
+}
+
+// LimitHeaders names the headers by which a server reports one limit, or a
+// family of limits: a "*" in Remaining matches any name that responses have
+// there, and stands for the same text in Max and Reset. Headers that a server
+// does not have are left empty.
+type LimitHeaders struct {
+	// Max, Remaining and Reset are the names of the headers, such as
+	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
+	Max, Remaining, Reset string
+	// Used holds the number of calls made, for servers that send no Remaining;
+	// with Max, or in one value as in "32/40".
+	Used string
+	// ResetAfter is preferred to Reset: it is not a moment but a time from now.
+	ResetAfter string
+	// ResetUnit is how Reset and ResetAfter are written; Auto if zero.
+	ResetUnit Unit
+	// Name is the header that holds the name of the limit.
+	Name string
+	// Unit is what the limit counts; see Limit.Unit. Where it is empty, a
+	// family's name decides: one with "token" in it counts tokens.
+	Unit string
+	// Window is the length of the window, where the server is known to have
+	// this one. A family's name may be "second", "minute", "hour", "day",
+	// "month" or "year".
+	Window time.Duration
+	// Bucket: calls come back one by one, Max in every Window, not all at once.
+	Bucket bool
+}
+
+var windowNames = map[string]time.Duration{
+	"second": time.Second, "minute": time.Minute, "hour": time.Hour,
+	"day": 24 * time.Hour, "daily": 24 * time.Hour, "week": 7 * 24 * time.Hour,
+	"month": 30 * 24 * time.Hour, "monthly": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
+}
+
+// read appends the limits that h reports by these headers, apart from those
+// whose counting header was read before.
+func (lh LimitHeaders) read(limits []Limit, h http.Header, clock time.Time, seen map[string]bool) []Limit {
+	counter := lh.Remaining
+	if counter == "" {
+		counter = lh.Used
+	}
+	prefix, suffix, family := strings.Cut(counter, "*")
+	if !family {
+		return lh.readOne(limits, h, "", clock, seen)
+	}
+	start := len(limits)
+	for key := range h {
+		if len(key) > len(prefix)+len(suffix) && hasPrefixFold(key, prefix) && hasSuffixFold(key, suffix) {
+			limits = lh.readOne(limits, h, key[len(prefix):len(key)-len(suffix)], clock, seen)
+		}
+	}
+	// The order of a map would make the result differ from call to call.
+	slices.SortFunc(limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	return limits
+}
+
+// readOne reads one limit; star is what "*" stands for.
+func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock time.Time, seen map[string]bool) []Limit {
+	values := func(name string) []string {
+		if name == "" {
+			return nil
+		}
+		if star != "" {
+			name = strings.Replace(name, "*", star, 1)
+		}
+		return h.Values(name)
+	}
+	remaining, used := values(lh.Remaining), values(lh.Used)
+	after, reset := values(lh.ResetAfter), values(lh.Reset)
+	if remaining == nil && used == nil && after == nil && reset == nil {
+		return limits
+	}
+	for _, name := range [...]string{lh.Remaining, lh.Used} {
+		if name = http.CanonicalHeaderKey(strings.Replace(name, "*", star, 1)); name != "" && h[name] != nil {
+			if seen[name] {
+				return limits
+			}
+			seen[name] = true
+		}
+	}
+	l := Limit{Name: strings.ToLower(star), Unit: lh.Unit, Remaining: -1, Reset: -1, Window: lh.Window}
+	if names := values(lh.Name); len(names) > 0 {
+		l.Name = trim(names[0])
+	}
+	if l.Unit == "" && strings.Contains(l.Name, "token") {
+		l.Unit = "tokens"
+	}
+	if window, ok := windowNames[l.Name]; ok {
+		l.Window = window
+	}
+	if n, window, ok := parseMax(values(lh.Max)); ok {
+		l.Max = n
+		if window > 0 {
+			l.Window = window
+		}
+	}
+	if n, window, ok := parseRemaining(remaining); ok {
+		l.Remaining = n
+		if window > 0 {
+			l.Window = window
+		}
+	} else if used, of, ok := parseUsed(used); ok {
+		if of > 0 {
+			l.Max = of
+		}
+		if l.Max > 0 {
+			l.Remaining = max(0, l.Max-used)
+		}
+	}
+	if d, ok := parseWaits(after, lh.ResetUnit, clock); ok {
+		l.Reset = d
+	} else if d, ok := parseWaits(reset, lh.ResetUnit, clock); ok {
+		l.Reset = d
+	}
+	if lh.Bucket && l.Remaining == 0 && l.Reset < 0 && l.Max > 0 && l.Window > 0 {
+		l.Reset = scale(l.Window, 1, l.Max)
+	}
+	if l.Remaining < 0 && l.Reset <= 0 {
+		return limits // says nothing
+	}
+	return append(limits, l)
+}
+
+// parseMax reads a limit: "100", or "100;w=60", or the number followed by the
+// policies that it is made of, as in "100, 100;w=60;burst=1000, 5000;w=3600".
+func parseMax(lines []string) (n int, window time.Duration, ok bool) {
+	items, err := parseSFList(lines)
+	if err != nil || len(items) == 0 || items[0].kind != sfInteger {
+		if len(lines) == 0 {
+			return 0, 0, false
+		}
+		first, _, _ := strings.Cut(lines[0], ",")
+		first, _, _ = strings.Cut(first, ";")
+		n, ok = parseCount(first)
+		return n, 0, ok && n > 0
+	}
+	if items[0].num <= 0 {
+		return 0, 0, false // a server that sends -1 or 0 means that it does not know
+	}
+	for _, it := range items {
+		if w, has := it.param("w"); has && it.kind == sfInteger && it.num == items[0].num {
+			window = seconds(w)
+			break
+		}
+	}
+	return saturate(items[0].num), window, true
+}
+
+// parseRemaining reads a count, "20" or "20;w=21600", or the least of a list of
+// counts with names, as in "Compute/Get3Min;197,Compute/Get30Min;1297".
+func parseRemaining(lines []string) (least int, window time.Duration, ok bool) {
+	for _, line := range lines {
+		for part := range strings.SplitSeq(line, ",") {
+			front, back, _ := strings.Cut(part, ";")
+			n, valid := parseCount(front)
+			if !valid {
+				n, valid = parseCount(back[strings.LastIndexByte(back, ';')+1:])
+				back = ""
+			}
+			if !valid || ok && n >= least {
+				continue
+			}
+			least, window, ok = n, 0, true
+			if w, has := strings.CutPrefix(trim(back), "w="); has {
+				if d, valid := parseWait(w, Seconds, time.Time{}); valid {
+					window = d
+				}
+			}
+		}
+	}
+	return least, window, ok
+}
+
+// parseUsed reads the number of calls made, "32" or "32/40", also behind a name
+// as in "api-usage=32/40".
+func parseUsed(lines []string) (used, of int, ok bool) {
+	if len(lines) == 0 {
+		return 0, 0, false
+	}
+	first, _, _ := strings.Cut(lines[0], ",")
+	first, _, _ = strings.Cut(first, ";")
+	if _, value, found := strings.Cut(first, "="); found {
+		first = value
+	}
+	first, second, pair := strings.Cut(first, "/")
+	used, ok = parseCount(first)
+	if pair && ok {
+		of, ok = parseCount(second)
+		ok = ok && of > 0
+	}
+	return used, of, ok
+}
+
+// parseCount reads a number of calls; a fraction of a call is no call.
+func parseCount(s string) (int, bool) {
+	n, ok := parseDecimal(trim(s))
+	if !ok {
+		return 0, false
+	}
+	return int(min(n.whole, math.MaxInt)), true
+}
+
+func saturate(n int64) int { return int(min(n, math.MaxInt)) }
+
+// cached: the response tells of the past, so its limits are not those of now.
+func cached(h http.Header) bool {
+	return age(h) > 0 || h.Get("X-From-Cache") != ""
+}
+
+func hasPrefixFold(s, prefix string) bool {
+	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
+}
+
+func hasSuffixFold(s, suffix string) bool {
+	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
+}

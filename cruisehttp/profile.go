@@ -1,0 +1,249 @@
+package cruisehttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// A Profile says how a provider's responses tell of throttling. It is data: a
+// copy can be changed and extended, and what it does not say is read by the
+// rules of [Generic], which hold for every server.
+//
+// Patterns (of hosts, header names and values, codes, texts and URL paths) match
+// the whole of what they are held against, without regard to case; "*" stands
+// for any text. Fields are places in a JSON or XML body: "error.code" is exactly
+// there, arrays left out, "*.code" at any depth, and "details.*" anywhere below;
+// in CodeFields and TextFields, "code|__type" is the first of the two that is
+// there.
+//
+// A Profile must not be changed while it is in use.
+type Profile struct {
+	// Name of the provider, as Signal.Profile repeats it.
+	Name string
+	// Hosts are patterns of the host names at which the provider answers.
+	Hosts []string
+	// Marks are patterns of names of headers that nobody else sends: they
+	// betray the provider behind any host name.
+	Marks []string
+	// Providers are the profiles that are used instead of this one for
+	// responses by whose host, or else by whose marks, they are recognised. The
+	// first match counts.
+	Providers []Profile
+
+	// Waits are the headers that say how long to wait, the most trustworthy
+	// first. The first one with a wait above 0 counts.
+	Waits []WaitHeader
+	// BodyWaits are fields that hold a wait. The longest wait of fields, texts
+	// and headers counts.
+	BodyWaits []WaitField
+	// TextWaits are waits named in the middle of a message.
+	TextWaits []WaitText
+	// Refills are waits that must be computed from a bucket in the body.
+	Refills []Refill
+	// Limits are the headers that report limits.
+	Limits []LimitHeaders
+
+	// CodeHeaders and CodeFields hold error codes, for Rule.Code. Of a code
+	// such as "com.amazonaws.dynamodb#ThrottlingException:http://..." or
+	// "https://example.com/problems#quota-exceeded" only the name counts.
+	CodeHeaders, CodeFields []string
+	// TextFields hold messages, for Rule.Text and TextWaits. A body that is
+	// neither JSON nor XML is one message.
+	TextFields []string
+	// ScopeHeaders and ScopeFields hold the name of the limit that the server
+	// blames; the first that is there counts, fields before headers.
+	ScopeHeaders, ScopeFields []string
+
+	// Embedded says which successful responses may hold an error.
+	Embedded []Embedded
+	// Rules decide what a response means, the first that matches. Where none
+	// does, [cruise.StatusOutcome] decides.
+	Rules []Rule
+}
+
+// A WaitHeader is a header that says how long to wait.
+type WaitHeader struct {
+	Name string
+	Unit Unit
+	// Whole: the value is digits and nothing else, not even a space.
+	Whole bool
+	// Over bounds the wait to that much above the client's own backoff; 0 is no
+	// bound.
+	Over time.Duration
+}
+
+// A WaitField is a body field that says how long to wait.
+type WaitField struct {
+	Field string
+	Unit  Unit
+}
+
+// A WaitText is a wait that follows some words of a message, such as "Please
+// retry in ". The words are no pattern; their case does not matter.
+type WaitText struct {
+	After string
+	Unit  Unit
+}
+
+// A Refill is a bucket that a body reports: the fields that hold the cost of
+// the call, what the bucket holds now and at most, and what comes back in a
+// second.
+type Refill struct {
+	Cost, Now, Max, PerSecond string
+}
+
+// An Embedded matches requests whose successful responses may hold an error in
+// a JSON or XML body. Empty conditions match anything.
+type Embedded struct {
+	Method string
+	Path   string // pattern of the URL's path
+	Query  string // name of a parameter that the URL has
+	Header string // "Name: pattern" of a header of the request
+}
+
+// A Rule says what a response means. All conditions that are not empty must
+// hold; of a list, one must.
+type Rule struct {
+	// Status lists statuses; empty means 400 and above.
+	Status []int
+	// Header lists "Name: pattern" of response headers that must all be there,
+	// or with "!Name" must not be.
+	Header []string
+	// Code lists patterns of error codes, and With of further ones that must be
+	// there too. "name=pattern" matches codes only from a field of that name.
+	Code, With []string
+	// Text lists patterns of messages.
+	Text []string
+	// Field lists fields that must hold something.
+	Field []string
+	// Spent: a limit that the response reports has nothing left.
+	Spent bool
+
+	// Outcome of the call.
+	Outcome cruise.Outcome
+	// Brake: the server is throttling, although Outcome says otherwise because
+	// this call must not be retried.
+	Brake bool
+	// Scope is the limit to blame, if the response names none that is better.
+	Scope string
+	// Floor is the least wait where the server names none.
+	Floor time.Duration
+	// Wait is how long the quota is known to stay used up, if the server does
+	// not ask for more.
+	Wait time.Duration
+	// Until is like Wait, by the clock: the next time that the quota is renewed.
+	Until func(now time.Time) time.Time
+}
+
+// WantsBody tells whether Read can learn from the body of resp: of any error,
+// and of successful responses in which the provider may hide one.
+func (p Profile) WantsBody(resp *http.Response) bool {
+	if resp.StatusCode >= 400 || resp.StatusCode < 200 {
+		return resp.StatusCode >= 400
+	}
+	req := resp.Request
+	if req == nil || req.URL == nil || req.Method == http.MethodHead {
+		return false
+	}
+	kind := strings.ToLower(resp.Header.Get("Content-Type"))
+	if !strings.Contains(kind, "json") && !strings.Contains(kind, "xml") {
+		return false
+	}
+	return slices.ContainsFunc(p.pick(resp).Embedded, func(e Embedded) bool { return e.matches(req) })
+}
+
+func (e Embedded) matches(req *http.Request) bool {
+	name, pattern, _ := strings.Cut(e.Header, ":")
+	return (e.Method == "" || e.Method == req.Method) &&
+		(e.Path == "" || glob(e.Path, req.URL.Path)) &&
+		(e.Query == "" || req.URL.Query().Has(e.Query)) &&
+		(e.Header == "" || slices.ContainsFunc(req.Header.Values(name), func(v string) bool {
+			return glob(trim(pattern), trim(v))
+		}))
+}
+
+// pick returns the profile to read resp by.
+func (p *Profile) pick(resp *http.Response) *Profile {
+	if len(p.Providers) == 0 {
+		return p
+	}
+	if req := resp.Request; req != nil && req.URL != nil {
+		host := req.URL.Hostname()
+		for i := range p.Providers {
+			if slices.ContainsFunc(p.Providers[i].Hosts, func(h string) bool { return glob(h, host) }) {
+				return &p.Providers[i]
+			}
+		}
+	}
+	for i := range p.Providers {
+		if slices.ContainsFunc(p.Providers[i].Marks, func(mark string) bool { return hasHeader(resp.Header, mark) }) {
+			return &p.Providers[i]
+		}
+	}
+	return p
+}
+
+func hasHeader(h http.Header, pattern string) bool {
+	if !strings.Contains(pattern, "*") {
+		return len(h.Values(pattern)) > 0
+	}
+	for name := range h {
+		if glob(pattern, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// validate names what is wrong with a profile.
+func (p Profile) validate() error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("cruisehttp: profile %q: %w", p.Name, fmt.Errorf(format, args...))
+	}
+	if p.Name == "" {
+		return errors.New("cruisehttp: profile without a Name")
+	}
+	for _, w := range p.Waits {
+		if w.Name == "" || w.Unit > Milliseconds || w.Over < 0 {
+			return fail("Waits: %+v: a Name, a Unit and an Over of 0 or more are needed", w)
+		}
+	}
+	for _, w := range p.BodyWaits {
+		if w.Field == "" || w.Unit > Milliseconds {
+			return fail("BodyWaits: %+v: a Field and a Unit are needed", w)
+		}
+	}
+	for _, w := range p.TextWaits {
+		if w.After == "" || w.Unit > Milliseconds {
+			return fail("TextWaits: %+v: After and a Unit are needed", w)
+		}
+	}
+	for _, l := range p.Limits {
+		if l.Remaining == "" && l.Used == "" || l.ResetUnit > Milliseconds || l.Window < 0 {
+			return fail("Limits: %+v: Remaining or Used, a ResetUnit and a Window of 0 or more are needed", l)
+		}
+	}
+	for _, r := range p.Rules {
+		if r.Outcome == cruise.OutcomeUnknown || r.Outcome > cruise.OutcomeDropped {
+			return fail("Rules: Outcome %v: one of the outcomes of package cruise is needed", r.Outcome)
+		}
+		if r.Floor < 0 || r.Wait < 0 {
+			return fail("Rules: Floor %v, Wait %v: 0 or more are needed", r.Floor, r.Wait)
+		}
+	}
+	for _, q := range p.Providers {
+		if len(q.Providers) > 0 {
+			return fail("Providers: %q has Providers of its own: one level is allowed", q.Name)
+		}
+		if err := q.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,184 @@
+package cruisehttp
+
+import (
+	"net/http"
+	"time"
+)
+
+// The RateLimit and RateLimit-Policy fields of the IETF draft
+// draft-ietf-httpapi-ratelimit-headers, in all forms that it has had:
+//
+//	-08 to -11  RateLimit: "default";r=50;t=30      RateLimit-Policy: "default";q=100;w=60
+//	-07         RateLimit: limit=100, remaining=50, reset=5
+//	            RateLimit-Policy: 100;w=10
+//	-04 to -06  RateLimit-Limit, -Remaining, -Reset  RateLimit-Policy: 10;w=1, 50;w=60
+//	to -03      the policies are part of RateLimit-Limit
+//
+// A field that breaks the grammar is ignored as a whole, as the draft demands.
+
+// A policy is a member of RateLimit-Policy.
+type policy struct {
+	name, key string // key is the partition key, pk
+	unit      string
+	quota     int
+	window    time.Duration
+}
+
+// policyUnits are the values of the parameter qu and what Limit.Unit calls them.
+var policyUnits = map[string]string{
+	"requests": "", "content-bytes": "bytes", "bytes": "bytes", "concurrent-requests": "concurrent",
+}
+
+// readPolicies returns nil for a field that is absent or malformed.
+func readPolicies(h http.Header) []policy {
+	items, err := parseSFList(h.Values("RateLimit-Policy"))
+	if err != nil {
+		return nil
+	}
+	var policies []policy
+	for _, it := range items {
+		p := policy{name: it.text}
+		quota := it
+		if it.kind == sfString {
+			quota, _ = it.param("q")
+		}
+		if quota.kind != sfInteger || quota.num < 0 {
+			return nil
+		}
+		p.quota = saturate(quota.num)
+		if w, ok := it.param("w"); ok {
+			if w.kind != sfInteger || w.num <= 0 {
+				return nil
+			}
+			p.window = seconds(w)
+		}
+		if qu, ok := it.param("qu"); ok {
+			if qu.kind != sfString {
+				return nil
+			}
+			if unit, known := policyUnits[qu.text]; known {
+				p.unit = unit
+			} else {
+				p.unit = qu.text
+			}
+		}
+		var ok bool
+		if p.key, ok = partition(it); !ok {
+			return nil
+		}
+		policies = append(policies, p)
+	}
+	return policies
+}
+
+// readRateLimit appends the limits of the RateLimit field.
+func readRateLimit(limits []Limit, h http.Header, policies []policy, clock time.Time) []Limit {
+	lines := h.Values("RateLimit")
+	if len(lines) == 0 {
+		return limits
+	}
+	items, err := parseSFList(lines)
+	if err != nil {
+		return readRateLimitDict(limits, lines, policies, clock)
+	}
+	start := len(limits)
+	for _, it := range items {
+		r, _ := it.param("r")
+		if it.kind != sfString || r.kind != sfInteger || r.num < 0 {
+			return readRateLimitDict(limits[:start], lines, policies, clock)
+		}
+		l := Limit{Name: it.text, Remaining: saturate(r.num), Reset: -1}
+		if t, ok := it.param("t"); ok {
+			if t.kind != sfInteger || t.num < 0 {
+				return limits[:start]
+			}
+			l.Reset = resetOf(t, clock)
+		}
+		key, ok := partition(it)
+		if !ok {
+			return limits[:start]
+		}
+		if p := policyOf(l.Name, key, policies); p != nil {
+			l.Max, l.Window, l.Unit = p.quota, p.window, p.unit
+		}
+		limits = append(limits, l)
+	}
+	return limits
+}
+
+// policyOf finds the policy of that name and partition key, or else one for
+// which a key is given on one side only.
+func policyOf(name, key string, policies []policy) *policy {
+	var loose *policy
+	for i := range policies {
+		switch p := &policies[i]; {
+		case p.name != name:
+		case p.key == key:
+			return p
+		case loose == nil && (p.key == "" || key == ""):
+			loose = p
+		}
+	}
+	return loose
+}
+
+// readRateLimitDict reads the form of draft -07.
+func readRateLimitDict(limits []Limit, lines []string, policies []policy, clock time.Time) []Limit {
+	items, err := parseSFDict(lines)
+	if err != nil {
+		return limits
+	}
+	l := Limit{Remaining: -1, Reset: -1}
+	for _, it := range items {
+		switch it.key {
+		case "limit", "remaining", "reset":
+		default:
+			continue
+		}
+		if it.kind != sfInteger || it.num < 0 {
+			return limits
+		}
+		switch it.key {
+		case "limit":
+			l.Max = saturate(it.num)
+		case "remaining":
+			l.Remaining = saturate(it.num)
+		case "reset":
+			l.Reset = resetOf(it, clock)
+		}
+	}
+	if l.Remaining < 0 {
+		return limits
+	}
+	l.Window = windowOf(l.Max, policies)
+	return append(limits, l)
+}
+
+// windowOf finds the window of an unnamed limit among unnamed policies.
+func windowOf(limit int, policies []policy) time.Duration {
+	for _, p := range policies {
+		if p.name == "" && p.quota == limit {
+			return p.window
+		}
+	}
+	return 0
+}
+
+// partition is the parameter pk; not ok if it is no byte sequence.
+func partition(it sfItem) (string, bool) {
+	pk, has := it.param("pk")
+	return pk.text, !has || pk.kind == sfBytes
+}
+
+func seconds(it sfItem) time.Duration {
+	if it.kind != sfInteger || it.num < 0 {
+		return 0
+	}
+	return decimal{whole: uint64(it.num)}.times(time.Second)
+}
+
+// resetOf is a time from now in seconds, and where it cannot be one, because it
+// is 31 years or more, a Unix time.
+func resetOf(it sfItem, clock time.Time) time.Duration {
+	return decimal{whole: uint64(it.num)}.reset(clock)
+}

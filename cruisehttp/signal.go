@@ -1,0 +1,445 @@
+package cruisehttp
+
+import (
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// DefaultLongWait is the wait from which on a throttle counts as a used-up
+// quota: nobody sleeps that long in the middle of a call.
+const DefaultLongWait = time.Hour
+
+// A Signal is what a response says about throttling.
+type Signal struct {
+	// Outcome of the attempt.
+	Outcome cruise.Outcome
+	// Brake: the server is throttling, so slow down, although Outcome is not
+	// OutcomeThrottled because this call must not be retried.
+	Brake bool
+	// RetryAfter is the wait that the server asks for, or that its quota is
+	// known to need, between 0 and one year; 0 also if it asks for none.
+	RetryAfter time.Duration
+	// Asked: the server named a wait, even if that is 0 or has passed.
+	Asked bool
+	// Floor is the least wait before another attempt where RetryAfter is 0, as
+	// the provider documents it; 0 if it does not.
+	Floor time.Duration
+	// Over bounds the wait to that much above the client's own backoff, where
+	// the provider wants it so; 0 is no bound.
+	Over time.Duration
+	// Scope is the limit that the server blames; "" if it names none.
+	Scope string
+	// Quota is what to tell the limiter of the limit that will stop the client
+	// first; nil if the response reports none.
+	Quota *cruise.Quota
+	// Limits are all limits that the response reports, the one that will stop
+	// the client first in front.
+	Limits []Limit
+	// Profile is the name of the profile by which the response was read.
+	Profile string
+	// Reason says in a few words what decided, such as `status 429` or `code
+	// "ThrottlingException"`.
+	Reason string
+}
+
+// Wait is the time to wait before the next attempt, given the client's own
+// backoff. The server's wait is a lower bound: what it asks for, even 0, never
+// makes a client faster than its own backoff.
+func (s Signal) Wait(backoff time.Duration) time.Duration {
+	wait := s.RetryAfter
+	if wait == 0 {
+		wait = s.Floor
+	}
+	if s.Over > 0 && backoff < math.MaxInt64-s.Over {
+		wait = min(wait, backoff+s.Over)
+	}
+	return max(0, backoff, wait)
+}
+
+// Read tells what resp means. The body is what was read of it, at most MaxBody
+// of it is looked at; nil is fine, and enough where WantsBody says no. now is
+// the time at which the response came. Nothing of resp is changed.
+func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
+	return p.read(resp, body, now, DefaultLongWait)
+}
+
+func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
+	q := p.pick(resp)
+	r := reading{layers: []*Profile{q}, resp: resp, clock: serverClock(resp.Header, now)}
+	switch {
+	case q != p:
+		r.layers = append(r.layers, p)
+	case len(p.Providers) == 0:
+		r.layers = append(r.layers, &base)
+	}
+	s := Signal{Profile: q.Name}
+	if !cached(resp.Header) {
+		r.readLimits()
+	}
+	s.Asked, s.RetryAfter, s.Over = r.headerWait()
+	r.readHead()
+	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || p.WantsBody(resp)) {
+		r.readBody(body)
+	}
+	if wait, ok := r.bodyWait(); ok {
+		s.Asked = true
+		if wait > s.RetryAfter {
+			s.RetryAfter, s.Over = wait, 0
+		}
+	}
+	r.decide(&s)
+	r.settle(&s, longWait)
+	if s.Outcome != cruise.OutcomeSuccess || s.Brake {
+		s.Scope = r.scope(s.Scope)
+	}
+	slices.SortStableFunc(r.limits, rank)
+	s.Limits = r.limits
+	if len(s.Limits) > 0 {
+		if l := s.Limits[0]; l.Remaining >= 0 && (l.Unit == "" || l.spent()) {
+			quota := l.Quota()
+			s.Quota = &quota
+		}
+	}
+	return s
+}
+
+// A reading is one response on its way to a Signal.
+type reading struct {
+	layers   []*Profile // the provider's, then what holds for every server
+	resp     *http.Response
+	clock    time.Time // the server's
+	limits   []Limit
+	policies []policy
+	fields   []field
+	codes    []field // of the last part of their path, with clean values
+	texts    []string
+}
+
+func (r *reading) readLimits() {
+	h := r.resp.Header
+	r.policies = readPolicies(h)
+	r.limits = readRateLimit(nil, h, r.policies, r.clock)
+	seen := make(map[string]bool, 8)
+	for _, p := range r.layers {
+		for _, lh := range p.Limits {
+			r.limits = lh.read(r.limits, h, r.clock, seen)
+		}
+	}
+	for i := range r.limits {
+		if l := &r.limits[i]; l.Name == "" && l.Window == 0 && l.Max > 0 {
+			l.Window = windowOf(l.Max, r.policies)
+		}
+	}
+}
+
+// headerWait is the wait of the first header that asks for one.
+func (r *reading) headerWait() (asked bool, wait, over time.Duration) {
+	for _, p := range r.layers {
+		for _, w := range p.Waits {
+			lines := r.resp.Header.Values(w.Name)
+			if w.Whole && slices.ContainsFunc(lines, func(s string) bool { return strings.Trim(s, "0123456789") != "" }) {
+				continue
+			}
+			d, ok := parseWaits(lines, w.Unit, r.clock)
+			if d > 0 {
+				return true, d, w.Over
+			}
+			asked = asked || ok
+		}
+	}
+	return asked, 0, 0
+}
+
+// readHead reads what tells of an error without a body, as the answers to HEAD
+// must. Some servers say it in the reason phrase, as in "503 Slow Down".
+func (r *reading) readHead() {
+	status := r.resp.StatusCode
+	if _, phrase, ok := strings.Cut(r.resp.Status, " "); ok && status >= 400 && phrase != http.StatusText(status) {
+		r.texts = append(r.texts, trim(phrase))
+	}
+	for _, p := range r.layers {
+		for _, name := range p.CodeHeaders {
+			for _, v := range r.resp.Header.Values(name) {
+				r.codes = append(r.codes, field{strings.ToLower(name), cleanCode(v)})
+			}
+		}
+	}
+}
+
+func (r *reading) readBody(body []byte) {
+	r.fields = parseBody(r.resp.Header, body)
+	for _, f := range r.fields {
+		if f.path == "" {
+			r.texts = append(r.texts, f.value)
+		}
+	}
+	for _, p := range r.layers {
+		for _, pattern := range p.TextFields {
+			for _, f := range r.at(pattern) {
+				r.texts = append(r.texts, f.value)
+			}
+		}
+		for _, pattern := range p.CodeFields {
+			for _, f := range r.at(pattern) {
+				r.codes = append(r.codes, field{f.name(), cleanCode(f.value)})
+			}
+		}
+	}
+	for _, p := range r.layers {
+		for _, refill := range p.Refills {
+			if l, _, ok := r.refill(refill); ok {
+				r.limits = append(r.limits, l)
+			}
+		}
+	}
+}
+
+// at returns the fields that a pattern names. Of alternatives, "code|__type", the
+// first that is there counts.
+func (r *reading) at(pattern string) (found []field) {
+	for alternative := range strings.SplitSeq(pattern, "|") {
+		for _, f := range r.fields {
+			if f.path != "" && f.atPath(alternative) {
+				found = append(found, f)
+			}
+		}
+		if len(found) > 0 {
+			break
+		}
+	}
+	return found
+}
+
+// cleanCode cuts off what servers wrap a code in: its namespace before a "#",
+// a URL after a ":", or the URL that it is the end of.
+func cleanCode(s string) string {
+	s = trim(s)
+	if hasPrefixFold(s, "http://") || hasPrefixFold(s, "https://") {
+		s = strings.TrimRight(s, "/#")
+		return s[strings.LastIndexAny(s, "#/")+1:]
+	}
+	s, _, _ = strings.Cut(s, ":")
+	return s[strings.LastIndexByte(s, '#')+1:]
+}
+
+// bodyWait is the longest wait that the body asks for.
+func (r *reading) bodyWait() (longest time.Duration, ok bool) {
+	take := func(d time.Duration, valid bool) {
+		if valid {
+			longest, ok = max(longest, d), true
+		}
+	}
+	for _, p := range r.layers {
+		for _, w := range p.BodyWaits {
+			for _, f := range r.fields {
+				if f.atPath(w.Field) {
+					take(parseWait(f.value, w.Unit, r.clock))
+				}
+			}
+		}
+		for _, w := range p.TextWaits {
+			for _, text := range r.texts {
+				take(waitInText(text, w.After, w.Unit, r.clock))
+			}
+		}
+		for _, refill := range p.Refills {
+			if _, wait, valid := r.refill(refill); wait > 0 {
+				take(wait, valid)
+			}
+		}
+	}
+	return longest, ok
+}
+
+// refill reads a bucket, as a limit on calls of the cost of this one, and the
+// wait until it holds enough for one more.
+func (r *reading) refill(f Refill) (l Limit, wait time.Duration, ok bool) {
+	var cost, now, most, rate float64
+	for _, v := range [...]struct {
+		field string
+		value *float64
+	}{{f.Cost, &cost}, {f.Now, &now}, {f.Max, &most}, {f.PerSecond, &rate}} {
+		i := slices.IndexFunc(r.fields, func(fd field) bool { return fd.atPath(v.field) })
+		if i < 0 {
+			return l, 0, false
+		}
+		digits, negative := strings.CutPrefix(r.fields[i].value, "-") // a bucket may be overdrawn
+		n, valid := parseDecimal(digits)
+		if !valid {
+			return l, 0, false
+		}
+		if *v.value = float64(n.whole) + float64(n.nano)/1e9; negative {
+			*v.value = -*v.value
+		}
+	}
+	if rate <= 0 || cost <= 0 || cost > most {
+		return l, 0, false // no wait will ever fill the bucket enough
+	}
+	after := func(points float64) time.Duration {
+		// A microsecond is far below what a server means, and above what the
+		// division is off by.
+		return min(maxWait, time.Duration(min(maxWait.Seconds(), math.Ceil(max(0, points)/rate*1e6)/1e6)*1e9))
+	}
+	l = Limit{Name: "cost", Max: floor(most / cost), Remaining: floor(max(0, now) / cost), Reset: after(most - now), Window: after(most)}
+	return l, after(cost - now), true
+}
+
+// floor makes a number of calls of a float, which may be more than an int holds.
+func floor(f float64) int {
+	if f >= math.MaxInt32 {
+		return math.MaxInt32
+	}
+	return int(f)
+}
+
+// decide finds the outcome.
+func (r *reading) decide(s *Signal) {
+	status := r.resp.StatusCode
+	asked := time.Duration(0)
+	if s.Asked {
+		asked = max(1, s.RetryAfter) // even a wait of 0 tells that it is about the rate
+	}
+	s.Outcome, s.Reason = cruise.StatusOutcome(status, asked), fmt.Sprintf("status %d", status)
+	if status < 400 && status >= 200 && r.fields == nil {
+		return
+	}
+	if long, ok := r.violated(); ok {
+		s.Outcome, s.Reason = cruise.OutcomeQuotaExhausted, fmt.Sprintf("policy %q", long.Name)
+		s.RetryAfter = max(s.RetryAfter, long.Reset)
+		s.Asked = s.Asked || long.Reset >= 0
+	} else if rule, why := r.match(); rule != nil {
+		s.Outcome, s.Brake, s.Scope, s.Floor = rule.Outcome, rule.Brake, rule.Scope, rule.Floor
+		if why != "" {
+			s.Reason = why
+		}
+		wait := rule.Wait
+		if rule.Until != nil {
+			wait = max(wait, until(rule.Until(r.clock), r.clock))
+		}
+		if wait > s.RetryAfter {
+			s.RetryAfter, s.Over = min(wait, maxWait), 0
+		}
+	}
+	if status >= 400 {
+		r.override(s)
+	}
+}
+
+// override obeys the headers by which a server itself says whether to retry.
+func (r *reading) override(s *Signal) {
+	for _, name := range [...]string{"X-Should-Retry", "Stripe-Should-Retry"} {
+		switch strings.ToLower(trim(r.resp.Header.Get(name))) {
+		case "true":
+			if s.Outcome == cruise.OutcomePermanent {
+				s.Outcome, s.Reason = cruise.OutcomeTransient, name+" true"
+			}
+		case "false":
+			switch s.Outcome {
+			case cruise.OutcomeThrottled:
+				s.Brake = true // still a throttle for everyone else
+				fallthrough
+			case cruise.OutcomeTransient:
+				s.Outcome, s.Reason = cruise.OutcomePermanent, name+" false"
+			}
+		}
+	}
+}
+
+// settle finds the wait that goes with the outcome.
+func (r *reading) settle(s *Signal, longWait time.Duration) {
+	switch s.Outcome {
+	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
+		if s.Asked || s.RetryAfter > 0 {
+			break
+		}
+		if reset, ok := r.reset(s.Outcome); ok {
+			s.Asked, s.RetryAfter = true, reset
+		} else if s.Outcome == cruise.OutcomeThrottled && r.longSpent() {
+			s.Outcome = cruise.OutcomeQuotaExhausted
+		}
+	case cruise.OutcomeQuotaExhausted:
+	default:
+		if !s.Brake {
+			s.Asked, s.RetryAfter, s.Over, s.Floor = false, 0, 0, 0
+		}
+	}
+	if s.Outcome == cruise.OutcomeThrottled && s.RetryAfter > longWait && s.Over == 0 {
+		s.Outcome = cruise.OutcomeQuotaExhausted
+	}
+}
+
+// reset is the wait until the limits that are used up are renewed. With some
+// left of every limit, it was another limit that stopped the call, whose reset
+// is unknown. A throttle that reports a reset and no remaining means that one.
+func (r *reading) reset(o cruise.Outcome) (wait time.Duration, ok bool) {
+	some := false
+	for _, l := range r.limits {
+		some = some || l.Remaining > 0
+		if l.spent() && l.Reset >= 0 {
+			wait, ok = max(wait, l.Reset), true
+		}
+	}
+	if ok || some || o != cruise.OutcomeThrottled {
+		return wait, ok
+	}
+	for _, l := range r.limits {
+		if l.Remaining < 0 && l.Reset > 0 {
+			wait, ok = max(wait, l.Reset), true
+		}
+	}
+	return wait, ok
+}
+
+// longSpent: a limit with a long window is used up and nobody knows until when.
+func (r *reading) longSpent() bool {
+	return slices.ContainsFunc(r.limits, func(l Limit) bool { return l.spent() && l.Reset < 0 && l.Window >= long })
+}
+
+// violated finds a policy with a long window among those that a problem of the
+// IETF draft says were violated.
+func (r *reading) violated() (Limit, bool) {
+	for _, f := range r.fields {
+		if f.path != "violated-policies" {
+			continue
+		}
+		for _, p := range r.policies {
+			if p.name != f.value || p.window < long {
+				continue
+			}
+			i := slices.IndexFunc(r.limits, func(l Limit) bool { return l.Name == p.name && l.Reset >= 0 })
+			if i >= 0 {
+				return r.limits[i], true
+			}
+			return Limit{Name: p.name, Reset: -1}, true
+		}
+	}
+	return Limit{}, false
+}
+
+// scope is the limit that the response blames, or else the rule.
+func (r *reading) scope(ofRule string) string {
+	if ofRule != "" {
+		return ofRule
+	}
+	for _, p := range r.layers {
+		for _, pattern := range p.ScopeFields {
+			for _, f := range r.fields {
+				if f.atPath(pattern) {
+					return f.value
+				}
+			}
+		}
+		for _, name := range p.ScopeHeaders {
+			if v := trim(r.resp.Header.Get(name)); v != "" {
+				return v
+			}
+		}
+	}
+	return ""
+}

@@ -1,0 +1,293 @@
+package cruisehttp_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+func TestParseRetryAfterIgnoresEverythingElse(t *testing.T) {
+	wait, ok := cruisehttp.ParseRetryAfter(http.Header{"Retry-After-Ms": {"5"}, "X-Ratelimit-Reset": {"5"}}, now)
+	assert.False(t, ok)
+	assert.Zero(t, wait)
+}
+
+func TestParseRetryAfterTwoDigitYears(t *testing.T) {
+	for _, c := range []struct {
+		value string
+		want  time.Duration
+	}{
+		{"Saturday, 20-Nov-27 12:00:00 GMT", 8760 * time.Hour},
+		{"Friday, 20-Nov-26 12:00:10 GMT", 10 * time.Second},
+		{"Sunday, 20-Nov-77 12:00:00 GMT", 0},                     // more than 50 years ahead: the past
+		{"Wednesday, 20-Nov-69 12:00:00 GMT", cruisehttp.MaxWait}, // the standard library would say 1969
+	} {
+		t.Run(c.value, func(t *testing.T) {
+			wait, ok := cruisehttp.ParseRetryAfter(http.Header{"Retry-After": {c.value}}, now)
+			assert.True(t, ok)
+			assert.Equal(t, c.want, wait)
+		})
+	}
+}
+
+func TestWaitIsNeverShorterThanTheBackoff(t *testing.T) {
+	for _, c := range []struct {
+		name          string
+		signal        cruisehttp.Signal
+		backoff, want time.Duration
+	}{
+		{"nothing asked", cruisehttp.Signal{}, time.Second, time.Second},
+		{"zero asked", cruisehttp.Signal{Asked: true}, time.Second, time.Second},
+		{"less asked", cruisehttp.Signal{Asked: true, RetryAfter: time.Millisecond}, time.Second, time.Second},
+		{"more asked", cruisehttp.Signal{Asked: true, RetryAfter: time.Minute}, time.Second, time.Minute},
+		{"floor", cruisehttp.Signal{Floor: time.Minute}, time.Second, time.Minute},
+		{"floor where zero was asked", cruisehttp.Signal{Asked: true, Floor: time.Minute}, time.Second, time.Minute},
+		{"floor gives way to what was asked", cruisehttp.Signal{RetryAfter: 2 * time.Second, Floor: time.Minute}, time.Second, 2 * time.Second},
+		{"bounded above the backoff", cruisehttp.Signal{RetryAfter: 10 * time.Second, Over: 5 * time.Second}, 50 * time.Millisecond, 5050 * time.Millisecond},
+		{"within the bound", cruisehttp.Signal{RetryAfter: 1500 * time.Millisecond, Over: 5 * time.Second}, 50 * time.Millisecond, 1500 * time.Millisecond},
+		{"below the backoff, bounded", cruisehttp.Signal{RetryAfter: 10 * time.Millisecond, Over: 5 * time.Second}, 50 * time.Millisecond, 50 * time.Millisecond},
+		{"a year, bounded", cruisehttp.Signal{RetryAfter: cruisehttp.MaxWait, Over: 5 * time.Second}, time.Second, 6 * time.Second},
+		{"no overflow", cruisehttp.Signal{RetryAfter: time.Second, Over: 5 * time.Second}, 1<<63 - 1, 1<<63 - 1},
+		{"negative backoff", cruisehttp.Signal{}, -1, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, c.signal.Wait(c.backoff))
+		})
+	}
+}
+
+func TestQuotaNeverPacesAboveTheLimit(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		limit cruisehttp.Limit
+		want  cruise.Quota
+	}{
+		{"window ends", cruisehttp.Limit{Max: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}, cruise.Quota{Limit: 100, Remaining: 50, Reset: 30 * time.Second}},
+		{"r/t is no rate", cruisehttp.Limit{Max: 10000, Remaining: 10000, Reset: 10 * time.Second, Window: 1000 * time.Second}, cruise.Quota{Limit: 10000, Remaining: 10000, Reset: 1000 * time.Second}},
+		{"little left", cruisehttp.Limit{Max: 100, Remaining: 1, Reset: 30 * time.Second, Window: time.Minute}, cruise.Quota{Limit: 100, Remaining: 1, Reset: 30 * time.Second}},
+		{"no reset", cruisehttp.Limit{Max: 100, Remaining: 20, Reset: -1, Window: 6 * time.Hour}, cruise.Quota{Limit: 100, Remaining: 20, Reset: 72 * time.Minute}},
+		{"no window", cruisehttp.Limit{Remaining: 2400, Reset: -1}, cruise.Quota{Remaining: 2400}},
+		{"used up", cruisehttp.Limit{Max: 40, Remaining: 0, Reset: 500 * time.Millisecond, Window: 20 * time.Second}, cruise.Quota{Limit: 40, Reset: 500 * time.Millisecond}},
+		{"rounded up", cruisehttp.Limit{Max: 3, Remaining: 1, Reset: -1, Window: time.Second}, cruise.Quota{Limit: 3, Remaining: 1, Reset: 333333334}},
+		{"huge", cruisehttp.Limit{Max: 1, Remaining: math.MaxInt, Reset: -1, Window: time.Hour}, cruise.Quota{Limit: 1, Remaining: math.MaxInt, Reset: cruisehttp.MaxWait}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, c.limit.Quota())
+		})
+	}
+}
+
+func TestSuccessReportsTheLimitThatStopsFirst(t *testing.T) {
+	for _, c := range []struct {
+		name, input string
+		want        *cruise.Quota
+	}{
+		{"none", "200", nil},
+		{"one", "200 ~ X-RateLimit-Limit: 60 ~ X-RateLimit-Remaining: 30 ~ X-RateLimit-Reset: 60", &cruise.Quota{Limit: 60, Remaining: 30, Reset: time.Minute}},
+		{"the slower of two", `200 ~ RateLimit: "second";r=9;t=1, "day";r=10;t=3600`, &cruise.Quota{Remaining: 10, Reset: time.Hour}},
+		{"used up before all", `200 ~ RateLimit: "a";r=0;t=1, "b";r=1;t=3600`, &cruise.Quota{Reset: time.Second}},
+		{"the later of two used up", `200 ~ RateLimit: "a";r=0;t=1, "b";r=0;t=3`, &cruise.Quota{Reset: 3 * time.Second}},
+		{"tokens are no calls", "200 ~ X-RateLimit-Remaining-Tokens: 5 ~ X-RateLimit-Reset-Tokens: 1m", nil},
+		{"no tokens, no calls", "200 ~ X-RateLimit-Remaining-Tokens: 0 ~ X-RateLimit-Reset-Tokens: 1m", &cruise.Quota{Reset: time.Minute}},
+		{"concurrency is no quota", `200 ~ RateLimit: "c";r=0;t=60 ~ RateLimit-Policy: "c";q=10;qu="concurrent-requests"`, nil},
+		{"also on errors", "404 ~ X-RateLimit-Remaining: 3 ~ X-RateLimit-Reset: 60", &cruise.Quota{Remaining: 3, Reset: time.Minute}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			resp, body := response(t, c.input)
+			assert.Equal(t, c.want, cruisehttp.Generic().Read(resp, body, now).Quota)
+		})
+	}
+}
+
+func TestGoogleDaysBeginAtMidnightInLosAngeles(t *testing.T) {
+	for _, c := range []struct{ name, now, day, month string }{
+		{"winter", "2026-11-20T12:00:00Z", "2026-11-21T08:00:00Z", "2026-12-01T08:00:00Z"},
+		{"summer", "2026-07-01T12:00:00Z", "2026-07-02T07:00:00Z", "2026-08-01T07:00:00Z"},
+		{"at midnight", "2026-11-21T08:00:00Z", "2026-11-22T08:00:00Z", "2026-12-01T08:00:00Z"},
+		{"just before", "2026-11-21T07:59:59Z", "2026-11-21T08:00:00Z", "2026-12-01T08:00:00Z"},
+		{"into winter", "2026-11-01T07:00:00Z", "2026-11-02T08:00:00Z", "2026-12-01T08:00:00Z"},
+		{"new year", "2026-12-31T20:00:00Z", "2027-01-01T08:00:00Z", "2027-01-01T08:00:00Z"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			at := func(s string) time.Time {
+				parsed, err := time.Parse(time.RFC3339, s)
+				require.NoError(t, err)
+				return parsed
+			}
+			assert.Equal(t, at(c.day), cruisehttp.NextPacificDay(at(c.now)).UTC())
+			assert.Equal(t, at(c.month), cruisehttp.NextPacificMonth(at(c.now)).UTC())
+		})
+	}
+}
+
+func TestReadLooksAtNoMoreThanMaxBody(t *testing.T) {
+	resp, _ := response(t, "403 ~ url https://bigquery.googleapis.com/")
+	reason := `"error":{"errors":[{"reason":"rateLimitExceeded"}]}`
+	padding := strings.Repeat("x", cruisehttp.MaxBody)
+
+	early := cruisehttp.Generic().Read(resp, []byte(`{`+reason+`,"padding":"`+padding+`"}`), now)
+	assert.Equal(t, cruise.OutcomeThrottled, early.Outcome, "the body is cut in the middle of a value")
+	late := cruisehttp.Generic().Read(resp, []byte(`{"padding":"`+padding+`",`+reason+`}`), now)
+	assert.Equal(t, cruise.OutcomePermanent, late.Outcome)
+}
+
+func TestReadUnderstandsGzip(t *testing.T) {
+	var body bytes.Buffer
+	zip := gzip.NewWriter(&body)
+	_, err := io.WriteString(zip, `{"error":{"errors":[{"reason":"rateLimitExceeded"}]},"x":"`+strings.Repeat("y", 1000)+`"}`)
+	require.NoError(t, err)
+	require.NoError(t, zip.Close())
+	resp, _ := response(t, "403 ~ url https://bigquery.googleapis.com/ ~ Content-Encoding: gzip")
+	for name, body := range map[string][]byte{"whole": body.Bytes(), "cut": body.Bytes()[:body.Len()-12]} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, body, now).Outcome)
+		})
+	}
+	resp.Header.Set("Content-Encoding", "gzip")
+	assert.Equal(t, cruise.OutcomePermanent, cruisehttp.Generic().Read(resp, []byte("not gzip"), now).Outcome)
+}
+
+func TestFields(t *testing.T) {
+	type fields = []cruisehttp.BodyField
+	for _, c := range []struct {
+		name, body string
+		want       fields
+	}{
+		{"empty", "  ", nil},
+		{"json", `{"A":{"b":[1,"x",true,null,{"c":2.50}]},"d":""}`, fields{{"a.b", "1"}, {"a.b", "x"}, {"a.b", "true"}, {"a.b.c", "2.50"}, {"d", ""}}},
+		{"json array", `[{"a":1}]`, fields{{"a", "1"}}},
+		{"json string", `"slow down"`, fields{{"", "slow down"}}},
+		{"json with a byte order mark", "\ufeff{\"a\":1}", fields{{"a", "1"}}},
+		{"json cut off", `{"a":1,"b":"unfin`, fields{{"a", "1"}}},
+		{"json then garbage", `{"a":1} trailing`, fields{{"a", "1"}}},
+		{"xml", `<?xml version="1.0" encoding="iso-8859-1"?><Error xmlns="urn:x"><Code>SlowDown</Code><d:M xmlns:d="y"> a &lt; b </d:M></Error>`, fields{{"error.code", "SlowDown"}, {"error.m", "a < b"}}},
+		{"xml cut off", `<Error><Code>SlowDown</Code><Mess`, fields{{"error.code", "SlowDown"}}},
+		{"html", "<!DOCTYPE html><html><body>x</body></html>", fields{{"", "<!DOCTYPE html><html><body>x</body></html>"}}},
+		{"text", " Too many ", fields{{"", "Too many"}}},
+		{"broken", "{broken", fields{{"", "{broken"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, cruisehttp.Fields([]byte(c.body)))
+		})
+	}
+}
+
+func TestProfilesCanBeExtended(t *testing.T) {
+	mine := cruisehttp.Profile{
+		Name:   "prisjakt",
+		Hosts:  []string{"api.prisjakt.example"},
+		Limits: []cruisehttp.LimitHeaders{{Max: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset", ResetUnit: cruisehttp.Milliseconds}},
+		Waits:  []cruisehttp.WaitHeader{{Name: "X-RateLimit-Retry-After"}},
+		Rules:  []cruisehttp.Rule{{Status: []int{418}, Outcome: cruise.OutcomeThrottled, Scope: "teapot"}},
+	}
+	p := cruisehttp.Generic()
+	p.Providers = append([]cruisehttp.Profile{mine}, p.Providers...)
+
+	resp, _ := response(t, "418 ~ url https://api.prisjakt.example/ ~ X-Rate-Limit-Limit: 10 ~ X-Rate-Limit-Remaining: 0 ~ X-Rate-Limit-Reset: 600000")
+	s := p.Read(resp, nil, now)
+	assert.Equal(t, cruise.OutcomeThrottled, s.Outcome)
+	assert.Equal(t, 10*time.Minute, s.RetryAfter)
+	assert.Equal(t, "teapot", s.Scope)
+	assert.Equal(t, "prisjakt", s.Profile)
+	assert.Len(t, s.Limits, 1, "the rules for every server do not read the same header again")
+
+	resp.Header.Set("X-RateLimit-Retry-After", "5")
+	assert.Equal(t, 5*time.Second, p.Read(resp, nil, now).RetryAfter)
+
+	resp, _ = response(t, "418 ~ url https://api.example.com/")
+	assert.Equal(t, cruise.OutcomePermanent, p.Read(resp, nil, now).Outcome)
+	assert.Len(t, cruisehttp.Generic().Providers, len(p.Providers)-1, "a profile is a copy")
+}
+
+func TestWantsBody(t *testing.T) {
+	for _, c := range []struct {
+		input string
+		want  bool
+	}{
+		{"200", false},
+		{"200 ~ Content-Type: application/json", false},
+		{"302", false},
+		{"101", false},
+		{"400", true},
+		{"503", true},
+		{"200 ~ method POST ~ url https://api.github.com/graphql ~ Content-Type: application/json", true},
+		{"200 ~ method POST ~ url https://api.github.com/graphql ~ Content-Type: text/event-stream", false},
+		{"200 ~ method GET ~ url https://api.github.com/user ~ Content-Type: application/json", false},
+		{"200 ~ method POST ~ url https://slack.com/api/chat.postMessage ~ Content-Type: application/json", true},
+		{"200 ~ method PUT ~ url https://b.s3.amazonaws.com/k ~ req X-Amz-Copy-Source: /a/k ~ Content-Type: application/xml", true},
+		{"200 ~ method PUT ~ url https://b.s3.amazonaws.com/k ~ Content-Type: application/xml", false},
+	} {
+		t.Run(c.input, func(t *testing.T) {
+			resp, _ := response(t, c.input)
+			assert.Equal(t, c.want, cruisehttp.Generic().WantsBody(resp))
+		})
+	}
+	assert.False(t, cruisehttp.Generic().WantsBody(&http.Response{StatusCode: 200}), "no request known")
+}
+
+func TestClassify(t *testing.T) {
+	wrap := func(err error) error { return &url.Error{Op: "Get", URL: "https://x", Err: err} }
+	for _, c := range []struct {
+		name string
+		err  error
+		want cruise.Outcome
+	}{
+		{"cancelled", wrap(context.Canceled), cruise.OutcomeDropped},
+		{"timeout", wrap(context.DeadlineExceeded), cruise.OutcomeTransient},
+		{"no such host", wrap(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}), cruise.OutcomePermanent},
+		{"resolver busy", wrap(&net.DNSError{IsTemporary: true}), cruise.OutcomeTransient},
+		{"unknown authority", wrap(x509.UnknownAuthorityError{}), cruise.OutcomePermanent},
+		{"verification", wrap(&tls.CertificateVerificationError{Err: errors.New("x")}), cruise.OutcomePermanent},
+		{"expired", wrap(x509.CertificateInvalidError{Reason: x509.Expired}), cruise.OutcomePermanent},
+		{"wrong host", wrap(fmt.Errorf("x: %w", x509.HostnameError{Certificate: &x509.Certificate{}})), cruise.OutcomePermanent},
+		{"no TLS", wrap(tls.RecordHeaderError{}), cruise.OutcomePermanent},
+		{"plain HTTP", wrap(http.ErrSchemeMismatch), cruise.OutcomePermanent},
+		{"certificate refused", wrap(&net.OpError{Op: "remote error", Err: tls.AlertError(42)}), cruise.OutcomePermanent},
+		{"internal error of TLS", wrap(&net.OpError{Op: "remote error", Err: tls.AlertError(80)}), cruise.OutcomeTransient},
+		{"end of file", wrap(io.EOF), cruise.OutcomeTransient},
+		{"refused", wrap(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), cruise.OutcomeTransient},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v := cruisehttp.Classify(c.err)
+			if v.Outcome == cruise.OutcomeUnknown {
+				v = cruise.Classify(c.err)
+			}
+			assert.Equal(t, c.want.String(), v.Outcome.String())
+		})
+	}
+}
+
+func BenchmarkRead(b *testing.B) {
+	p := cruisehttp.Generic()
+	for _, c := range []struct{ name, input string }{
+		{"success without limits", "200 ~ Content-Type: application/json ~ Server: x ~ Vary: y ~ ETag: z"},
+		{"success with limits", "200 ~ url https://api.github.com/ ~ Content-Type: application/json ~ X-RateLimit-Limit: 5000 ~ X-RateLimit-Remaining: 4980 ~ X-RateLimit-Used: 20 ~ X-RateLimit-Reset: 1795178400 ~ X-RateLimit-Resource: core"},
+		{"throttle with a body", `429 ~ url https://bigquery.googleapis.com/ ~ body {"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"53s"}]}}`},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			resp, body := response(b, c.input)
+			b.ReportAllocs()
+			for b.Loop() {
+				p.Read(resp, body, now)
+			}
+		})
+	}
+}
