@@ -1,0 +1,3 @@
+module github.com/a7df5faa/cruise/simulation
+
+go 1.26.0
