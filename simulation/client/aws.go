@@ -30,19 +30,25 @@ func AWS() engine.Client {
 					o.RateLimiter = ratelimit.None
 				})
 			})
-			poll := max(2*time.Millisecond, time.Duration(.05/e.Scenario.Server.Rate.Highest(e.Scenario.Duration)*float64(time.Second)))
-			if e.Scenario.Server.Rate.Highest(e.Scenario.Duration) == 0 {
-				poll = 40 * time.Millisecond
-			}
-			return &awsAdaptive{mode: mode, poll: poll, attempts: e.Scenario.Attempts}
+			return &awsAdaptive{mode: mode, env: e}
 		},
 	}
 }
 
 type awsAdaptive struct {
-	mode     *retry.AdaptiveMode
-	poll     time.Duration
-	attempts int
+	mode *retry.AdaptiveMode
+	env  engine.Env
+}
+
+// poll is how long a caller waits before it asks again: a fiftieth of the mean
+// time between its turns, which delays it by a hundredth on average.
+func (a *awsAdaptive) poll() time.Duration {
+	s := a.env.Scenario
+	turn := s.Latency.Seconds()
+	if rate := s.Server.Rate.At(time.Since(a.env.Start)); rate > 0 {
+		turn = float64(s.Processes*s.Callers) / rate
+	}
+	return max(2*time.Millisecond, time.Duration(turn/50*float64(time.Second)))
 }
 
 // Call is the loop of the SDK's retry middleware.
@@ -50,14 +56,15 @@ func (a *awsAdaptive) Call(ctx context.Context, attempt engine.Attempt) error {
 	for n := 1; ; n++ {
 		release, err := a.mode.GetAttemptToken(ctx)
 		for err != nil {
-			if err := sleep(ctx, a.poll); err != nil {
+			if err := ctx.Err(); err != nil {
 				return err
 			}
+			time.Sleep(a.poll())
 			release, err = a.mode.GetAttemptToken(ctx)
 		}
 		_, err = attempt(ctx)
 		release(err)
-		if err == nil || ctx.Err() != nil || n == a.attempts {
+		if err == nil || ctx.Err() != nil || n == a.env.Scenario.Attempts {
 			return err
 		}
 		delay, e := a.mode.RetryDelay(n, err)
