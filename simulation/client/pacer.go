@@ -4,6 +4,7 @@ package client
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 
@@ -23,17 +24,20 @@ func Pacer() engine.Client {
 		Fits:  paced,
 		About: "yardstick: knows its fair share at every moment and goes at 0.8 of it",
 		New: func(e engine.Env) engine.Process {
-			return &pacer{scenario: e.Scenario, process: e.Process, start: e.Start}
+			p := &pacer{scenario: e.Scenario, start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
+			now := time.Since(e.Start)
+			p.next = now + time.Duration(p.rng.Float64()*float64(p.after(now)-now))
+			return p
 		},
 	}
 }
 
 type pacer struct {
 	scenario *scenario.Scenario
-	process  int
 	start    time.Time
 
 	mu   sync.Mutex
+	rng  *rand.Rand
 	next time.Duration // when the next request may go
 }
 
@@ -60,37 +64,35 @@ func (p *pacer) reserve() time.Duration {
 			at = s.To
 		}
 	}
-	p.next = p.after(at)
+	// Without a little jitter, processes that once met would meet for ever.
+	p.next = at + time.Duration(float64(p.after(at)-at)*(.9+.2*p.rng.Float64()))
 	return at
 }
 
 // after is when the pace has given one more request than at t.
 func (p *pacer) after(t time.Duration) time.Duration {
-	s, need := p.scenario, 1.0
+	s, need := p.scenario, 1/Share
 	for {
-		until := s.Duration // of the present number of processes
-		present := 0
+		present, until := 0, s.Duration // until when so many are present
 		for i := range s.Processes {
 			here := s.Present(i)
 			if here.Has(t) {
 				present++
 			}
-			for _, edge := range []time.Duration{here.From, here.To} {
+			for _, edge := range [...]time.Duration{here.From, here.To} {
 				if edge > t {
 					until = min(until, edge)
 				}
 			}
 		}
-		share := Share / float64(max(1, present))
-		rivals := s.Server.Greedy
-		given := share * (s.Server.Rate.Between(t, until) - rivals*(until-t).Seconds())
-		if rivals == 0 {
-			if given >= need || until >= s.Duration {
-				return t + s.Server.Rate.After(t, need/share)
-			}
-		} else {
-			rate := share * max(.01*rivals, s.Server.Rate.At(t)-rivals)
-			return t + time.Duration(need/rate*float64(time.Second))
+		procs := float64(max(1, present))
+		if rivals := s.Server.Greedy; rivals > 0 {
+			rate := max(.01*rivals, s.Server.Rate.At(t)-rivals)
+			return t + time.Duration(need*procs/rate*float64(time.Second))
+		}
+		given := s.Server.Rate.Between(t, until) / procs
+		if given >= need || until >= s.Duration {
+			return t + s.Server.Rate.After(t, need*procs)
 		}
 		need -= given
 		t = until
