@@ -50,6 +50,7 @@ func (b *Board) Groups() []Group {
 	all := []Group{
 		{"suite of 13", func(s *scenario.Scenario) bool { return s.Suite }},
 		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
+		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
 		{"random, keepable", func(s *scenario.Scenario) bool { return s.Random && !b.Tight[s.Name] }},
 		{"random, tight", func(s *scenario.Scenario) bool { return s.Random && b.Tight[s.Name] }},
 	}

@@ -28,5 +28,8 @@ func Find(name string) (engine.Client, error) {
 	return engine.Client{}, fmt.Errorf("there is no client %q", name)
 }
 
-// paced tells whether there is a rate to go at.
-func paced(s *scenario.Scenario) bool { return s.Server.Rate.Highest(s.Duration) > 0 }
+// paced tells whether a yardstick that goes at a given rate makes sense: there
+// has to be one, and calls that wait for their turn rather than arrive.
+func paced(s *scenario.Scenario) bool {
+	return s.Arrivals == 0 && s.Server.Rate.Highest(s.Duration) > 0
+}

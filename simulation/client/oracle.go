@@ -31,7 +31,7 @@ func Oracle() engine.Client {
 			})
 		},
 		Fits: func(s *scenario.Scenario) bool {
-			return len(s.Server.Rate) == 1 && s.Server.Rate.At(0) > 0
+			return len(s.Server.Rate) == 1 && paced(s)
 		},
 	}
 }

@@ -26,6 +26,9 @@ const leastSteps = 4000
 func (s *Scenario) Ideal() Best {
 	b := Best{Fair: make([]float64, s.Processes)}
 	steps := leastSteps
+	if s.Calls > 0 {
+		steps = 1 << 16 // the end is somewhere within a long time
+	}
 	if w := s.Server.Window; w > 0 {
 		steps = max(steps, min(1<<18, int(40*s.Duration/w)))
 	}

@@ -225,7 +225,7 @@ func (s *Server) retryAfter(now time.Duration) time.Duration {
 func (s *Server) Finish(now time.Duration) { s.compete(now) }
 
 // tiny forgives the rounding of sums of floats when whole requests are counted.
-const tiny = 1e-9
+const tiny = 1e-12
 
 // in tells whether t lies in one of the spans.
 func in(spans []Span, t time.Duration) bool {
