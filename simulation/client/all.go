@@ -1,0 +1,35 @@
+package client
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// All is every client of the board, in its order.
+func All() []engine.Client {
+	return []engine.Client{
+		AWS(),
+		Cenkalti(),
+		Google(),
+		Oracle(),
+		Pacer(),
+	}
+}
+
+// Find is the client of that name.
+func Find(name string) (engine.Client, error) {
+	all := All()
+	if i := slices.IndexFunc(all, func(c engine.Client) bool { return c.Name == name }); i >= 0 {
+		return all[i], nil
+	}
+	return engine.Client{}, fmt.Errorf("there is no client %q", name)
+}
+
+// paced tells whether a yardstick that goes at a given rate makes sense: there
+// has to be one, and calls that wait for their turn rather than arrive.
+func paced(s *scenario.Scenario) bool {
+	return s.Arrivals == 0 && s.Server.Rate.Highest(s.Duration) > 0
+}

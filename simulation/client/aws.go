@@ -1,0 +1,78 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+)
+
+// AWS is the adaptive retry mode of the AWS SDK, with unlimited attempts and
+// without its retry quota, which adaptive mode never refills. Its own wait for
+// a token is cut to whole nanoseconds and never ends under virtual time, so
+// it is told to fail instead and asked again after a short while.
+func AWS() engine.Client {
+	return engine.Client{
+		Name:  "aws-adaptive",
+		About: "aws-sdk-go-v2 adaptive mode, unlimited attempts, no retry quota",
+		New: func(e engine.Env) engine.Process {
+			throttled := retry.IsErrorThrottleFunc(func(err error) aws.Ternary {
+				return aws.BoolTernary(failure(err).Throttled)
+			})
+			mode := retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
+				o.FailOnNoAttemptTokens = true
+				o.Throttles = append(o.Throttles, throttled)
+				o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) {
+					o.RateLimiter = ratelimit.None
+				})
+			})
+			return &awsAdaptive{mode: mode, env: e}
+		},
+	}
+}
+
+type awsAdaptive struct {
+	mode *retry.AdaptiveMode
+	env  engine.Env
+}
+
+// poll is how long a caller waits before it asks again: a fiftieth of the mean
+// time between its turns, which delays it by a hundredth on average.
+func (a *awsAdaptive) poll() time.Duration {
+	s := a.env.Scenario
+	turn := s.Latency.Seconds()
+	if rate := s.Server.Rate.At(time.Since(a.env.Start)); rate > 0 {
+		turn = float64(s.Processes*s.Callers) / rate
+	}
+	return max(2*time.Millisecond, time.Duration(turn/50*float64(time.Second)))
+}
+
+// Call is the loop of the SDK's retry middleware.
+func (a *awsAdaptive) Call(ctx context.Context, attempt engine.Attempt) error {
+	for n := 1; ; n++ {
+		release, err := a.mode.GetAttemptToken(ctx)
+		for err != nil {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			time.Sleep(a.poll())
+			release, err = a.mode.GetAttemptToken(ctx)
+		}
+		_, err = attempt(ctx)
+		release(err)
+		if err == nil || ctx.Err() != nil || n == a.env.Scenario.Attempts {
+			return err
+		}
+		delay, e := a.mode.RetryDelay(n, err)
+		if e != nil {
+			return e
+		}
+		if e := sleep(ctx, delay); e != nil {
+			return e
+		}
+	}
+}

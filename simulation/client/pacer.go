@@ -1,0 +1,115 @@
+// Package client adapts the clients that people use, and a few yardsticks
+// that know what no client can know, to the engine.
+package client
+
+import (
+	"context"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// Share is the part of its fair share at which the pacer goes.
+const Share = .8
+
+// Pacer knows its fair share of the server at every moment, goes at a part of
+// it and is silent while the server is down. Where even it is throttled, the
+// limit cannot be kept.
+func Pacer() engine.Client {
+	return engine.Client{
+		Name:  "pacer-0.8",
+		Fits:  paced,
+		About: "yardstick: knows its fair share at every moment and goes at 0.8 of it",
+		New: func(e engine.Env) engine.Process {
+			p := &pacer{scenario: e.Scenario, start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
+			now := time.Since(e.Start)
+			p.next = now + time.Duration(p.rng.Float64()*float64(p.after(now)-now))
+			return p
+		},
+	}
+}
+
+type pacer struct {
+	scenario *scenario.Scenario
+	start    time.Time
+
+	mu   sync.Mutex
+	rng  *rand.Rand
+	next time.Duration // when the next request may go
+}
+
+// Call sends at the pace until a request succeeds.
+func (p *pacer) Call(ctx context.Context, attempt engine.Attempt) error {
+	for n := 1; ; n++ {
+		if err := sleep(ctx, p.reserve()-time.Since(p.start)); err != nil {
+			return err
+		}
+		_, err := attempt(ctx)
+		if err == nil || ctx.Err() != nil || n == p.scenario.Attempts {
+			return err
+		}
+	}
+}
+
+// reserve takes the next slot of the pace.
+func (p *pacer) reserve() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	at := max(p.next, time.Since(p.start))
+	for _, s := range p.scenario.Server.Down {
+		if s.Has(at) {
+			at = s.To
+		}
+	}
+	// Without a little jitter, processes that once met would meet for ever.
+	p.next = at + time.Duration(float64(p.after(at)-at)*(.9+.2*p.rng.Float64()))
+	return at
+}
+
+// after is when the pace has given one more request than at t.
+func (p *pacer) after(t time.Duration) time.Duration {
+	s, need := p.scenario, 1/Share
+	for {
+		present, until := 0, s.Duration // until when so many are present
+		for i := range s.Processes {
+			here := s.Present(i)
+			if here.Has(t) {
+				present++
+			}
+			for _, edge := range [...]time.Duration{here.From, here.To} {
+				if edge > t {
+					until = min(until, edge)
+				}
+			}
+		}
+		procs := float64(max(1, present))
+		if rivals := s.Server.Greedy; rivals > 0 {
+			rate := max(.01*rivals, s.Server.Rate.At(t)-rivals)
+			return t + time.Duration(need*procs/rate*float64(time.Second))
+		}
+		given := s.Server.Rate.Between(t, until) / procs
+		if given >= need || until >= s.Duration {
+			return t + s.Server.Rate.After(t, need*procs)
+		}
+		need -= given
+		t = until
+	}
+}
+
+// sleep waits for d or until ctx is done.
+func sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// Client is one kind of client code under test.
+type Client struct {
+	Name  string
+	About string // one sentence: which module, used how
+
+	// New makes the client object that all callers of one process share. It
+	// is called when the process starts, in the run's virtual time.
+	New func(Env) Process
+
+	// Fits tells in which scenarios the client makes sense; nil means in all.
+	Fits func(*scenario.Scenario) bool
+}
+
+// Env is what a process knows of the scenario it runs in. Only clients that
+// serve as a yardstick may look at the server.
+type Env struct {
+	Scenario *scenario.Scenario
+	Process  int       // 0 for the first
+	Start    time.Time // when the run began
+	Seed     uint64    // for a client that draws random numbers, differs by process
+}
+
+// Attempt sends one request to the simulated server. It returns nil, a
+// *server.Error, or the context's error once the run or the call is over. The
+// quota is what the response told, also on errors.
+//
+// An attempt must not be started while another of the same call runs.
+type Attempt func(ctx context.Context) (server.Quota, error)
+
+// Process is the client object of one process. Its callers use it concurrently.
+// If it has a method Close, that is called when the process ends.
+type Process interface {
+	// Call makes one call: attempts until one succeeds or the client gives up.
+	// It must return soon after ctx is done.
+	Call(ctx context.Context, attempt Attempt) error
+}
+
+// ProcessFunc is a function as a Process.
+type ProcessFunc func(ctx context.Context, attempt Attempt) error
+
+// Call calls f.
+func (f ProcessFunc) Call(ctx context.Context, attempt Attempt) error { return f(ctx, attempt) }

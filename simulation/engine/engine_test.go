@@ -1,0 +1,107 @@
+package engine_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/client"
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// hasty retries at once.
+var hasty = engine.Client{Name: "hasty", New: func(engine.Env) engine.Process {
+	return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
+		for {
+			if _, err := attempt(ctx); err == nil || ctx.Err() != nil {
+				return err
+			}
+		}
+	})
+}}
+
+func TestARunCountsWhatTheServerSaw(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 3, Latency: 100 * time.Millisecond, Duration: time.Minute,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 5},
+	}
+	rec := engine.Run(s, hasty, 1)
+	total := rec.Totals()
+	if total.Requests < 3590 || total.Requests > 3606 {
+		t.Errorf("%d requests of six callers that never pause", total.Requests)
+	}
+	if total.Successes < 600 || total.Successes > 605 {
+		t.Errorf("%d successes, want all that there are", total.Successes)
+	}
+	if total.Successes+total.Throttled != total.Requests {
+		t.Errorf("%+v does not add up", total)
+	}
+	var bins engine.Bin
+	for _, b := range rec.Bins {
+		bins.Requests += b.Requests
+		bins.Successes += b.Successes
+		bins.Throttled += b.Throttled
+	}
+	if int(bins.Requests) != total.Requests || int(bins.Successes) != total.Successes || int(bins.Throttled) != total.Throttled {
+		t.Errorf("the series has %+v, the callers %+v", bins, total)
+	}
+	if rec.Elapsed != time.Minute {
+		t.Errorf("it took %v", rec.Elapsed)
+	}
+}
+
+func TestARunMayEndWithItsCalls(t *testing.T) {
+	s, err := scenario.Find("emr-1000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rec := engine.Run(s, client.Oracle(), 1)
+	if n := rec.Totals().Successes; n != 1000 {
+		t.Errorf("%d successes", n)
+	}
+	if sec := rec.Elapsed.Seconds(); math.Abs(sec-249.8) > .3 {
+		t.Errorf("%v s, want 999 steps of 250 ms", sec)
+	}
+}
+
+func TestProcessesJoinAndLeave(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 1, Latency: time.Second, Duration: 100 * time.Second,
+		Join: 30 * time.Second, Leave: 20 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1000), Burst: 1000},
+	}
+	rec := engine.Run(s, hasty, 1)
+	if a, b := rec.Callers[0].Successes, rec.Callers[1].Successes; a != 100 || b != 50 {
+		t.Errorf("%d and %d successes, want 100 and 50", a, b)
+	}
+}
+
+func TestTimeoutsAreNoThrottles(t *testing.T) {
+	s, err := scenario.Find("metastable-280")
+	if err != nil {
+		t.Fatal(err)
+	}
+	total := engine.Run(s, client.Cenkalti(), 1).Totals()
+	if total.Throttled != 0 || total.Errors == 0 {
+		t.Errorf("%+v", total)
+	}
+}
+
+func TestEveryClientGetsThroughAndEnds(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 3, Latency: 50 * time.Millisecond, Duration: 2 * time.Minute,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(5), Burst: 10, Signal: server.RetryAfter},
+	}
+	for _, c := range client.All() {
+		rec := engine.Run(s, c, 1)
+		if n := rec.Totals().Successes; n < 300 {
+			t.Errorf("%s: only %d of 610 got through", c.Name, n)
+		}
+		if rec.Elapsed != s.Duration {
+			t.Errorf("%s: the run took %v", c.Name, rec.Elapsed)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// Recording is what happened in a run, as the server saw it.
+type Recording struct {
+	Scenario *scenario.Scenario
+	Client   string
+	Seed     uint64
+
+	Callers []Caller      // by process; in an open loop there is one a process
+	Elapsed time.Duration // until the run ended
+	Rivals  int           // requests that the greedy competitor got through
+
+	// Calls are those that arrived in an open loop; in a closed one, those begun.
+	// Failed ones were given up by the client before the end of the run.
+	Calls, Failed int
+
+	// Bins cut the run into stretches of the length Width.
+	Bins  []Bin
+	Width time.Duration
+}
+
+// Caller is what happened to one caller.
+type Caller struct {
+	Process   int
+	Requests  int           // attempts that reached the server
+	Throttled int           // of these
+	Errors    int           // of these: failures and timeouts
+	Successes int           // of these
+	Longest   time.Duration // between successes, its start and its end, without idle time
+
+	since time.Duration // the last success, or the start
+}
+
+// Bin is what happened in a short stretch of a run.
+type Bin struct {
+	Requests  int32
+	Throttled int32
+	Successes int32
+	Arrivals  int32         // calls that arrived, open loop only
+	Wait      time.Duration // the longest that ended here with a success
+}
+
+// bins is how many stretches a recording has, at most twice as many.
+const bins = 600
+
+// bin is the stretch of t. The recording gets coarser when a run takes
+// longer than it was thought to.
+func (r *Recording) bin(t time.Duration) *Bin {
+	i := int(t / r.Width)
+	for i >= 2*bins {
+		half := (len(r.Bins) + 1) / 2
+		for j := range half {
+			b := r.Bins[2*j]
+			if 2*j+1 < len(r.Bins) {
+				o := r.Bins[2*j+1]
+				b.Requests += o.Requests
+				b.Throttled += o.Throttled
+				b.Successes += o.Successes
+				b.Arrivals += o.Arrivals
+				b.Wait = max(b.Wait, o.Wait)
+			}
+			r.Bins[j] = b
+		}
+		r.Bins = r.Bins[:half]
+		r.Width *= 2
+		i = int(t / r.Width)
+	}
+	for i >= len(r.Bins) {
+		r.Bins = append(r.Bins, Bin{})
+	}
+	return &r.Bins[i]
+}
+
+// waited closes a caller's wait at t and returns it.
+func (r *Recording) waited(c *Caller, t time.Duration) time.Duration {
+	w := t - c.since - r.Scenario.IdleBetween(c.since, t)
+	c.Longest = max(c.Longest, w)
+	c.since = t
+	return w
+}
+
+// Totals sums up all callers.
+func (r *Recording) Totals() Caller {
+	var sum Caller
+	for i := range r.Callers {
+		c := &r.Callers[i]
+		sum.Requests += c.Requests
+		sum.Throttled += c.Throttled
+		sum.Errors += c.Errors
+		sum.Successes += c.Successes
+		sum.Longest = max(sum.Longest, c.Longest)
+	}
+	return sum
+}

@@ -1,0 +1,279 @@
+// Package engine runs real client code against simulated servers under
+// virtual time: every caller is a goroutine in a testing/synctest bubble,
+// every sleep takes no time at all, and half an hour is over in milliseconds.
+package engine
+
+import (
+	"context"
+	"hash/fnv"
+	"io"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// Run plays a scenario with one kind of client. Server and latency draw their
+// random numbers from the seed; the order of goroutines at the same instant
+// and a client's own randomness still make runs of the same seed differ.
+func Run(s *scenario.Scenario, c Client, seed uint64) *Recording {
+	r := newRun(s, c, seed)
+	// A bubble wants a *testing.T only to fail it, which nothing here does. A
+	// blank one serves, and lets runs work in a plain program and side by side.
+	synctest.Test(new(testing.T), func(*testing.T) { r.play() })
+	return r.rec
+}
+
+// run is one run in progress.
+type run struct {
+	scenario *scenario.Scenario
+	client   Client
+	seed     uint64
+	start    time.Time
+
+	mu     sync.Mutex // guards the fields below
+	server *server.Server
+	rec    *Recording
+	left   int // successes until the end, if the scenario counts them
+	over   bool
+	stop   context.CancelFunc
+}
+
+func newRun(s *scenario.Scenario, c Client, seed uint64) *run {
+	r := &run{scenario: s, client: c, seed: seed, left: s.Calls}
+	expected := s.Duration
+	if s.Calls > 0 {
+		expected = min(expected, 2*s.Ideal().Time)
+	}
+	callers := s.Callers
+	if s.Arrivals > 0 {
+		callers = 1
+	}
+	r.rec = &Recording{
+		Scenario: s, Client: c.Name, Seed: seed,
+		Callers: make([]Caller, s.Processes*callers),
+		Width:   max(1, (expected+bins-1)/bins),
+		Bins:    make([]Bin, 0, bins+1),
+	}
+	r.server = server.New(s.Server, r.rand(0))
+	return r
+}
+
+// rand is a source of random numbers for one part of the run.
+func (r *run) rand(part uint64) *rand.Rand {
+	h := fnv.New64a()
+	io.WriteString(h, r.scenario.Name)
+	return rand.New(rand.NewPCG(r.seed, h.Sum64()+part))
+}
+
+// play is the run, inside its bubble.
+func (r *run) play() {
+	r.start = time.Now()
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	r.stop = cancel
+	end := time.AfterFunc(r.scenario.Duration, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.finish(r.scenario.Duration)
+	})
+	defer end.Stop()
+
+	var wg sync.WaitGroup
+	for p := range r.scenario.Processes {
+		wg.Go(func() { r.process(ctx, p) })
+	}
+	wg.Wait()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.finish(r.now())
+}
+
+func (r *run) now() time.Duration { return time.Since(r.start) }
+
+// finish ends the run at t, once. The caller holds mu.
+func (r *run) finish(t time.Duration) {
+	if r.over {
+		return
+	}
+	r.over = true
+	r.rec.Elapsed = t
+	r.server.Finish(t)
+	r.rec.Rivals = r.server.Rivals
+	for i := range r.rec.Callers {
+		c := &r.rec.Callers[i]
+		r.rec.waited(c, max(c.since, min(t, r.scenario.Present(c.Process).To)))
+	}
+	r.stop()
+}
+
+// process is the life of one process.
+func (r *run) process(ctx context.Context, p int) {
+	here := r.scenario.Present(p)
+	per := len(r.rec.Callers) / r.scenario.Processes
+	own := r.rec.Callers[p*per : (p+1)*per]
+	for i := range own {
+		own[i].Process = p
+		own[i].since = here.From
+	}
+	if !sleep(ctx, here.From) {
+		return
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if here.To < r.scenario.Duration {
+		defer time.AfterFunc(here.To-here.From, cancel).Stop()
+	}
+	client := r.client.New(Env{Scenario: r.scenario, Process: p, Start: r.start, Seed: r.seed<<16 + uint64(p)})
+	if c, ok := client.(io.Closer); ok {
+		defer c.Close()
+	}
+
+	var wg sync.WaitGroup
+	if r.scenario.Arrivals > 0 {
+		r.arrive(ctx, &wg, client, p, &own[0])
+	} else {
+		for i := range own {
+			wg.Go(func() { r.loop(ctx, client, p*per+i, &own[i]) })
+		}
+	}
+	wg.Wait()
+}
+
+// loop is a caller of a closed loop: one call after the other.
+func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) {
+	c := &caller{run: r, rec: rec, rng: r.rand(uint64(index) + 1)}
+	attempt := Attempt(c.attempt)
+	for ctx.Err() == nil {
+		if until, idle := r.scenario.Idle(r.now()); idle && !sleep(ctx, until-r.now()) {
+			return
+		}
+		sent := c.sent
+		err := client.Call(ctx, attempt)
+		r.called(ctx, err)
+		if err != nil && c.sent == sent {
+			// A client that refuses without asking the server would spin here.
+			sleep(ctx, r.scenario.Latency)
+		}
+	}
+}
+
+// arrive makes calls at random times, done or not the ones before.
+func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p int, rec *Caller) {
+	rng := r.rand(uint64(p) + 1)
+	rate := r.scenario.Arrivals / float64(r.scenario.Processes)
+	for n := uint64(1); sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))); n++ {
+		r.mu.Lock()
+		if !r.over {
+			r.rec.bin(r.now()).Arrivals++
+		}
+		r.mu.Unlock()
+		wg.Go(func() {
+			c := &caller{run: r, rec: rec, rng: r.rand(uint64(p)<<32 + n)}
+			call, cancel := ctx, context.CancelFunc(func() {})
+			if d := r.scenario.Deadline; d > 0 {
+				call, cancel = context.WithTimeout(ctx, d)
+			}
+			defer cancel()
+			r.called(ctx, client.Call(call, c.attempt))
+		})
+	}
+}
+
+// called counts a call that has ended, if the run has not ended it.
+func (r *run) called(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.rec.Calls++
+	if err != nil {
+		r.rec.Failed++
+	}
+}
+
+// caller sends requests, one at a time.
+type caller struct {
+	run  *run
+	rec  *Caller
+	rng  *rand.Rand
+	sent int
+}
+
+// attempt sends one request: half of its latency passes before the server
+// decides, half after.
+func (c *caller) attempt(ctx context.Context) (server.Quota, error) {
+	if err := ctx.Err(); err != nil {
+		return server.Quota{}, err
+	}
+	c.sent++
+	s := c.run.scenario
+	latency := time.Duration(float64(s.Latency) * (1 + s.Jitter*(2*c.rng.Float64()-1)))
+	time.Sleep(latency / 2)
+	reply, timeout, ok := c.run.decide(c.rec, latency)
+	if !ok {
+		return server.Quota{}, context.Canceled
+	}
+	if timeout {
+		time.Sleep(s.Timeout - latency/2)
+		return server.Quota{}, &server.Error{Timeout: true}
+	}
+	time.Sleep(reply.Hold + latency - latency/2)
+	if reply.Throttled || reply.Failed {
+		return reply.Quota, &server.Error{Throttled: reply.Throttled, RetryAfter: reply.RetryAfter, Quota: reply.Quota}
+	}
+	return reply.Quota, nil
+}
+
+// decide lets the server answer a request that reaches it now, and writes it
+// down. A success counts from now on, unless the client will have stopped waiting.
+func (r *run) decide(c *Caller, latency time.Duration) (reply server.Reply, timeout, ok bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.over {
+		return reply, false, false
+	}
+	now := r.now()
+	reply = r.server.Take(now)
+	timeout = r.scenario.Timeout > 0 && latency+reply.Hold > r.scenario.Timeout
+	bin := r.rec.bin(now)
+	bin.Requests++
+	c.Requests++
+	switch {
+	case reply.Throttled:
+		bin.Throttled++
+		c.Throttled++
+	case reply.Failed, timeout:
+		c.Errors++
+	default:
+		bin.Successes++
+		c.Successes++
+		bin.Wait = max(bin.Wait, r.rec.waited(c, now))
+		if r.left > 0 {
+			if r.left--; r.left == 0 {
+				r.finish(now)
+			}
+		}
+	}
+	return reply, timeout, true
+}
+
+// sleep waits for d, or until ctx is done, which makes it false.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

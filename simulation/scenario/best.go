@@ -1,0 +1,155 @@
+package scenario
+
+import (
+	"math"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// Best is what a client without any fault would get out of a scenario.
+type Best struct {
+	// Successes is how many requests could be served, to the greedy competitor too.
+	Successes float64
+	// Time is the least in which Scenario.Calls succeed; 0 if the run is not ended by them.
+	Time time.Duration
+	// Fair is the equal share of each process among those present.
+	Fair []float64
+}
+
+// leastSteps is into how many steps a run is cut; short windows take more.
+const leastSteps = 4000
+
+// Ideal works out the best possible as a fluid: in every small step of time
+// the server serves as much of the demand as its limit allows. The demand of
+// the callers is one request each latency.
+func (s *Scenario) Ideal() Best {
+	b := Best{Fair: make([]float64, s.Processes)}
+	steps := leastSteps
+	if s.Calls > 0 {
+		steps = 1 << 16 // the end is somewhere within a long time
+	}
+	if w := s.Server.Window; w > 0 {
+		steps = max(steps, min(1<<18, int(40*s.Duration/w)))
+	}
+	f := newFluid(s, steps)
+	dt := s.Duration / time.Duration(steps)
+	for i := range steps {
+		t := time.Duration(i) * dt
+		present := 0
+		for p := range s.Processes {
+			if s.Present(p).Has(t) {
+				present++
+			}
+		}
+		served := f.step(t, dt, s.demand(t, present)*dt.Seconds())
+		if s.Calls > 0 && b.Time == 0 && b.Successes+served >= float64(s.Calls) {
+			part := (float64(s.Calls) - b.Successes) / served
+			b.Time = t + time.Duration(part*float64(dt))
+		}
+		b.Successes += served
+		for p := range s.Processes {
+			if s.Present(p).Has(t) {
+				b.Fair[p] += served / float64(present)
+			}
+		}
+	}
+	if s.Calls > 0 {
+		b.Successes = min(b.Successes, float64(s.Calls))
+	}
+	return b
+}
+
+// demand is how many requests a second are wanted at t, the competitor's included.
+func (s *Scenario) demand(t time.Duration, present int) float64 {
+	if s.Arrivals > 0 {
+		return s.Arrivals
+	}
+	d := s.Server.Greedy
+	if _, idle := s.Idle(t); !idle {
+		d += float64(present*s.Callers) / (s.Latency + s.Server.Work).Seconds()
+	}
+	return d
+}
+
+// fluid is a server that serves fractions of requests.
+type fluid struct {
+	spec  server.Spec
+	left  float64   // tokens of a bucket, rest of a fixed window
+	index int64     // of the fixed window
+	log   []float64 // served in each step of a sliding window
+	sum   float64   // of log
+	at    int
+}
+
+func newFluid(s *Scenario, steps int) *fluid {
+	f := &fluid{spec: s.Server}
+	full := f.window(0)
+	switch s.Server.Kind {
+	case server.Bucket:
+		if !s.Server.Empty {
+			f.left = s.Server.Burst
+		}
+	case server.FixedWindow:
+		if s.Server.Empty {
+			f.left = -math.MaxFloat64
+		}
+	case server.SlidingWindow:
+		dt := s.Duration / time.Duration(steps)
+		f.log = make([]float64, max(1, int(math.Round(s.Server.Window.Seconds()/dt.Seconds()))))
+		if s.Server.Empty {
+			for i := range f.log {
+				f.log[i] = full / float64(len(f.log))
+			}
+			f.sum = full
+		}
+	}
+	return f
+}
+
+// window is the limit of a window at t.
+func (f *fluid) window(t time.Duration) float64 {
+	return float64(server.Allowed(f.spec.Rate, f.spec.Window, t))
+}
+
+// step serves what it can of the demand during dt.
+func (f *fluid) step(t, dt time.Duration, demand float64) float64 {
+	served := 0.0
+	switch f.spec.Kind {
+	case server.Bucket:
+		// What flows in during the step can be served in it, even if the bucket is small.
+		f.left += f.spec.Rate.Between(t, t+dt)
+		served = min(f.left, f.open(t, demand))
+		f.left = min(f.spec.Burst, f.left-served)
+	case server.FixedWindow:
+		if i := int64(t / f.spec.Window); i != f.index {
+			f.index, f.left = i, 0
+		}
+		// left counts down from 0, because the limit may change within a window.
+		served = max(0, min(f.window(t)+f.left, f.open(t, demand)))
+		f.left -= served
+	case server.SlidingWindow:
+		f.sum -= f.log[f.at]
+		served = max(0, min(f.window(t)-f.sum, f.open(t, demand)))
+		f.log[f.at] = served
+		f.sum += served
+		f.at = (f.at + 1) % len(f.log)
+	case server.Concurrency:
+		served = min(f.open(t, demand), f.spec.Burst/f.spec.Work.Seconds()*dt.Seconds())
+	case server.Queue:
+		served = min(f.open(t, demand), f.spec.Rate.Between(t, t+dt))
+	}
+	return served
+}
+
+// open is the demand that finds the server working.
+func (f *fluid) open(t time.Duration, demand float64) float64 {
+	for _, spans := range [][]server.Span{f.spec.Down, f.spec.Broken, f.spec.Stall} {
+		for _, s := range spans {
+			if s.Has(t) {
+				return 0
+			}
+		}
+	}
+	return demand
+}

@@ -1,0 +1,154 @@
+package scenario
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// Dynamics are the ways in which a random scenario changes over its run.
+var Dynamics = []string{"const", "step", "square", "grow", "join", "leave", "outage", "greedy", "bursts"}
+
+// Random draws the scenario of a seed. The same seed always gives the same
+// scenario; seeds that a control law was tuned on say nothing about it.
+func Random(seed uint64) *Scenario {
+	d := drawing{rand.New(rand.NewPCG(seed, 0x5ce7a210))}
+	s := &Scenario{Random: true}
+
+	rate := d.log(.05, 2000)
+	s.Server.Kind = [...]server.Kind{server.Bucket, server.Bucket, server.FixedWindow, server.SlidingWindow}[d.IntN(4)]
+	s.Server.Empty = d.IntN(2) == 0
+	whole := false
+	switch d.IntN(4) {
+	case 1:
+		s.Server.Signal = server.RetryAfter
+	case 2:
+		s.Server.Signal = server.RetryAfter
+		if whole = rate <= 50; whole {
+			s.Server.Signal |= server.WholeSeconds
+		}
+	case 3:
+		s.Server.Signal = server.Remaining
+	}
+	dynamics := Dynamics[d.IntN(len(Dynamics))]
+
+	s.Latency = seconds(d.log(.005, 2))
+	s.Jitter = d.uniform(0, .5)
+	s.Processes = d.whole(1, 16)
+	if (dynamics == "join" || dynamics == "leave") && s.Processes == 1 {
+		s.Processes = 2 + d.IntN(7)
+	}
+	s.Callers = d.whole(1, 40)
+
+	n := max(d.log(300, 5000), 100*float64(s.Processes))
+	s.Duration = max(10*time.Second, seconds(n/rate))
+	if whole {
+		s.Duration = max(s.Duration, 30*time.Second)
+	}
+	n = rate * s.Duration.Seconds() // short runs at high rates have more
+
+	s.Server.Rate = server.Constant(rate)
+	d.dynamics(s, dynamics, rate)
+	d.demand(s, n)
+	d.depth(s, rate, n)
+
+	s.Name = fmt.Sprintf("random-%d", seed)
+	s.About = describe(s, dynamics, rate)
+	return s
+}
+
+// drawing draws the numbers of a scenario.
+type drawing struct{ *rand.Rand }
+
+func (d drawing) uniform(a, b float64) float64 { return a + (b-a)*d.Float64() }
+
+func (d drawing) log(a, b float64) float64 { return a * math.Pow(b/a, d.Float64()) }
+
+// whole draws a whole number from a to b, as likely in each octave.
+func (d drawing) whole(a, b int) int {
+	return min(b, int(d.log(float64(a), float64(b+1))))
+}
+
+// dynamics makes the scenario change.
+func (d drawing) dynamics(s *Scenario, how string, rate float64) {
+	t := s.Duration
+	switch how {
+	case "step":
+		low := rate / d.uniform(2, 10)
+		s.Server.Rate = server.Schedule{{At: 0, Rate: rate}, {At: t / 3, Rate: low}, {At: 2 * t / 3, Rate: rate}}
+	case "square":
+		f := math.Sqrt(d.log(1.3, 4))
+		period := time.Duration(d.log(1./20, 1./3) * float64(t))
+		s.Server.Rate = server.Wave(period/2, t, rate*f, rate/f)
+	case "grow":
+		k := 1 + d.IntN(4)
+		s.Server.Rate = server.Doubling(rate*math.Exp2(-float64(k)/2), t/time.Duration(k+1)+1, t)
+	case "join":
+		s.Join = time.Duration(.6 * float64(t) / float64(s.Processes))
+	case "leave":
+		s.Leave = time.Duration(.6 * float64(t) / float64(s.Processes))
+	case "outage":
+		s.Server.Down = []server.Span{{From: t * 2 / 5, To: t / 2}}
+	case "greedy":
+		s.Server.Greedy = rate * d.uniform(.3, .7)
+	case "bursts":
+		s.Duty = d.uniform(.3, .8)
+		s.Period = time.Duration(d.log(1./20, 1./4) * float64(t))
+	}
+}
+
+// demand bounds the callers by what there is to get, and in most scenarios
+// makes sure that they want more than that.
+func (d drawing) demand(s *Scenario, n float64) {
+	most := max(1, int(n/10/float64(s.Processes)))
+	s.Callers = min(s.Callers, most)
+	want := d.uniform(1.5, 5) * s.Server.Rate.Highest(s.Duration)
+	if d.Float64() >= .85 {
+		return
+	}
+	procs := float64(s.Processes)
+	if procs*float64(s.Callers)/s.Latency.Seconds() >= want {
+		return
+	}
+	enough := math.Ceil(want * s.Latency.Seconds() / procs)
+	s.Callers = max(s.Callers, int(min(enough, 40, float64(most))))
+	s.Latency = min(s.Latency, max(2*time.Millisecond, seconds(procs*float64(s.Callers)/want)))
+}
+
+// depth draws the size of the bucket or the window.
+func (d drawing) depth(s *Scenario, rate, n float64) {
+	if s.Server.Kind == server.Bucket {
+		s.Server.Burst = math.Floor(min(max(1, rate*d.log(1, 60)), n/3))
+		return
+	}
+	q := math.Round(d.log(5, min(300, n/8)))
+	s.Server.Window = seconds(q / rate)
+}
+
+func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
+
+// describe puts a random scenario into one sentence.
+func describe(s *Scenario, dynamics string, rate float64) string {
+	size := fmt.Sprintf("of %.0f", s.Server.Burst)
+	if s.Server.Window > 0 {
+		size = fmt.Sprintf("of %.0f in %v", rate*s.Server.Window.Seconds(), s.Server.Window.Round(time.Millisecond))
+	}
+	start := "full"
+	if s.Server.Empty {
+		start = "empty"
+	}
+	signal := "nothing"
+	switch {
+	case s.Server.Signal&server.WholeSeconds != 0:
+		signal = "Retry-After in whole seconds"
+	case s.Server.Signal&server.RetryAfter != 0:
+		signal = "Retry-After"
+	case s.Server.Signal&server.Remaining != 0:
+		signal = "Remaining"
+	}
+	return fmt.Sprintf("%s: %.3g/s, %s %s (%s at first), tells %s; %d x %d callers at %v",
+		dynamics, rate, s.Server.Kind, size, start, signal, s.Processes, s.Callers, s.Latency.Round(time.Millisecond))
+}

@@ -1,0 +1,104 @@
+// Package scenario holds what is simulated: a server, the clients in front of
+// it, and the best that anybody could do there. Scenarios are data: a table of
+// named ones and a seeded generator of random ones.
+package scenario
+
+import (
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// Scenario is one server with clients in front of it.
+//
+// In a closed loop (Arrivals 0), Callers callers in each of Processes processes
+// call one after the other without a pause, and each process has one client
+// object. In an open loop, calls arrive whether or not earlier ones are done.
+type Scenario struct {
+	Name  string
+	About string // one sentence: what is special here
+	Suite bool   // one of the thirteen over which means are reported
+
+	Server    server.Spec
+	Processes int
+	Callers   int           // in each process
+	Latency   time.Duration // of a request on average, half of it before the server decides
+	Jitter    float64       // the latency is uniform within this share of it, up and down
+	Duration  time.Duration
+	Calls     int // ends the run after so many successes; 0 runs for Duration
+
+	Join  time.Duration // process p joins p times this after the start
+	Leave time.Duration // process p leaves p times this before the end
+
+	// Callers begin calls only in the first Duty share of each Period; 0 means always.
+	Period time.Duration
+	Duty   float64
+
+	Arrivals float64       // open loop: calls a second over all processes, at random times
+	Attempts int           // most attempts a call may make; 0 is no limit
+	Timeout  time.Duration // a client stops waiting for a response after this; 0 is never
+	Deadline time.Duration // of a call as a whole; 0 is none
+
+	// Random marks a scenario of the generator, which is scored by process
+	// and in total, where a named one is scored by caller.
+	Random bool
+}
+
+// Present is when process p takes part.
+func (s *Scenario) Present(p int) server.Span {
+	return server.Span{From: time.Duration(p) * s.Join, To: s.Duration - time.Duration(p)*s.Leave}
+}
+
+// Idle tells whether callers begin no call at t, and if so, when they begin again.
+func (s *Scenario) Idle(t time.Duration) (until time.Duration, idle bool) {
+	if s.Period <= 0 || s.Duty >= 1 {
+		return t, false
+	}
+	start := t / s.Period * s.Period
+	if t-start < s.busy() {
+		return t, false
+	}
+	return start + s.Period, true
+}
+
+// IdleBetween is how much of the time from a to b callers are idle.
+func (s *Scenario) IdleBetween(a, b time.Duration) time.Duration {
+	if s.Period <= 0 || s.Duty >= 1 || b <= a {
+		return 0
+	}
+	return s.idleUntil(b) - s.idleUntil(a)
+}
+
+func (s *Scenario) busy() time.Duration {
+	return time.Duration(s.Duty * float64(s.Period))
+}
+
+func (s *Scenario) idleUntil(t time.Duration) time.Duration {
+	n := t / s.Period
+	return n*(s.Period-s.busy()) + max(0, t-n*s.Period-s.busy())
+}
+
+// Changes are the times at which what a client could get changes: the rate
+// steps, an outage begins or ends, a process joins or leaves.
+func (s *Scenario) Changes() []time.Duration {
+	at := s.Server.Rate.Changes(s.Duration)
+	for p := 1; p < s.Processes; p++ {
+		if s.Join > 0 {
+			at = append(at, s.Present(p).From)
+		}
+		if s.Leave > 0 {
+			at = append(at, s.Present(p).To)
+		}
+	}
+	return at
+}
+
+// Trouble is the last stretch during which the server served nobody.
+func (s *Scenario) Trouble() (server.Span, bool) {
+	for _, spans := range [][]server.Span{s.Server.Stall, s.Server.Down, s.Server.Broken} {
+		if len(spans) > 0 {
+			return spans[len(spans)-1], true
+		}
+	}
+	return server.Span{}, false
+}

@@ -1,0 +1,126 @@
+package scenario
+
+import (
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+func TestTheSuiteIsThirteenScenariosAndNamesAreUnique(t *testing.T) {
+	if n := len(Suite()); n != 13 {
+		t.Errorf("%d scenarios in the suite", n)
+	}
+	seen := map[string]bool{}
+	for _, s := range Named() {
+		if seen[s.Name] {
+			t.Errorf("two scenarios are called %q", s.Name)
+		}
+		seen[s.Name] = true
+		if found, err := Find(s.Name); err != nil || found.Name != s.Name {
+			t.Errorf("cannot find %q: %v", s.Name, err)
+		}
+	}
+}
+
+func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
+	want := map[string]float64{ // successes
+		"heroku-30min":         1.25 * 1800,
+		"heroku-10x1":          1.25 * 1800,
+		"step-50-5-50":         50 + 50*120 + 5*120 + 50*120,
+		"wave-20-8":            20 + 14*600,
+		"join-8":               40 + 40*480,
+		"grow-10x2^n":          100 + 120*(10+20+40+80+160),
+		"high-1000":            1000 + 60*1000,
+		"window-100/min":       20 * 100,
+		"sliding-100/10s":      60 * 100,
+		"retry-after-2/s":      10 + 2*900,
+		"idle-limit-never-hit": 100 / .02 * 30,
+		"outage-1m":            50 + 50*300 + 50, // a full bucket after the outage
+		"bursts-20/s":          10 * (100 + 20*20),
+		"concurrency-8":        32 * 300,
+		"metastable-240":       240 * 170,
+	}
+	for name, n := range want {
+		s, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := s.Ideal().Successes; math.Abs(got/n-1) > .005 {
+			t.Errorf("%s: %.1f, want %.1f", name, got, n)
+		}
+	}
+	for name, seconds := range map[string]float64{"heroku-clear": 4490 * .165 / 10, "emr-1000": 249} {
+		s, _ := Find(name)
+		if got := s.Ideal().Time.Seconds(); math.Abs(got/seconds-1) > .005 {
+			t.Errorf("%s: %.1f s, want %.1f s", name, got, seconds)
+		}
+	}
+}
+
+func TestFairSharesFollowWhoIsThere(t *testing.T) {
+	s := &Scenario{
+		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1},
+		Processes: 2, Callers: 10, Latency: 10 * time.Millisecond, Duration: 100 * time.Second, Join: 40 * time.Second,
+	}
+	fair := s.Ideal().Fair
+	if math.Abs(fair[0]-700) > 7 || math.Abs(fair[1]-300) > 7 {
+		t.Errorf("shares %.0f, want 700 and 300", fair)
+	}
+}
+
+func TestIdleTimeIsCounted(t *testing.T) {
+	s := &Scenario{Period: 10 * time.Second, Duty: .4}
+	for _, c := range []struct{ a, b, want time.Duration }{
+		{0, 4, 0}, {0, 5, 1}, {3, 12, 6}, {5, 9, 4}, {0, 30, 18}, {13, 26, 8},
+	} {
+		if got := s.IdleBetween(c.a*time.Second, c.b*time.Second); got != c.want*time.Second {
+			t.Errorf("from %d to %d: %v, want %d s", c.a, c.b, got, c.want)
+		}
+	}
+	if until, idle := s.Idle(7 * time.Second); !idle || until != 10*time.Second {
+		t.Errorf("at 7 s: idle %v until %v", idle, until)
+	}
+}
+
+func TestASeedAlwaysGivesTheSameScenario(t *testing.T) {
+	for seed := range uint64(50) {
+		if a, b := Random(seed), Random(seed); !reflect.DeepEqual(a, b) {
+			t.Fatalf("seed %d: %+v and %+v", seed, a, b)
+		}
+	}
+}
+
+func TestRandomScenariosKeepTheirBounds(t *testing.T) {
+	for seed := range uint64(2000) {
+		s := Random(seed)
+		name := func(ok bool, what string) {
+			if !ok {
+				t.Errorf("seed %d: %s: %+v", seed, what, s)
+			}
+		}
+		n := s.Server.Rate.Between(0, s.Duration)
+		name(s.Processes >= 1 && s.Processes <= 16, "processes")
+		name(s.Callers >= 1 && s.Callers <= 40, "callers")
+		name(s.Latency >= 2*time.Millisecond && s.Latency <= 2*time.Second, "latency")
+		name(s.Jitter >= 0 && s.Jitter <= .5, "jitter")
+		name(s.Duration >= 10*time.Second, "duration")
+		name(n > 100 && n < 60_000, "requests")
+		name(s.Server.Greedy == 0 || s.Server.Greedy < .71*s.Server.Rate.At(0), "competitor")
+		switch s.Server.Kind {
+		case server.Bucket:
+			name(s.Server.Burst >= 1, "burst")
+		default:
+			name(server.Allowed(s.Server.Rate, s.Server.Window, 0) >= 1, "window")
+		}
+		if s.Join > 0 || s.Leave > 0 {
+			name(s.Processes >= 2, "joining alone")
+		}
+		if s.Server.Signal&server.WholeSeconds != 0 {
+			name(s.Duration >= 30*time.Second, "whole seconds in a short run")
+		}
+		name(s.Ideal().Successes > 0, "nothing to get")
+	}
+}

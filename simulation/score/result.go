@@ -1,0 +1,155 @@
+package score
+
+import (
+	"math"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// Metric is one figure of a Score.
+type Metric struct {
+	Name      string
+	Unit      string
+	Of        func(*Score) *float64
+	MoreWins  bool // the greatest is the best
+	Geometric bool // means over scenarios are geometric
+}
+
+// Metrics are all figures of a Score, the most important first.
+var Metrics = []Metric{
+	{Name: "throttled", Unit: "%", Of: func(s *Score) *float64 { return &s.Throttled }},
+	{Name: "wait", Unit: "s", Of: func(s *Score) *float64 { return &s.Wait }, Geometric: true},
+	{Name: "jain", Of: func(s *Score) *float64 { return &s.Jain }, MoreWins: true},
+	{Name: "use", Of: func(s *Score) *float64 { return &s.Use }, MoreWins: true},
+	{Name: "stdev", Of: func(s *Score) *float64 { return &s.Stdev }},
+	{Name: "ratio", Unit: "x", Of: func(s *Score) *float64 { return &s.Ratio }, Geometric: true},
+	{Name: "total", Unit: "%", Of: func(s *Score) *float64 { return &s.Total }},
+	{Name: "clear", Unit: "s", Of: func(s *Score) *float64 { return &s.Clear }},
+	{Name: "adapt", Unit: "s", Of: func(s *Score) *float64 { return &s.Adapt }},
+	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }},
+	{Name: "recovery", Unit: "s", Of: func(s *Score) *float64 { return &s.Recovery }},
+}
+
+// Result is how a client did in a scenario over several seeds.
+type Result struct {
+	Scenario          *scenario.Scenario
+	Client            string
+	Runs              int
+	Median, Low, High Score // of each figure by itself
+}
+
+// Gather puts the scores of several runs together.
+func Gather(s *scenario.Scenario, client string, runs []Score) Result {
+	out := Result{Scenario: s, Client: client, Runs: len(runs)}
+	values := make([]float64, len(runs))
+	for _, m := range Metrics {
+		low, high := math.Inf(1), math.Inf(-1)
+		for i := range runs {
+			v := *m.Of(&runs[i])
+			values[i] = v
+			if !math.IsNaN(v) {
+				low, high = min(low, v), max(high, v)
+			}
+		}
+		*m.Of(&out.Median) = Median(values)
+		if low > high {
+			low, high = math.NaN(), math.NaN()
+		}
+		*m.Of(&out.Low), *m.Of(&out.High) = low, high
+	}
+	return out
+}
+
+// floor keeps geometric means of waits from being ruled by an instant.
+const floor = .005
+
+// Means are the means of the medians over scenarios, geometric for waits.
+func Means(results []Result) Score {
+	var out Score
+	for _, m := range Metrics {
+		sum, n := 0.0, 0
+		for i := range results {
+			v := *m.Of(&results[i].Median)
+			if math.IsNaN(v) {
+				continue
+			}
+			if m.Geometric {
+				v = math.Log(max(v, floor))
+			}
+			sum += v
+			n++
+		}
+		mean := sum / float64(n) // NaN if there is none
+		if m.Geometric {
+			mean = math.Exp(mean)
+		}
+		*m.Of(&out) = mean
+	}
+	return out
+}
+
+// Collapses counts the scenarios in which a client breaks down.
+type Collapses struct {
+	Use       int // below 0.6 of the pacer's
+	Throttled int // above 10 %
+	Jain      int // below 0.7
+}
+
+// Count counts a client's collapses. pacer is the use of the pacer in each scenario.
+func Count(results []Result, pacer map[string]float64) Collapses {
+	var c Collapses
+	for _, r := range results {
+		if use, ok := pacer[r.Scenario.Name]; ok && r.Median.Use < .6*use {
+			c.Use++
+		}
+		if r.Median.Throttled > 10 {
+			c.Throttled++
+		}
+		if r.Median.Jain < .7 {
+			c.Jain++
+		}
+	}
+	return c
+}
+
+// Tight is the throttled share of the pacer above which a limit is one that
+// nobody can keep, in percent.
+const Tight = 3
+
+// Play makes runs of every client that fits in every scenario, with the given
+// seeds, and gathers the scores: by scenario, then by client. progress hears
+// how many of all runs are done; seen gets each recording, in no particular
+// order. Both may be nil.
+func Play(scenarios []*scenario.Scenario, clients []engine.Client, seeds []uint64, progress func(done, all int), seen func(*engine.Recording)) []Result {
+	var jobs []engine.Job
+	best := map[*scenario.Scenario]scenario.Best{}
+	for _, s := range scenarios {
+		best[s] = s.Ideal()
+		for _, c := range clients {
+			if c.Fits != nil && !c.Fits(s) {
+				continue
+			}
+			for _, seed := range seeds {
+				jobs = append(jobs, engine.Job{Scenario: s, Client: c, Seed: seed})
+			}
+		}
+	}
+	scores := make([]Score, len(jobs))
+	done := 0
+	engine.Batch(jobs, func(i int, rec *engine.Recording) {
+		scores[i] = Of(rec, best[rec.Scenario])
+		done++
+		if progress != nil {
+			progress(done, len(jobs))
+		}
+		if seen != nil {
+			seen(rec)
+		}
+	})
+	var results []Result
+	for i := 0; i < len(jobs); i += len(seeds) {
+		results = append(results, Gather(jobs[i].Scenario, jobs[i].Client.Name, scores[i:i+len(seeds)]))
+	}
+	return results
+}

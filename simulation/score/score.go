@@ -1,0 +1,230 @@
+// Package score turns recordings into figures that can be compared.
+package score
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// Score is how a client did in one run, or in the middle of several. Figures
+// that make no sense in a scenario are NaN.
+type Score struct {
+	Throttled float64 // % of requests: mean over callers; in random scenarios of all requests
+	Total     float64 // % of all requests
+	Use       float64 // of what could be had, 0..1
+	Wait      float64 // longest of a caller between its successes, seconds
+	Ratio     float64 // Wait relative to the mean time between a caller's turns
+	Jain      float64 // fairness among callers; in random scenarios among processes
+
+	Stdev         float64 // of the callers' request counts
+	Clear         float64 // seconds until Scenario.Calls have succeeded
+	Adapt         float64 // seconds until the rate fits after a change, mean over changes
+	Amplification float64 // requests per call
+	Recovery      float64 // seconds after trouble until the server is used again
+}
+
+// Of scores a run.
+func Of(r *engine.Recording, best scenario.Best) Score {
+	s := r.Scenario
+	total := r.Totals()
+	out := Score{
+		Total:         percent(total.Throttled, total.Requests),
+		Use:           use(r, best, total),
+		Wait:          total.Longest.Seconds(),
+		Jain:          jain(r, best),
+		Stdev:         stdev(r),
+		Clear:         math.NaN(),
+		Amplification: float64(total.Requests) / float64(max(1, total.Successes)),
+		Adapt:         adapt(r),
+		Recovery:      recovery(r),
+	}
+	out.Throttled = out.Total
+	if !s.Random {
+		out.Throttled = perCaller(r)
+	}
+	out.Ratio = out.Wait / turn(s)
+	if s.Calls > 0 {
+		out.Clear = r.Elapsed.Seconds()
+	}
+	if s.Arrivals > 0 {
+		out.Amplification = float64(total.Requests) / float64(max(1, r.Calls))
+	}
+	return out
+}
+
+func percent(part, all int) float64 {
+	if all == 0 {
+		return 0
+	}
+	return 100 * float64(part) / float64(all)
+}
+
+// perCaller is the mean over callers of their throttled shares.
+func perCaller(r *engine.Recording) float64 {
+	sum := 0.0
+	for i := range r.Callers {
+		sum += percent(r.Callers[i].Throttled, r.Callers[i].Requests)
+	}
+	return sum / float64(len(r.Callers))
+}
+
+// use is what was got of what could be had. Where the run ends with a number
+// of calls, it is the least possible time over the time taken.
+func use(r *engine.Recording, best scenario.Best, total engine.Caller) float64 {
+	if r.Scenario.Calls > 0 {
+		if total.Successes < r.Scenario.Calls {
+			return float64(total.Successes) / float64(r.Scenario.Calls) * best.Time.Seconds() / r.Elapsed.Seconds()
+		}
+		return min(1, best.Time.Seconds()/r.Elapsed.Seconds())
+	}
+	return min(1, float64(total.Successes)/max(1, best.Successes-float64(r.Rivals)))
+}
+
+// turn is how long a caller waits on average when all take turns, in seconds.
+func turn(s *scenario.Scenario) float64 {
+	latency := (s.Latency + s.Server.Work).Seconds()
+	rate := s.Server.Rate.Between(0, s.Duration) / s.Duration.Seconds()
+	if rate <= 0 {
+		return latency
+	}
+	return max(float64(s.Processes*s.Callers)/rate, latency)
+}
+
+// jain is Jain's index of fairness: 1 if all got the same, 1/n if one got all.
+func jain(r *engine.Recording, best scenario.Best) float64 {
+	var shares []float64
+	if r.Scenario.Random {
+		shares = make([]float64, r.Scenario.Processes)
+		for i := range r.Callers {
+			shares[r.Callers[i].Process] += float64(r.Callers[i].Successes)
+		}
+		for p, fair := range best.Fair {
+			shares[p] /= max(fair, 1e-9)
+		}
+	} else {
+		for i := range r.Callers {
+			shares = append(shares, float64(r.Callers[i].Successes))
+		}
+	}
+	return Jain(shares)
+}
+
+// Jain is Jain's index of the shares; 1 if there is nothing to share.
+func Jain(shares []float64) float64 {
+	sum, squares := 0.0, 0.0
+	for _, x := range shares {
+		sum += x
+		squares += x * x
+	}
+	if squares == 0 {
+		return 1
+	}
+	return sum * sum / (float64(len(shares)) * squares)
+}
+
+// stdev is the sample standard deviation of the callers' request counts.
+func stdev(r *engine.Recording) float64 {
+	n := float64(len(r.Callers))
+	if n < 2 {
+		return 0
+	}
+	mean := float64(r.Totals().Requests) / n
+	sum := 0.0
+	for i := range r.Callers {
+		d := float64(r.Callers[i].Requests) - mean
+		sum += d * d
+	}
+	return math.Sqrt(sum / (n - 1))
+}
+
+// near is how close to the limit a rate has to be to fit.
+const near = .2
+
+// adapt is the mean over the changes of the server's rate of the time until
+// the successes fit the new rate.
+func adapt(r *engine.Recording) float64 {
+	s := r.Scenario
+	changes := s.Server.Rate.Changes(s.Duration)
+	if len(changes) == 0 || s.Calls > 0 {
+		return math.NaN()
+	}
+	sum := 0.0
+	for i, at := range changes {
+		end := s.Duration
+		if i+1 < len(changes) {
+			end = changes[i+1]
+		}
+		limit := s.Server.Rate.At(at)
+		sum += settled(r, at, end, func(rate float64) bool {
+			return math.Abs(rate/limit-1) <= near
+		}, limit).Seconds()
+	}
+	return sum / float64(len(changes))
+}
+
+// recovery is the time after trouble until successes come at 0.8 of what is
+// possible, the whole rest of the run if they never do. In an open loop, where
+// a queue may fall back, they have to stay there.
+func recovery(r *engine.Recording) float64 {
+	s := r.Scenario
+	span, ok := s.Trouble()
+	if !ok {
+		return math.NaN()
+	}
+	goal := s.Server.Rate.At(span.To)
+	if s.Arrivals == 0 {
+		return settled(r, span.To, s.Duration, func(rate float64) bool {
+			return rate >= (1-near)*goal
+		}, goal).Seconds()
+	}
+	goal = min(goal, s.Arrivals)
+	over := max(1, int(5*time.Second/r.Width))
+	first, last := int((span.To+r.Width-1)/r.Width), int(s.Duration/r.Width)
+	back := span.To
+	for i := first; i+over <= min(last, len(r.Bins)); i++ {
+		sum := 0
+		for _, b := range r.Bins[i : i+over] {
+			sum += int(b.Successes)
+		}
+		if float64(sum)/float64(over)/r.Width.Seconds() < (1-near)*goal {
+			back = time.Duration(i+over) * r.Width
+		}
+	}
+	return (back - span.To).Seconds()
+}
+
+// settled is how long after from it takes until the rate of successes, over
+// about twenty of them at the rate of goal, is good.
+func settled(r *engine.Recording, from, end time.Duration, good func(rate float64) bool, goal float64) time.Duration {
+	over := max(2, int(math.Ceil(20/goal/r.Width.Seconds())))
+	first := int((from + r.Width - 1) / r.Width)
+	sum := 0
+	for i := first; i < len(r.Bins) && time.Duration(i+1)*r.Width <= end; i++ {
+		sum += int(r.Bins[i].Successes)
+		if i-over >= first {
+			sum -= int(r.Bins[i-over].Successes)
+		}
+		if i-first+1 >= over && good(float64(sum)/float64(over)/r.Width.Seconds()) {
+			return time.Duration(i+1-over)*r.Width - from
+		}
+	}
+	return end - from
+}
+
+// Median is the middle of the values, NaN ones left out.
+func Median(values []float64) float64 {
+	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	slices.Sort(v)
+	m := len(v) / 2
+	if len(v)%2 == 1 {
+		return v[m]
+	}
+	return (v[m-1] + v[m]) / 2
+}

@@ -1,0 +1,238 @@
+// Package server models APIs that throttle. A Server is a plain value that is
+// told the time and decides one request at a time; it never sleeps and knows
+// nothing of clients, so that the same model serves real client code under
+// virtual time, a unit test and a fluid calculation.
+package server
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Kind is how a server limits its clients.
+type Kind int
+
+const (
+	// Bucket is a token bucket (equivalently GCRA): Burst tokens, refilled at Rate.
+	Bucket Kind = iota
+	// FixedWindow serves Rate times Window requests in each window, counted from 0 again at its end.
+	FixedWindow
+	// SlidingWindow serves Rate times Window requests in any span of the length Window, exactly.
+	SlidingWindow
+	// Concurrency serves Burst requests at a time, each holding its slot for Work.
+	Concurrency
+	// Queue throttles nobody: it serves one after the other at Rate, in order of arrival.
+	Queue
+)
+
+// String is the kind's name as the command's flags spell it.
+func (k Kind) String() string {
+	return [...]string{"bucket", "fixed", "sliding", "concurrency", "queue"}[k]
+}
+
+// Signal is what a server tells its clients beside yes or no.
+type Signal uint8
+
+const (
+	// RetryAfter is the exact time until the next request would pass, on throttles.
+	RetryAfter Signal = 1 << iota
+	// WholeSeconds rounds that time up to whole seconds, as the HTTP header does.
+	WholeSeconds
+	// Remaining is the quota's limit and what is left of it, on all responses.
+	Remaining
+	// Reset is the time until the quota is whole again, on all responses.
+	Reset
+)
+
+// Span is a stretch of time.
+type Span struct {
+	From, To time.Duration
+}
+
+// Has tells whether t lies in the span.
+func (s Span) Has(t time.Duration) bool { return t >= s.From && t < s.To }
+
+// Spec describes a server as data.
+type Spec struct {
+	Kind   Kind
+	Rate   Schedule      // requests a second
+	Burst  float64       // tokens of a bucket, slots of a concurrency limit
+	Window time.Duration // length of a window
+	Work   time.Duration // how long a request holds the slot of a concurrency limit
+	Empty  bool          // the bucket or the window is used up at the start
+	Signal Signal
+
+	Down   []Span // everything is throttled, without Retry-After
+	Broken []Span // everything fails with a server error that is no throttle
+	Stall  []Span // a Queue that stands still
+
+	// Lie multiplies every Retry-After; 0 means that the server is honest.
+	Lie float64
+
+	// Greedy is the rate of one more client that never backs off. The gaps
+	// between its requests are uniform between half and one and a half of the mean.
+	Greedy float64
+}
+
+// Quota is what a response said about what is left.
+type Quota struct {
+	Known     bool // Limit and Remaining are told
+	Limit     int
+	Remaining int
+	Reset     time.Duration // until the quota is whole again; 0 if not told
+}
+
+// Reply is a server's answer to one request.
+type Reply struct {
+	Throttled  bool
+	Failed     bool          // a server error
+	RetryAfter time.Duration // 0 if not told
+	Hold       time.Duration // how long the server keeps the request before it answers
+	Quota      Quota
+}
+
+// Error is a reply other than success, as a client sees it.
+type Error struct {
+	Throttled  bool
+	Timeout    bool // the client stopped waiting
+	RetryAfter time.Duration
+	Quota      Quota
+}
+
+// Error says what the server did.
+func (e *Error) Error() string {
+	switch {
+	case e.Timeout:
+		return "simulated server: timeout"
+	case !e.Throttled:
+		return "simulated server: internal error"
+	case e.RetryAfter > 0:
+		return fmt.Sprintf("simulated server: too many requests, retry after %v", e.RetryAfter)
+	}
+	return "simulated server: too many requests"
+}
+
+// model is the bookkeeping of one kind of limit.
+type model interface {
+	// take lets a request pass at now, or not.
+	take(now time.Duration) bool
+	// wait is the time until a request would pass.
+	wait(now time.Duration) time.Duration
+	// quota is the limit, what is left of it, and the time until it is whole.
+	quota(now time.Duration) (limit, left float64, reset time.Duration)
+}
+
+// Server decides requests. It is not safe for concurrent use and its times must not decrease.
+type Server struct {
+	spec  Spec
+	model model
+	queue *queue // the model, if it is one
+	rng   *rand.Rand
+
+	rival  time.Duration // when the greedy competitor sends next
+	Rivals int           // how many requests the greedy competitor got through
+}
+
+// New makes a server. rng is used for the competitor only.
+func New(spec Spec, rng *rand.Rand) *Server {
+	s := &Server{spec: spec, rng: rng}
+	switch spec.Kind {
+	case Bucket:
+		s.model = newBucket(spec)
+	case FixedWindow:
+		s.model = newFixed(spec)
+	case SlidingWindow:
+		s.model = newSliding(spec)
+	case Concurrency:
+		s.model = &concurrency{slots: int(spec.Burst), work: spec.Work}
+	case Queue:
+		s.queue = &queue{rate: spec.Rate, stall: spec.Stall}
+		s.model = s.queue
+	}
+	if spec.Greedy > 0 {
+		s.rival = s.gap()
+	}
+	return s
+}
+
+// gap draws the time between two requests of the competitor.
+func (s *Server) gap() time.Duration {
+	return max(1, time.Duration((.5+s.rng.Float64())/s.spec.Greedy*float64(time.Second)))
+}
+
+// compete lets the competitor send what it would have sent until now.
+func (s *Server) compete(now time.Duration) {
+	for s.spec.Greedy > 0 && s.rival <= now {
+		if !in(s.spec.Down, s.rival) && s.model.take(s.rival) {
+			s.Rivals++
+		}
+		s.rival += s.gap()
+	}
+}
+
+// Take decides one request that reaches the server at now.
+func (s *Server) Take(now time.Duration) Reply {
+	s.compete(now)
+	if in(s.spec.Down, now) {
+		return Reply{Throttled: true}
+	}
+	if in(s.spec.Broken, now) {
+		return Reply{Failed: true}
+	}
+	var r Reply
+	if s.model.take(now) {
+		switch s.spec.Kind {
+		case Concurrency:
+			r.Hold = s.spec.Work
+		case Queue:
+			r.Hold = s.queue.done - now
+		}
+	} else {
+		r.Throttled = true
+		if s.spec.Signal&(RetryAfter|WholeSeconds) != 0 {
+			r.RetryAfter = s.retryAfter(now)
+		}
+	}
+	if s.spec.Signal&(Remaining|Reset) != 0 {
+		limit, left, reset := s.model.quota(now)
+		if s.spec.Signal&Remaining != 0 {
+			r.Quota.Known = true
+			r.Quota.Limit = int(limit + tiny)
+			r.Quota.Remaining = max(0, int(math.Floor(left+tiny)))
+		}
+		if s.spec.Signal&Reset != 0 {
+			r.Quota.Reset = max(1, reset)
+		}
+	}
+	return r
+}
+
+// retryAfter is what the server says, which is not always the truth.
+func (s *Server) retryAfter(now time.Duration) time.Duration {
+	d := s.model.wait(now)
+	if s.spec.Lie > 0 {
+		d = time.Duration(float64(d) * s.spec.Lie)
+	}
+	if s.spec.Signal&WholeSeconds != 0 {
+		d = (d + time.Second - 1) / time.Second * time.Second
+	}
+	return max(d, 1)
+}
+
+// Finish brings the competitor's count up to the end of the run.
+func (s *Server) Finish(now time.Duration) { s.compete(now) }
+
+// tiny forgives the rounding of sums of floats when whole requests are counted.
+const tiny = 1e-12
+
+// in tells whether t lies in one of the spans.
+func in(spans []Span, t time.Duration) bool {
+	for _, s := range spans {
+		if s.Has(t) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,197 @@
+package server
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+)
+
+func build(t *testing.T, spec Spec) *Server {
+	t.Helper()
+	return New(spec, rand.New(rand.NewPCG(1, 2)))
+}
+
+func passes(s *Server, at time.Duration) bool { return !s.Take(at).Throttled }
+
+func TestBucketServesItsBurstAndThenItsRate(t *testing.T) {
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(4), Burst: 4})
+	n := 0
+	for at := time.Duration(0); at < 10*time.Second; at += time.Millisecond {
+		if passes(s, at) {
+			n++
+		}
+	}
+	if want := 4 + 39; n != want {
+		t.Errorf("%d passed in 10 s, want %d", n, want)
+	}
+}
+
+func TestRetryAfterIsExact(t *testing.T) {
+	specs := map[string]Spec{
+		"bucket":      {Kind: Bucket, Rate: Constant(3), Burst: 2},
+		"changing":    {Kind: Bucket, Rate: Schedule{{0, .5}, {time.Second, 7}}, Burst: 2},
+		"fixed":       {Kind: FixedWindow, Rate: Constant(3), Window: 2 * time.Second},
+		"sliding":     {Kind: SlidingWindow, Rate: Constant(3), Window: 2 * time.Second},
+		"concurrency": {Kind: Concurrency, Burst: 2, Work: 300 * time.Millisecond},
+	}
+	for name, spec := range specs {
+		t.Run(name, func(t *testing.T) {
+			spec.Signal = RetryAfter
+			early, late := build(t, spec), build(t, spec)
+			at := 100 * time.Millisecond
+			for range 20 {
+				r := late.Take(at)
+				early.Take(at)
+				if !r.Throttled {
+					at += 7 * time.Millisecond
+					continue
+				}
+				if passes(early, at+r.RetryAfter-2*time.Nanosecond) {
+					t.Fatalf("two nanoseconds before %v passes", r.RetryAfter)
+				}
+				at += r.RetryAfter
+				if !passes(late, at) || !passes(early, at) {
+					t.Fatalf("after %v it does not pass", r.RetryAfter)
+				}
+			}
+		})
+	}
+}
+
+func TestRetryAfterMayBeRoundedUpOrWrong(t *testing.T) {
+	spec := Spec{Kind: Bucket, Rate: Constant(.8), Burst: 1, Signal: RetryAfter}
+	for _, c := range []struct {
+		signal Signal
+		lie    float64
+		want   time.Duration
+	}{
+		{RetryAfter, 0, 1250 * time.Millisecond},
+		{RetryAfter | WholeSeconds, 0, 2 * time.Second},
+		{RetryAfter, .1, 125 * time.Millisecond},
+		{RetryAfter, 10, 12500 * time.Millisecond},
+		{Remaining, 0, 0},
+	} {
+		spec.Signal, spec.Lie = c.signal, c.lie
+		s := build(t, spec)
+		s.Take(0)
+		if got := s.Take(0).RetryAfter; got != c.want {
+			t.Errorf("signal %b, lie %v: Retry-After %v, want %v", c.signal, c.lie, got, c.want)
+		}
+	}
+}
+
+func TestNoWindowHoldsMoreThanItsLimit(t *testing.T) {
+	rng := rand.New(rand.NewPCG(3, 4))
+	for _, kind := range []Kind{FixedWindow, SlidingWindow} {
+		s := build(t, Spec{Kind: kind, Rate: Constant(10), Window: time.Second})
+		var passed []time.Duration
+		for at := time.Duration(0); at < 30*time.Second; at += time.Duration(rng.Int64N(int64(60 * time.Millisecond))) {
+			if passes(s, at) {
+				passed = append(passed, at)
+			}
+		}
+		if len(passed) < 290 {
+			t.Errorf("%v: only %d of 300 passed", kind, len(passed))
+		}
+		for i := range len(passed) - 10 {
+			a, b := passed[i], passed[i+10]
+			if kind == SlidingWindow && b-a < time.Second || kind == FixedWindow && a/time.Second == b/time.Second {
+				t.Errorf("%v: eleven from %v to %v", kind, a, b)
+			}
+		}
+	}
+}
+
+func TestAnEmptyServerServesNobodyAtFirst(t *testing.T) {
+	for _, c := range []struct {
+		spec  Spec
+		first time.Duration
+	}{
+		{Spec{Kind: Bucket, Rate: Constant(5), Burst: 10}, 200 * time.Millisecond},
+		{Spec{Kind: FixedWindow, Rate: Constant(5), Window: 2 * time.Second}, 2 * time.Second},
+		{Spec{Kind: SlidingWindow, Rate: Constant(5), Window: 2 * time.Second}, 200 * time.Millisecond},
+	} {
+		c.spec.Empty = true
+		s := build(t, c.spec)
+		at := time.Duration(0)
+		for !passes(s, at) {
+			at += time.Millisecond
+		}
+		if at != c.first {
+			t.Errorf("%v: the first passes at %v, want %v", c.spec.Kind, at, c.first)
+		}
+	}
+}
+
+func TestQuotaTellsWhatIsLeft(t *testing.T) {
+	for _, spec := range []Spec{
+		{Kind: Bucket, Rate: Constant(1), Burst: 3},
+		{Kind: FixedWindow, Rate: Constant(1), Window: 3 * time.Second},
+		{Kind: SlidingWindow, Rate: Constant(1), Window: 3 * time.Second},
+		{Kind: Concurrency, Burst: 3, Work: 3 * time.Second},
+	} {
+		spec.Signal = Remaining | Reset
+		s := build(t, spec)
+		for _, left := range []int{2, 1, 0, 0} {
+			q := s.Take(0).Quota
+			if !q.Known || q.Limit != 3 || q.Remaining != left {
+				t.Errorf("%v: quota %+v, want %d of 3 left", spec.Kind, q, left)
+			}
+		}
+		if reset := s.Take(0).Quota.Reset; reset != 3*time.Second {
+			t.Errorf("%v: whole again in %v, want 3s", spec.Kind, reset)
+		}
+	}
+}
+
+func TestOutagesThrottleWithoutAReasonAndFailuresAreNoThrottles(t *testing.T) {
+	span := []Span{{time.Second, 2 * time.Second}}
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(9), Burst: 9, Signal: RetryAfter, Down: span})
+	if r := s.Take(time.Second); !r.Throttled || r.RetryAfter != 0 {
+		t.Errorf("in the outage: %+v", r)
+	}
+	if r := s.Take(2 * time.Second); r.Throttled {
+		t.Errorf("after the outage: %+v", r)
+	}
+	s = build(t, Spec{Kind: Bucket, Rate: Constant(9), Burst: 9, Broken: span})
+	if r := s.Take(time.Second); r.Throttled || !r.Failed {
+		t.Errorf("while broken: %+v", r)
+	}
+}
+
+func TestGreedyCompetitorTakesWhatItCan(t *testing.T) {
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 10, Greedy: 5})
+	s.Finish(100 * time.Second)
+	if s.Rivals < 480 || s.Rivals > 520 {
+		t.Errorf("the competitor got %d, want about 500", s.Rivals)
+	}
+}
+
+func TestQueueMakesEverybodyWait(t *testing.T) {
+	s := build(t, Spec{Kind: Queue, Rate: Constant(10), Stall: []Span{{time.Second, 3 * time.Second}}})
+	for _, c := range []struct{ at, hold time.Duration }{
+		{0, 100 * time.Millisecond},
+		{0, 200 * time.Millisecond},
+		{time.Second, 2100 * time.Millisecond},
+		{time.Second, 2200 * time.Millisecond},
+	} {
+		if got := s.Take(c.at).Hold; got != c.hold {
+			t.Errorf("at %v: held for %v, want %v", c.at, got, c.hold)
+		}
+	}
+}
+
+func TestScheduleAddsUp(t *testing.T) {
+	s := Schedule{{0, 10}, {time.Second, 0}, {3 * time.Second, 4}}
+	for _, c := range []struct {
+		a, b time.Duration
+		want float64
+	}{{0, time.Second, 10}, {500 * time.Millisecond, 2 * time.Second, 5}, {0, 4 * time.Second, 14}, {2 * time.Second, time.Second, 0}} {
+		if got := s.Between(c.a, c.b); got != c.want {
+			t.Errorf("from %v to %v: %v, want %v", c.a, c.b, got, c.want)
+		}
+	}
+	if got := s.After(500*time.Millisecond, 7); got != 3*time.Second {
+		t.Errorf("seven more after %v, want 3s", got)
+	}
+}

@@ -1,0 +1,120 @@
+package server
+
+import (
+	"math"
+	"time"
+)
+
+// Allowed is how many requests a window of that length holds at the rate of now: at least one.
+// A window's length is rounded to nanoseconds, hence the grain of forgiveness.
+func Allowed(rate Schedule, window, now time.Duration) int {
+	return max(1, int(math.Floor(rate.At(now)*window.Seconds()+1e-4)))
+}
+
+// fixed counts requests in windows that follow each other.
+type fixed struct {
+	rate   Schedule
+	window time.Duration
+	index  int64
+	used   int
+}
+
+func newFixed(spec Spec) *fixed {
+	f := &fixed{rate: spec.Rate, window: spec.Window}
+	if spec.Empty {
+		f.used = math.MaxInt
+	}
+	return f
+}
+
+// turn starts a new window if the last one has ended.
+func (f *fixed) turn(now time.Duration) {
+	if i := int64(now / f.window); i != f.index {
+		f.index, f.used = i, 0
+	}
+}
+
+// left is the time until the present window ends.
+func (f *fixed) left(now time.Duration) time.Duration {
+	return time.Duration(f.index+1)*f.window - now
+}
+
+func (f *fixed) take(now time.Duration) bool {
+	f.turn(now)
+	if f.used >= Allowed(f.rate, f.window, now) {
+		return false
+	}
+	f.used++
+	return true
+}
+
+func (f *fixed) wait(now time.Duration) time.Duration {
+	f.turn(now)
+	if f.used < Allowed(f.rate, f.window, now) {
+		return 0
+	}
+	return f.left(now)
+}
+
+func (f *fixed) quota(now time.Duration) (limit, left float64, reset time.Duration) {
+	f.turn(now)
+	n := Allowed(f.rate, f.window, now)
+	return float64(n), float64(max(0, n-f.used)), f.left(now)
+}
+
+// sliding keeps the time of every request that still counts: an exact log.
+type sliding struct {
+	rate   Schedule
+	window time.Duration
+	log    []time.Duration // a queue: log[head:] still counts
+	head   int
+}
+
+func newSliding(spec Spec) *sliding {
+	s := &sliding{rate: spec.Rate, window: spec.Window}
+	if spec.Empty {
+		n := Allowed(s.rate, s.window, 0)
+		for i := range n {
+			s.log = append(s.log, -s.window+time.Duration(float64(i+1)/float64(n)*float64(s.window)))
+		}
+	}
+	return s
+}
+
+// expire forgets the requests that are a window old.
+func (s *sliding) expire(now time.Duration) {
+	for s.head < len(s.log) && s.log[s.head] <= now-s.window {
+		s.head++
+	}
+	if s.head > 1024 && s.head > len(s.log)/2 {
+		s.log = s.log[:copy(s.log, s.log[s.head:])]
+		s.head = 0
+	}
+}
+
+func (s *sliding) take(now time.Duration) bool {
+	s.expire(now)
+	if len(s.log)-s.head >= Allowed(s.rate, s.window, now) {
+		return false
+	}
+	s.log = append(s.log, now)
+	return true
+}
+
+func (s *sliding) wait(now time.Duration) time.Duration {
+	s.expire(now)
+	over := len(s.log) - s.head - Allowed(s.rate, s.window, now)
+	if over < 0 {
+		return 0
+	}
+	return s.log[s.head+over] + s.window - now
+}
+
+func (s *sliding) quota(now time.Duration) (limit, left float64, reset time.Duration) {
+	s.expire(now)
+	n := Allowed(s.rate, s.window, now)
+	if s.head < len(s.log) {
+		reset = s.log[len(s.log)-1] + s.window - now
+	}
+	return float64(n), float64(max(0, n-(len(s.log)-s.head))), reset
+}
