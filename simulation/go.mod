@@ -8,4 +8,9 @@ require (
 	golang.org/x/time v0.16.0
 )
 
-require github.com/aws/smithy-go v1.28.8 // indirect
+require (
+	github.com/a7df5faa/cruise v0.0.0
+	github.com/aws/smithy-go v1.28.8 // indirect
+)
+
+replace github.com/a7df5faa/cruise => ../

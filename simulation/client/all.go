@@ -11,6 +11,7 @@ import (
 // All is every client of the board, in its order.
 func All() []engine.Client {
 	return []engine.Client{
+		Cruise("cruise"),
 		AWS(),
 		Cenkalti(),
 		Google(),
