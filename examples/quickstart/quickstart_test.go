@@ -89,8 +89,10 @@ func tiny(t *testing.T, args ...string) config {
 }
 
 func TestRun(t *testing.T) {
+	t.Parallel()
 	for _, args := range [][]string{{}, {"-hints"}, {"-compare=false"}} {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
 			var out strings.Builder
 			c := tiny(t, args...)
 			require.NoError(t, run(t.Context(), c, &out, false))
@@ -105,6 +107,7 @@ func TestRun(t *testing.T) {
 }
 
 func TestRunOnATerminal(t *testing.T) {
+	t.Parallel()
 	var out strings.Builder
 	require.NoError(t, run(t.Context(), tiny(t), &out, true))
 	assert.Contains(t, out.String(), "\r[####################] 40/40")
@@ -116,6 +119,7 @@ func TestRunOnATerminal(t *testing.T) {
 }
 
 func TestRunEndsWithTheTableWhenInterrupted(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		cancel()
@@ -130,6 +134,7 @@ func TestRunEndsWithTheTableWhenInterrupted(t *testing.T) {
 }
 
 func TestRunStopsAtAFailure(t *testing.T) {
+	t.Parallel()
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	c, err := parse([]string{"-url", server.URL}, io.Discard)
