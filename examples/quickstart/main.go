@@ -124,7 +124,7 @@ func parse(args []string, output io.Writer) (config, error) {
 	flags.SetOutput(io.Discard) // errors are printed once, by main
 	flags.IntVar(&c.requests, "requests", 300, "how many `requests` to make")
 	flags.IntVar(&c.workers, "workers", 10, "how many `workers` make them")
-	flags.Float64Var(&c.server.rate, "rate", 15, "requests per `second` that the server admits")
+	flags.Float64Var(&c.server.rate, "rate", 15, "`requests` per second that the server admits")
 	flags.IntVar(&c.server.bucket, "bucket", 30, "`requests` that the server's bucket holds when full")
 	flags.DurationVar(&c.server.latency, "latency", 50*time.Millisecond, "`time` that the server takes for a request")
 	flags.StringVar(&c.url, "url", "", "use the server at this `URL`, without a comparison, instead of one on this machine")
