@@ -93,6 +93,9 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
+// means is that whoever gave up has retried already, whatever the last error was.
+func (e *Error) means() Verdict { return Verdict{Outcome: OutcomePermanent} }
+
 // trimmed prints an error of this package without the prefix that the message
 // around it already has.
 type trimmed struct{ err error }
@@ -132,6 +135,8 @@ type wrapper struct {
 
 func (w *wrapper) Error() string { return w.err.Error() }
 func (w *wrapper) Unwrap() error { return w.err }
+
+func (w *wrapper) means() Verdict { return w.verdict }
 
 // A Hint tells more about a throttle: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)

@@ -83,12 +83,17 @@ type Verdict struct {
 }
 
 // Classifier tells what an error of a call means. It is never asked about nil,
-// nor about the end of the caller's own context. A Classifier that returns the
-// zero Verdict declines, and [Classify] decides.
+// nor about the end of the caller's own context, nor about an [*Error], which
+// has been retried already. A Classifier that returns the zero Verdict, or an
+// Outcome that does not exist, declines, and [Classify] decides.
 type Classifier func(error) Verdict
 
 // The shapes by which errors of SDKs are understood without importing them.
 type (
+	markedError interface { // a wrapper or an Error of this package
+		error
+		means() Verdict
+	}
 	retryAfterError interface {
 		error
 		RetryAfter() time.Duration
@@ -159,11 +164,8 @@ func Classify(err error) (v Verdict) {
 			v = Verdict{Outcome: OutcomeTransient}
 		}
 	}()
-	if w, ok := errors.AsType[*wrapper](err); ok {
-		return w.verdict
-	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return Verdict{Outcome: OutcomePermanent}
+	if m, ok := errors.AsType[markedError](err); ok {
+		return m.means()
 	}
 	if e, ok := errors.AsType[retryAfterError](err); ok {
 		v.RetryAfter = max(0, e.RetryAfter())

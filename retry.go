@@ -461,13 +461,24 @@ func (c *calling) verdict(err error) Verdict {
 	case c.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(c.ctx))):
 		return Verdict{Outcome: OutcomeDropped}
 	}
-	if c.r.classifier != nil {
-		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown {
+	if c.r.classifier != nil && !retried(err) {
+		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped {
 			v.RetryAfter = max(0, v.RetryAfter)
 			return v
 		}
 	}
 	return Classify(err)
+}
+
+// retried reports whether another Retrier has given up on err, and nobody has
+// marked it anew. A classifier that looks for the server's error would find it
+// in there, and retries would multiply.
+func retried(err error) (is bool) {
+	defer func() { _ = recover() }() // of the methods of err
+	if m, ok := errors.AsType[markedError](err); ok {
+		_, is = m.(*Error)
+	}
+	return is
 }
 
 // teach tells the limiter and the observer how an attempt ended.
