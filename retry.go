@@ -445,10 +445,12 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	return true, nil
 }
 
-// learn finds out what an attempt means, and tells whom it concerns.
+// learn finds out what an attempt means, and tells whom it concerns, even should
+// the classifier panic.
 func (c *calling) learn(err error) Verdict {
-	v := c.verdict(err)
-	c.teach(v, err)
+	v := Verdict{Outcome: OutcomeDropped}
+	defer func() { c.teach(v, err) }()
+	v = c.verdict(err)
 	return v
 }
 
@@ -458,7 +460,7 @@ func (c *calling) verdict(err error) Verdict {
 		return Verdict{Outcome: OutcomeSuccess}
 	case err == errLeft:
 		return Verdict{Outcome: OutcomeDropped}
-	case c.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(c.ctx))):
+	case c.ctx.Err() != nil && isEnd(err, c.ctx):
 		return Verdict{Outcome: OutcomeDropped}
 	}
 	if c.r.classifier != nil && !retried(err) {
@@ -468,6 +470,12 @@ func (c *calling) verdict(err error) Verdict {
 		}
 	}
 	return Classify(err)
+}
+
+// isEnd reports whether err comes from the end of ctx.
+func isEnd(err error, ctx context.Context) (is bool) {
+	defer func() { _ = recover() }() // of the methods of err
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
 // retried reports whether another Retrier has given up on err, and nobody has
