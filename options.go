@@ -79,8 +79,9 @@ func WithMaxAttempts(n int) Option {
 	})
 }
 
-// WithMaxElapsed starts no attempt later than d after Do was called. d must be
-// above 0. Default: no limit but the context's.
+// WithMaxElapsed starts no attempt when d has gone by since Do was called, and
+// no wait that would last until then. d must be above 0. Default: no limit but
+// the context's.
 func WithMaxElapsed(d time.Duration) Option {
 	return option(func(c *config) {
 		if d <= 0 {

@@ -336,17 +336,26 @@ func (c *calling) refused(ctx context.Context, err error) error {
 	switch {
 	case c.ctx.Err() != nil:
 		reason = contextError(c.ctx)
-	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded) && !c.pastDeadline(wait):
-		reason = ErrMaxElapsed
+	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
+		_, reason = c.left()
 	}
 	return c.giveUp(reason, wait)
 }
 
-// pastDeadline reports whether a wait that begins now would pass the deadline of
-// the caller's context.
-func (c *calling) pastDeadline(wait time.Duration) bool {
-	deadline, ok := c.ctx.Deadline()
-	return ok && wait > deadline.Sub(clock())
+// left is the time left for waiting, and the reason for which there is no more;
+// nil if there is no end to it. The deadline may lack a monotonic reading, so
+// the clock is read as contexts do.
+func (c *calling) left() (left time.Duration, reason error) {
+	left = never
+	if c.r.maxElapsed > 0 {
+		left, reason = c.r.maxElapsed-clock().Sub(c.started), ErrMaxElapsed
+	}
+	if deadline, ok := c.ctx.Deadline(); ok {
+		if until := time.Until(deadline); until <= left {
+			left, reason = until, ErrDeadline
+		}
+	}
+	return left, reason
 }
 
 // attempt calls fn. Should fn not return, the limiter is told all the same.
@@ -425,12 +434,10 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		c.delay = backoff.Delay(c.attempts, c.delay)
 		wait = max(wait, c.delay)
 	}
-	switch {
-	case r.maxElapsed > 0 && wait > r.maxElapsed-clock().Sub(c.started):
-		return false, c.giveUp(ErrMaxElapsed, wait)
-	case c.pastDeadline(wait):
-		return false, c.giveUp(ErrDeadline, wait)
-	case !r.budget.take():
+	if left, reason := c.left(); reason != nil && wait >= left {
+		return false, c.giveUp(reason, wait)
+	}
+	if !r.budget.take() {
 		return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
 	}
 	if backoff == nil {
