@@ -122,6 +122,14 @@ func contextError(ctx context.Context) error {
 	return &causeError{err, cause}
 }
 
+// withCause is err, and the cause of the end of ctx where err does not tell it.
+func withCause(err error, ctx context.Context) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return &causeError{err, cause}
+	}
+	return err
+}
+
 type causeError struct{ err, cause error }
 
 func (e *causeError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }

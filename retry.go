@@ -389,7 +389,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 		if c.attempts == 1 {
 			return false, err
 		}
-		return false, c.giveUp(err, 0)
+		return false, c.giveUp(withCause(err, c.ctx), 0)
 	}
 	c.last = err
 	if !r.nested && callOf(c.ctx) != nil {
