@@ -3,6 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"sync/atomic"
@@ -317,6 +318,9 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		c.sent = clock()
 	}
 	if c.started.IsZero() {
+		if came.IsZero() { // refused at the door
+			came = clock()
+		}
 		c.started = came
 	}
 	if err != nil {
@@ -330,8 +334,11 @@ func (c *calling) refused(ctx context.Context, err error) error {
 	reason, wait := err, time.Duration(0)
 	if e, ok := errors.AsType[*Error](err); ok {
 		reason, wait = e.Reason, e.RetryAfter
-	} else if l, ok := c.r.limiter.(*rate.Limiter); ok && ctx.Err() == nil && c.cost <= l.Burst() {
-		reason = ErrDeadline // the only other thing that it says, in text alone
+	} else if l, ok := c.r.limiter.(*rate.Limiter); ok && ctx.Err() == nil {
+		reason = ErrDeadline // it says so in text alone
+		if c.cost > l.Burst() {
+			reason = fmt.Errorf("%w: %w", ErrCost, err)
+		}
 	}
 	switch {
 	case c.ctx.Err() != nil:
