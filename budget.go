@@ -97,6 +97,16 @@ func (b *Budget) take() bool {
 	return true
 }
 
+// refund gives back what a retry took that was not made.
+func (b *Budget) refund() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.giveBack(clock(), 1)
+}
+
 // giveBack gives back some tokens and what time is worth; mu must be held.
 func (b *Budget) giveBack(now time.Time, tokens float64) {
 	if dt := now.Sub(b.last); dt > 0 {

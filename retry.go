@@ -247,6 +247,7 @@ type calling struct {
 	attemptCtx context.Context
 	attempts   int // made
 	counted    int // of them, towards the maximum
+	paid       bool // from the budget, for a retry that is not made yet
 	delay      time.Duration
 	last       error // of the call itself
 }
@@ -291,6 +292,7 @@ func (c *calling) admit() error {
 		return err
 	}
 	c.attempts++
+	c.paid = false
 	if r.observer != nil {
 		notify(c.ctx, r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
 	}
@@ -447,6 +449,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if !r.budget.take() {
 		return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
 	}
+	c.paid = true
 	if backoff == nil {
 		wait = 0 // the limiter pauses for everyone: its line is the place to wait
 	}
@@ -519,6 +522,9 @@ func (c *calling) teach(v Verdict, err error) {
 }
 
 func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
+	if c.paid {
+		c.r.budget.refund()
+	}
 	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().Sub(c.started), RetryAfter: retryAfter, Last: c.last}
 	if c.r.observer != nil {
 		notify(c.ctx, c.r.observer, GaveUp{Err: e})
