@@ -222,7 +222,9 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				return Permanent(errNotDone)
 			})
 			if left {
-				c.learn(err)
+				if c.learn(err).Outcome == OutcomeSuccess {
+					r.budget.success()
+				}
 				return
 			}
 			again, err := c.settle(err)
