@@ -123,7 +123,7 @@ func contextError(ctx context.Context) error {
 }
 
 // withCause is err, and the cause of the end of ctx where err does not tell it.
-func withCause(err error, ctx context.Context) error {
+func withCause(ctx context.Context, err error) error {
 	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
 		return &causeError{err, cause}
 	}

@@ -247,8 +247,8 @@ type calling struct {
 	started    time.Time
 	sent       time.Time // when the limiter let the attempt go
 	attemptCtx context.Context
-	attempts   int // made
-	counted    int // of them, towards the maximum
+	attempts   int  // made
+	counted    int  // of them, towards the maximum
 	paid       bool // from the budget, for a retry that is not made yet
 	delay      time.Duration
 	last       error // of the call itself
@@ -400,7 +400,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 		if c.attempts == 1 {
 			return false, err
 		}
-		return false, c.giveUp(withCause(err, c.ctx), 0)
+		return false, c.giveUp(withCause(c.ctx, err), 0)
 	}
 	c.last = err
 	if !r.nested && callOf(c.ctx) != nil {
@@ -479,7 +479,7 @@ func (c *calling) verdict(err error) Verdict {
 		return Verdict{Outcome: OutcomeSuccess}
 	case err == errLeft:
 		return Verdict{Outcome: OutcomeDropped}
-	case c.ctx.Err() != nil && isEnd(err, c.ctx):
+	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
 	if c.r.classifier != nil && !retried(err) {
@@ -492,7 +492,7 @@ func (c *calling) verdict(err error) Verdict {
 }
 
 // isEnd reports whether err comes from the end of ctx.
-func isEnd(err error, ctx context.Context) (is bool) {
+func isEnd(ctx context.Context, err error) (is bool) {
 	defer func() { _ = recover() }() // of the methods of err
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
