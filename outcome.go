@@ -143,8 +143,8 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 // errors anywhere in the tree that have one of these methods:
 //
 //	ErrorCode() string          AWS codes: the SDK's 14 throttle codes, request timeouts
-//	HTTPStatusCode() int        by StatusOutcome
-//	StatusCode() int            by StatusOutcome
+//	HTTPStatusCode() int        300 or more: by StatusOutcome
+//	StatusCode() int            300 or more: by StatusOutcome
 //	RetryAfter() time.Duration  alone, a positive wait is a throttle
 //	Timeout() bool              true is transient
 //
@@ -183,10 +183,10 @@ func outcomeOf(err error, retryAfter time.Duration) Outcome {
 			return OutcomeTransient
 		}
 	}
-	if e, ok := errors.AsType[httpStatusCodeError](err); ok && e.HTTPStatusCode() != 0 {
+	if e, ok := errors.AsType[httpStatusCodeError](err); ok && e.HTTPStatusCode() >= 300 {
 		return StatusOutcome(e.HTTPStatusCode(), retryAfter)
 	}
-	if e, ok := errors.AsType[statusCodeError](err); ok && e.StatusCode() != 0 {
+	if e, ok := errors.AsType[statusCodeError](err); ok && e.StatusCode() >= 300 {
 		return StatusOutcome(e.StatusCode(), retryAfter)
 	}
 	if retryAfter > 0 {
