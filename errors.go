@@ -189,11 +189,13 @@ func wrap(err error, o Outcome, hints []Hint) error {
 	if err == nil {
 		return nil
 	}
-	w := &wrapper{err: err, verdict: Verdict{Outcome: o}}
+	w := &wrapper{err: err}
 	for _, hint := range hints {
 		if hint != nil {
 			hint(&w.verdict)
 		}
 	}
+	w.verdict.Outcome = o
+	w.verdict.RetryAfter = max(0, w.verdict.RetryAfter)
 	return w
 }

@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -148,6 +149,8 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 //	RetryAfter() time.Duration  alone, a positive wait is a throttle
 //	Timeout() bool              true is transient
 //
+// A wrapper without a wait or a scope takes that of the error that it wraps.
+//
 // nil is a success. An [*Error] is permanent, because whoever made it has
 // already retried. [context.Canceled] is dropped: something was given up on
 // purpose. Any other error is transient.
@@ -165,7 +168,13 @@ func Classify(err error) (v Verdict) {
 		}
 	}()
 	if m, ok := errors.AsType[markedError](err); ok {
-		return m.means()
+		v := m.means()
+		if w, ok := m.(*wrapper); ok {
+			inner := Classify(w.err)
+			v.RetryAfter = cmp.Or(v.RetryAfter, inner.RetryAfter)
+			v.Scope = cmp.Or(v.Scope, inner.Scope)
+		}
+		return v
 	}
 	if e, ok := errors.AsType[retryAfterError](err); ok {
 		v.RetryAfter = max(0, e.RetryAfter())
