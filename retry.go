@@ -75,7 +75,7 @@ func New(opts ...Option) (*Retrier, error) {
 	if c.maxAttempts == 0 {
 		c.maxAttempts = DefaultMaxAttempts
 		if n := c.backoff.Retries(); n > 0 {
-			c.maxAttempts = n + 1
+			c.maxAttempts = min(n, Unlimited-1) + 1
 		}
 	}
 	if len(c.errs) > 0 {
