@@ -51,7 +51,8 @@ type Error struct {
 	Reason error
 	// Attempts is how often the call was made, 0 or more.
 	Attempts int
-	// Elapsed is the time since Do was called.
+	// Elapsed is the time since Do was called; without limiter, observer and
+	// limits of time, since the first attempt ended, as nobody read the clock.
 	Elapsed time.Duration
 	// RetryAfter is how long it will be until another try makes sense, where
 	// that is known: the wait that the server asked for, or what is left of a

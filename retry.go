@@ -580,6 +580,6 @@ func Report(ctx context.Context, q Quota) {
 		return
 	}
 	if r := callOf(ctx); r != nil {
-		r.quota.Store(&q)
+		r.quota.Store(new(q))
 	}
 }
