@@ -209,6 +209,14 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
+func TestCancellationWhileAnErrorPanics(t *testing.T) {
+	w := &witness{}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := plain(cruise.WithLimiter(w)).Do(ctx, func(context.Context) error { cancel(); return grumpyError{} })
+	assert.Equal(t, context.Canceled, gaveUp(t, err).Reason)
+	assert.Equal(t, []cruise.Outcome{cruise.OutcomeTransient}, w.outcomes())
+}
+
 func TestCancellationDuringTheFirstAttemptIsUntouched(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var returned error

@@ -182,7 +182,8 @@ func TestReport(t *testing.T) {
 		assert.Nil(t, outer.told[0].Quota)
 	})
 	t.Run("outside of a Retrier, and after the call", func(t *testing.T) {
-		cruise.Report(nil, cruise.Quota{}) //nolint:staticcheck // what is tested
+		var none context.Context
+		cruise.Report(none, cruise.Quota{})
 		cruise.Report(t.Context(), cruise.Quota{})
 		var late context.Context
 		call(t, func(ctx context.Context) { late = ctx })
