@@ -213,7 +213,7 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 		observer: c.observer,
 		burst:    c.burst,
 		law:      l,
-		tokens:   bucket{rate.NewLimiter(rate.Inf, 1)},
+		tokens:   bucket{lim: rate.NewLimiter(rate.Inf, 1)},
 		largest:  1,
 	}
 	a.room.pacer = a

@@ -67,7 +67,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		return nil, err
 	}
 	b := &TokenBucket{
-		tokens: bucket{rate.NewLimiter(limit, burst)},
+		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
 		brake:  newBrake(),
 	}
 	b.room.pacer = &b.tokens
@@ -138,7 +138,10 @@ func (b *TokenBucket) Waiting() int {
 
 // bucket is the pacer of a token bucket: the arithmetic of x/time at explicit
 // times.
-type bucket struct{ lim *rate.Limiter }
+type bucket struct {
+	lim   *rate.Limiter
+	empty time.Time // when a pause last emptied it, or will
+}
 
 func (b *bucket) pass(now time.Time, n int) time.Duration {
 	if b.lim.AllowN(now, n) {
@@ -163,10 +166,14 @@ func (b *bucket) hold(now, until time.Time) {
 	if limit == rate.Inf {
 		return
 	}
+	if !until.After(now) && !b.empty.After(now) {
+		return // a pause is lifted whose first token is on its way
+	}
 	at := until.Add(-ceilSeconds(1 / float64(limit)))
 	if at.Before(now) {
 		at = now
 	}
+	b.empty = at
 	burst := b.lim.Burst()
 	b.lim.SetBurstAt(at, 0)
 	b.lim.SetBurstAt(at, burst)
