@@ -28,7 +28,8 @@ import (
 // Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
 //
 // An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero
-// value is not usable. It starts no goroutine that outlives those who wait.
+// value admits nothing, with an error that says so. It starts no goroutine that
+// outlives those who wait.
 type AdaptiveLimiter struct {
 	observer Observer
 	burst    int // 0: by the rate
@@ -237,6 +238,9 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if a.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
 	if n <= 0 {
 		return free(ctx, n)
 	}
@@ -249,7 +253,7 @@ func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent time.Tim
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
 // less is of an attempt that was never admitted, and is ignored.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
-	if f.Cost <= 0 {
+	if f.Cost <= 0 || a.room.pacer == nil {
 		return
 	}
 	now := clock()
@@ -326,6 +330,9 @@ func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 // from there. The error says what is allowed, with nothing changed: above 0, and
 // finite or [rate.Inf], which begins anew.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
+	if a.room.pacer == nil {
+		return errZeroLimiter
+	}
 	if err := checkLimit("limit", limit); err != nil {
 		return err
 	}
@@ -352,6 +359,9 @@ func (a *AdaptiveLimiter) Resume() { a.room.resumeNow() }
 
 // Stats returns what the limiter is doing now.
 func (a *AdaptiveLimiter) Stats() AdaptiveStats {
+	if a.room.pacer == nil {
+		return AdaptiveStats{}
+	}
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
 	s := a.stats

@@ -52,7 +52,7 @@ var (
 // a row up to a minute. [AdaptiveLimiter] finds the limit by itself.
 //
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
-// value is not usable.
+// value admits nothing, with an error that says so.
 type TokenBucket struct {
 	room   room // guards the fields below too
 	tokens bucket
@@ -84,6 +84,9 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 }
 
 func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if b.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
 	if n <= 0 {
 		return free(ctx, n)
 	}
@@ -96,6 +99,9 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, e
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
 // exhausted for a known time.
 func (b *TokenBucket) Learn(f Feedback) {
+	if b.room.pacer == nil {
+		return
+	}
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	now := b.room.advance(clock())
@@ -105,11 +111,19 @@ func (b *TokenBucket) Learn(f Feedback) {
 }
 
 // Limit returns the limit in calls per second.
-func (b *TokenBucket) Limit() rate.Limit { return b.tokens.lim.Limit() }
+func (b *TokenBucket) Limit() rate.Limit {
+	if b.room.pacer == nil {
+		return 0
+	}
+	return b.tokens.lim.Limit()
+}
 
 // SetLimit changes the limit, also for those who wait. The error is that of
 // [NewTokenBucket], with nothing changed.
 func (b *TokenBucket) SetLimit(limit rate.Limit) error {
+	if b.room.pacer == nil {
+		return errZeroLimiter
+	}
 	if err := checkLimit("limit", limit); err != nil {
 		return err
 	}

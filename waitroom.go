@@ -105,6 +105,10 @@ func clock() time.Time { return base.Add(time.Since(base)) }
 // errNilContext is what a nil context gets instead of a panic deep inside.
 var errNilContext = errors.New("cruise: nil context")
 
+// errZeroLimiter is what the zero value of a limiter gives instead: it has a room
+// without a pacer.
+var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
+
 // enter waits until a call of cost n may go, and returns when it came and when it
 // went.
 //
@@ -288,6 +292,9 @@ func (r *room) rehold(now time.Time) {
 
 // pauseFor is Pause of the limiters.
 func (r *room) pauseFor(d time.Duration) {
+	if r.pacer == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
@@ -298,6 +305,9 @@ func (r *room) pauseFor(d time.Duration) {
 
 // resumeNow is Resume of the limiters.
 func (r *room) resumeNow() {
+	if r.pacer == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
