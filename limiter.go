@@ -90,7 +90,7 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, e
 	if n <= 0 {
 		return free(ctx, n)
 	}
-	if burst := b.tokens.lim.Burst(); n > burst && b.Limit() != rate.Inf {
+	if burst := b.tokens.lim.Burst(); n > burst {
 		return came, sent, costError(n, burst)
 	}
 	return b.room.enter(ctx, n)
