@@ -33,6 +33,7 @@ import (
 type AdaptiveLimiter struct {
 	observer Observer
 	burst    int // 0: by the rate
+	min, max rate.Limit
 
 	room    room // guards the fields below too
 	law     law
@@ -213,6 +214,8 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 	a := &AdaptiveLimiter{
 		observer: c.observer,
 		burst:    c.burst,
+		min:      c.min,
+		max:      c.max,
 		law:      l,
 		tokens:   bucket{lim: rate.NewLimiter(rate.Inf, 1)},
 		largest:  1,
@@ -327,19 +330,20 @@ func (a *AdaptiveLimiter) apply(now time.Time) {
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, also for those who wait; the limiter goes on learning
-// from there. The error says what is allowed, with nothing changed: above 0, and
-// finite or [rate.Inf], which begins anew.
+// from there. [rate.Inf] begins anew, at the maximum rate if there is one. The
+// error says what is allowed, with nothing changed: the minimum to the maximum
+// rate, or rate.Inf.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	if a.room.pacer == nil {
 		return errZeroLimiter
 	}
-	if err := checkLimit("limit", limit); err != nil {
-		return err
+	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
+		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", float64(limit), float64(a.min), float64(a.max))
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock())
 	was := a.law.limit()
-	a.law.setLimit(now, perSecond(limit))
+	a.law.setLimit(now, perSecond(min(limit, a.max)))
 	is := a.law.limit()
 	a.apply(now)
 	a.room.changed(now)
