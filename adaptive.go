@@ -279,7 +279,7 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 	a.room.mu.Unlock()
 
 	if a.observer != nil {
-		a.tell(now, f, this, paused, was, is)
+		a.tell(f, this, paused, was, is)
 	}
 }
 
@@ -296,7 +296,7 @@ func (a *AdaptiveLimiter) count(f Feedback) {
 }
 
 // tell is called without the lock.
-func (a *AdaptiveLimiter) tell(now time.Time, f Feedback, this lesson, paused bool, was, is float64) {
+func (a *AdaptiveLimiter) tell(f Feedback, this lesson, paused bool, was, is float64) {
 	ctx := context.Background()
 	if f.Outcome == OutcomeThrottled {
 		notify(ctx, a.observer, ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: this.late})
@@ -305,8 +305,14 @@ func (a *AdaptiveLimiter) tell(now time.Time, f Feedback, this lesson, paused bo
 		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
 	}
 	if paused {
-		notify(ctx, a.observer, Paused{Until: satAdd(now, this.pause), For: this.pause})
+		notify(ctx, a.observer, pausedFor(this.pause))
 	}
+}
+
+// pausedFor reads the wall clock, which the room's own times do not follow.
+func pausedFor(d time.Duration) Paused {
+	d = min(d, farthest)
+	return Paused{Until: time.Now().Add(d), For: d}
 }
 
 // apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
@@ -356,7 +362,11 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing.
-func (a *AdaptiveLimiter) Pause(d time.Duration) { a.room.pauseFor(d) }
+func (a *AdaptiveLimiter) Pause(d time.Duration) {
+	if a.room.pauseFor(d) && a.observer != nil {
+		notify(context.Background(), a.observer, pausedFor(d))
+	}
+}
 
 // Resume ends a pause. Those who waited go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() { a.room.resumeNow() }

@@ -290,17 +290,20 @@ func (r *room) rehold(now time.Time) {
 	}
 }
 
-// pauseFor is Pause of the limiters.
-func (r *room) pauseFor(d time.Duration) {
+// pauseFor is Pause of the limiters. It reports whether the pause is new or
+// extends another.
+func (r *room) pauseFor(d time.Duration) bool {
 	if r.pacer == nil {
-		return
+		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if r.pause(now, satAdd(now, d)) {
-		r.changed(now)
+	if !r.pause(now, satAdd(now, d)) {
+		return false
 	}
+	r.changed(now)
+	return true
 }
 
 // resumeNow is Resume of the limiters.
