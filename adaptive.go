@@ -41,6 +41,7 @@ type AdaptiveLimiter struct {
 	paced   bool // there is a rate
 	largest int  // cost seen
 	stats   AdaptiveStats
+	quota   Quota // that stats points to
 }
 
 // AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
@@ -291,7 +292,8 @@ func (a *AdaptiveLimiter) count(f Feedback) {
 		a.stats.Throttles++
 	}
 	if f.Quota != nil {
-		a.stats.Quota = f.Quota
+		a.quota = *f.Quota // its owner may use it again
+		a.stats.Quota = &a.quota
 	}
 }
 
