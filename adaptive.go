@@ -263,6 +263,7 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 	now := clock()
 	a.room.mu.Lock()
 	now = a.room.advance(now)
+	f.Sent = a.room.sentAt(f.Sent)
 	was := a.law.limit()
 	this := a.law.done(now, f, a.room.waiting == 0)
 	is := a.law.limit()

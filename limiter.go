@@ -105,6 +105,7 @@ func (b *TokenBucket) Learn(f Feedback) {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	now := b.room.advance(clock())
+	f.Sent = b.room.sentAt(f.Sent)
 	if wait := b.brake.learn(now, f, never); wait > 0 && b.room.pause(now, satAdd(now, wait)) {
 		b.room.changed(now)
 	}
@@ -263,7 +264,9 @@ func ceilSeconds(s float64) time.Duration {
 }
 
 // farthest is as far as a pause may reach, about 100 years.
-const farthest = 100 * 365 * 24 * time.Hour
+const farthest = 100 * year
+
+const year = 365 * 24 * time.Hour
 
 // satAdd is t+d without overflow.
 func satAdd(t time.Time, d time.Duration) time.Time { return t.Add(min(d, farthest)) }
