@@ -131,7 +131,9 @@ func TestLawIgnoresLateThrottles(t *testing.T) {
 	// A success in between, also of a late call, does not make the next late
 	// throttle new.
 	d.end(OutcomeSuccess, burst[0])
+	is = d.law.limit()
 	assert.True(t, d.end(OutcomeThrottled, burst[1]).late)
+	assert.Equal(t, is, d.law.limit())
 }
 
 func TestLawNeedsASuccessBetweenCuts(t *testing.T) {

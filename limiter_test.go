@@ -2,7 +2,6 @@ package cruise
 
 import (
 	"context"
-	"errors"
 	"math"
 	"reflect"
 	"sync"
@@ -271,5 +270,3 @@ func TestCeilSeconds(t *testing.T) {
 		})
 	}
 }
-
-var errCall = errors.New("call failed")

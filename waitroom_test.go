@@ -244,6 +244,11 @@ func TestRoom(t *testing.T) {
 			q.join("a", 1)
 			q.join("b", 1)
 		}, []turn{{"a", second, nil}, {"b", second, nil}}},
+		{"a pause holds to its last nanosecond", rate.Inf, 1, func(t *testing.T, q *queue) {
+			q.Pause(second)
+			time.Sleep(second - 1)
+			q.join("a", 1)
+		}, []turn{{"a", second, nil}}},
 		{"a rate that comes during a pause paces its end", rate.Inf, 1, func(t *testing.T, q *queue) {
 			q.Pause(second)
 			q.join("a", 1)
