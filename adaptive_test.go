@@ -207,7 +207,7 @@ func TestAdaptivePauseBackoff(t *testing.T) {
 		a := Must(NewAdaptiveLimiter(WithInitialRate(1), WithMinRate(1), WithPauseBackoff(steadyPause)))
 		throttle := func() time.Duration {
 			c := letGo(t, a, 1)
-			time.Sleep(1)
+			time.Sleep(time.Nanosecond)
 			c.ends(OutcomeThrottled, 0)
 			return a.Stats().PauseLeft
 		}
