@@ -36,8 +36,9 @@ type room struct {
 	mu sync.Mutex // guards the fields below and the pacer; no code of others runs under it
 
 	pacer   pacer
-	last    time.Time // latest time seen, so that time never runs backwards
-	resume  time.Time // nobody goes before
+	last    time.Time     // latest time seen, so that time never runs backwards
+	skew    time.Duration // of the room's time from the clock: see advance
+	resume  time.Time     // nobody goes before
 	lines   [classes]line
 	waiting int
 	timer   *time.Timer // for the head of the line; nil while nobody waits
@@ -105,6 +106,10 @@ func clock() time.Time { return base.Add(time.Since(base)) }
 // errNilContext is what a nil context gets instead of a panic deep inside.
 var errNilContext = errors.New("cruise: nil context")
 
+// errZeroLimiter is what the zero value of a limiter gives instead: it has a room
+// without a pacer.
+var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
+
 // enter waits until a call of cost n may go, and returns when it came and when it
 // went.
 //
@@ -121,8 +126,9 @@ func (r *room) enter(ctx context.Context, n int) (came, sent time.Time, err erro
 	r.mu.Lock()
 	now := r.advance(came)
 	if r.waiting == 0 && r.pass(now, n) == 0 {
+		sent = r.reading(now)
 		r.mu.Unlock()
-		return came, now, nil
+		return came, sent, nil
 	}
 	w := newWaiter(ctx, n)
 	ahead := 0
@@ -179,14 +185,35 @@ func (r *room) abandon(w *waiter) bool {
 	return true
 }
 
-// advance returns now, or the latest time seen if that is later: callers read
-// the clock outside the lock, so they may come in another order.
-func (r *room) advance(now time.Time) time.Time {
-	if now.Before(r.last) {
+// advance returns the room's time for a reading of the clock, or the latest time
+// seen if that is later: callers read the clock outside the lock, so they may
+// come in another order.
+//
+// A limiter may outlive its clock: in tests each synctest bubble has its own,
+// which begins decades away from the real one and earlier than the last bubble's
+// end. The room's time goes on from where it was.
+func (r *room) advance(reading time.Time) time.Time {
+	now := reading.Add(r.skew)
+	if d := now.Sub(r.last); d < 0 {
+		r.skew += max(0, r.last.Sub(clock().Add(r.skew)))
 		return r.last
+	} else if d > year && !r.last.IsZero() {
+		r.skew -= d - year
+		now = r.last.Add(year)
 	}
 	r.last = now
 	return now
+}
+
+// reading is the inverse of advance: what the clock said at a time of the room.
+func (r *room) reading(now time.Time) time.Time { return now.Add(-r.skew) }
+
+// sentAt is the room's time of what it gave out by reading, zero if not known.
+func (r *room) sentAt(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(r.skew)
 }
 
 // refusal is why w need not wait at all, behind others of a cost in all.
@@ -202,7 +229,7 @@ func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
 	if wait < 0 { // overflow
 		wait = never
 	}
-	if wait > w.deadline.Sub(now) {
+	if wait > w.deadline.Sub(r.reading(now)) {
 		return &Error{Reason: ErrDeadline, RetryAfter: wait}
 	}
 	return nil
@@ -233,7 +260,7 @@ func (r *room) release(now time.Time) {
 			return
 		}
 		r.leave(w)
-		w.sent = now
+		w.sent = r.reading(now)
 		close(w.done)
 	}
 	if r.timer != nil {
@@ -286,18 +313,27 @@ func (r *room) rehold(now time.Time) {
 	}
 }
 
-// pauseFor is Pause of the limiters.
-func (r *room) pauseFor(d time.Duration) {
+// pauseFor is Pause of the limiters. It reports whether the pause is new or
+// extends another.
+func (r *room) pauseFor(d time.Duration) bool {
+	if r.pacer == nil {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if r.pause(now, satAdd(now, d)) {
-		r.changed(now)
+	if !r.pause(now, satAdd(now, d)) {
+		return false
 	}
+	r.changed(now)
+	return true
 }
 
 // resumeNow is Resume of the limiters.
 func (r *room) resumeNow() {
+	if r.pacer == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
