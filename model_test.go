@@ -111,8 +111,8 @@ func (m *roomModel) resume() {
 	}
 }
 
-// rounding is by how many nanoseconds the bucket's floating point may be off.
-const rounding = 3
+// slack is by how many nanoseconds the bucket's floating point may be off.
+const slack = 3
 
 // modelRun drives a room and its model by the same operations.
 type modelRun struct {
@@ -155,14 +155,14 @@ func (r *modelRun) arrive(c class, n int64) {
 
 func (r *modelRun) sleep(d int64) {
 	to := r.model.now + d
-	// Nothing happens so close to a departure that rounding decides which is first.
+	// Nothing happens so close to a departure that slack decides which is first.
 	for m := r.model; ; m.now = min(to, m.now) {
 		m.lines = [classes][]*modelWaiter{slices.Clone(m.lines[0]), slices.Clone(m.lines[1])}
-		m.run(to - rounding)
-		if _, at := m.due(); m.head() == nil || at > to+rounding {
+		m.run(to - slack)
+		if _, at := m.due(); m.head() == nil || at > to+slack {
 			break
 		}
-		to += 4 * rounding
+		to += 4 * slack
 	}
 	before := len(r.model.left)
 	now, given := r.model.now, r.given
@@ -191,7 +191,7 @@ func (r *modelRun) check() bool {
 	last := [classes]int{-1, -1}
 	for i, w := range r.model.left {
 		at, ok := r.went[w.id]
-		if !ok || max(at-w.at, w.at-at) > rounding {
+		if !ok || max(at-w.at, w.at-at) > slack {
 			r.t.Errorf("%d (cost %d, class %d) went %v at %d, want %d", w.id, w.n, w.class, ok, at, w.at)
 			return false
 		}
