@@ -40,18 +40,23 @@ type aimd struct {
 	aimdConfig
 	brake brake
 
-	rate     float64   // calls per second; +Inf before the first throttle
-	ceiling  float64   // what the last congestion showed to be too much
-	window   float64   // most attempts in flight while there is no rate
-	inflight int       // let go and not done
-	moved    time.Time // when an attempt was last let go or done
-	oks      int       // successes since the last cut
-	row      int       // throttles since the last success
-	heldAt   time.Time // when the rate last made someone wait
-	credit   time.Time // until when growth has been paid out
-	first    time.Time // when the first attempt was let go
-	hintAt   time.Time // when a quota was last heeded
-	hintLeft int       // its Remaining
+	rate     float64       // calls per second; +Inf before the first throttle
+	ceiling  float64       // what the last congestion showed to be too much
+	window   float64       // most attempts in flight while there is no rate
+	inflight int           // let go and not done
+	latency  time.Duration // of the last attempt
+	moved    time.Time     // when an attempt was last let go or done
+	oks      int           // successes since the last cut
+	row      int           // throttles since the last success
+	heldAt   time.Time     // when the rate last made someone wait
+	credit   time.Time     // until when growth has been paid out
+	first    time.Time     // when the first attempt was let go
+	resume   time.Time     // until when the last pause lasts
+	openAt   time.Time     // when the server last opened again, the first attempt before that
+	openOks  int           // successes by then
+	hintAt   time.Time     // when a quota was last heeded
+	hintLeft int           // its Remaining
+	spare    float64       // how far that was above what must be left
 
 	delivered meter
 }
@@ -65,22 +70,26 @@ type aimdConfig struct {
 
 // The constants of the law.
 const (
-	startGrow  = .25              // of a call more in flight for each success, before the first throttle
-	patience   = time.Second      // after which silence lets one more go
-	backTo     = .9               // of the ceiling, at once after a cut
-	backOver   = 5                // calls that the way back takes
-	probeOver  = 100              // calls that the last tenth takes, or
-	probeAge   = .2               // of the time since the first call, if that is longer,
-	probeMin   = time.Second      // at least
-	probeMax   = 50 * time.Second // and at most
-	pushOn     = 40               // times faster per unit of excess above the ceiling
-	creditOver = 3                // call intervals that one success can be credited with
-	pauseGaps  = 2                // call intervals that a first pause takes at most
-	hintCut    = .75              // factor of the rate when a quota is nearly used up
-	hintGaps   = 2                // call intervals between two such cuts
-	hintGrow   = .01              // growth by quota, per square root of the rate and second,
-	hintMost   = 100              // at most this many times for a large rest
-	hintFull   = 1.02             // factor while the quota stays full
+	startGrow    = .15              // of a call more in flight for each success, before the first throttle
+	patience     = time.Second      // after which silence lets one more go,
+	patienceMax  = 10 * time.Second // at a closed door after twice the latency, but at most this
+	backTo       = .9               // of the ceiling, at once after a cut
+	backOver     = 5                // calls that the way back takes
+	probeOver    = 100              // calls that the last tenth takes, or
+	probeAge     = .2               // of the time since the first call, if that is longer,
+	probeMin     = time.Second      // at least
+	probeMax     = 50 * time.Second // and at most
+	pushOn       = 40               // times faster per unit of excess above the ceiling
+	creditOver   = 3                // call intervals that one success can be credited with
+	pauseGaps    = 2                // call intervals that a first pause takes at most
+	closedRow    = 2                // throttles in a row by which a server counts as closed
+	reopenTo     = .9               // of what it delivered, the closed time included, when it opens
+	hintLeast    = 10               // calls that must be left, or a quarter of the limit
+	hintCut      = .75              // factor of the rate when fewer are left
+	hintGaps     = 2                // call intervals between two such cuts
+	hintGrow     = .01              // growth when more are left, per square root of the rate and second,
+	hintGrowMost = .25              // at most this share of the rate for one success
+	hintMost     = 100              // and this many times for a large rest
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
@@ -94,18 +103,22 @@ func (l *aimd) setLimit(now time.Time, limit float64) {
 }
 
 func (l *aimd) room(now time.Time) time.Duration {
-	probing := l.row > 1 // one at a time knocks at a closed door
-	if l.inflight == 0 || !probing && (!math.IsInf(l.rate, 1) || float64(l.inflight) < l.window) {
+	closed := l.row >= closedRow // one at a time knocks at a closed door
+	if l.inflight == 0 || !closed && (!math.IsInf(l.rate, 1) || float64(l.inflight) < l.window) {
 		return 0
 	}
 	// Calls that hang, or whose end nobody reports, must not close the door for
 	// good.
-	return max(0, l.moved.Add(patience).Sub(now))
+	wait := patience
+	if closed {
+		wait = min(max(wait, 2*l.latency), patienceMax)
+	}
+	return max(0, l.moved.Add(wait).Sub(now))
 }
 
 func (l *aimd) sent(now time.Time) {
 	if l.first.IsZero() {
-		l.first = now
+		l.first, l.openAt = now, now
 	}
 	l.inflight++
 	l.moved = now
@@ -120,33 +133,59 @@ func (l *aimd) held(now time.Time) {
 func (l *aimd) done(now time.Time, f Feedback, idle bool) lesson {
 	l.inflight = max(0, l.inflight-1)
 	l.moved = now
-	this := lesson{late: l.brake.late(f.Sent)}
-	atMost := never
-	if !math.IsInf(l.rate, 1) {
-		atMost = ceilSeconds(pauseGaps / l.rate)
+	if !f.Sent.IsZero() {
+		l.latency = max(0, now.Sub(f.Sent))
 	}
-	this.pause = l.brake.learn(now, f, atMost)
+	this := lesson{late: l.brake.late(f.Sent)}
 	switch f.Outcome {
 	case OutcomeSuccess:
-		this.why = CauseSuccess
-		l.delivered.add(now)
-		l.oks++
-		l.row = 0
-		if f.Quota != nil && l.hint(now, *f.Quota) {
-			this.why = CauseQuota
-		} else {
-			l.grow(now, this.late)
-		}
+		this.why = l.success(now, f.Quota, this.late)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		if !this.late {
 			l.cut(now)
 		}
 	}
-	if idle && l.inflight == 0 {
+	atMost := never
+	if !math.IsInf(l.rate, 1) {
+		atMost = ceilSeconds(pauseGaps / l.rate)
+	}
+	if this.pause = l.brake.learn(now, f, atMost); this.pause > 0 {
+		if until := satAdd(now, this.pause); until.After(l.resume) {
+			l.resume = until
+		}
+	}
+	if idle && l.inflight == 0 && !now.Before(l.resume) {
 		l.delivered.idle(now)
 	}
 	return this
+}
+
+func (l *aimd) success(now time.Time, q *Quota, late bool) Cause {
+	l.delivered.add(now)
+	l.oks++
+	if l.row >= closedRow {
+		l.reopen(now)
+	}
+	l.row = 0
+	if q != nil && l.hint(now, *q) {
+		return CauseQuota
+	}
+	l.grow(now, late)
+	return CauseSuccess
+}
+
+// reopen is for the success that ends a closed time. How much went through since
+// the time before that one ended is what the server gives in the long run,
+// whatever it gave at once: so a window is learnt in one closing.
+func (l *aimd) reopen(now time.Time) {
+	took := now.Sub(l.openAt).Seconds()
+	given := float64(l.delivered.n-l.openOks) / took
+	if took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
+		l.ceiling = max(l.min, given)
+		l.rate = min(l.rate, max(l.min, reopenTo*given))
+	}
+	l.openAt, l.openOks, l.credit = now, l.delivered.n, now
 }
 
 // grow is the additive increase, for a success.
@@ -161,7 +200,9 @@ func (l *aimd) grow(now time.Time, late bool) {
 	if late || !l.heldAt.After(l.credit) {
 		return
 	}
-	l.rate = min(l.max, l.rate+l.slope(now)*l.pay(now))
+	dt := l.pay(now)
+	more := l.slope(now)*dt + min(hintGrowMost*l.rate, l.spare*hintGrow*math.Sqrt(l.rate)*dt)
+	l.rate = min(l.max, l.rate+more)
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call
@@ -203,54 +244,57 @@ func (l *aimd) cut(now time.Time) {
 
 // hint follows a reported quota, and reports whether that leaves nothing to be
 // done for the success. A quota that is nearly used up is a throttle that cost
-// nothing, so the rate can probe for free.
+// nothing.
 func (l *aimd) hint(now time.Time, q Quota) bool {
-	left := float64(q.Remaining)
-	reserve := max(10, 2*float64(l.inflight+1))
+	flying := float64(l.inflight + 1)
+	reserve := max(hintLeast, 2*flying)
 	if q.Limit > 0 {
-		reserve = min(reserve, max(1, float64(q.Limit)/4))
+		if limit := float64(q.Limit); limit < reserve {
+			return false // it is used up and whole again while an answer is under way
+		} else {
+			reserve = min(reserve, max(1, limit/4))
+		}
 	}
+	if left := float64(q.Remaining); left >= reserve {
+		l.hintAt, l.hintLeft = now, q.Remaining
+		l.spare = min(hintMost, left/reserve-1)
+		return false
+	}
+	l.spare = 0
 	if math.IsInf(l.rate, 1) {
-		rate := l.delivered.rate(now)
-		if left >= reserve || math.IsInf(rate, 1) {
+		given := l.delivered.rate(now)
+		if math.IsInf(given, 1) {
 			return false
 		}
-		l.ceiling, l.rate = rate, rate
-		if l.delivered.n > 4 {
-			l.rate *= hintCut
-		}
-		l.hintAt, l.hintLeft, l.credit = now, q.Remaining, now
-		l.rate = min(l.max, max(l.min, l.rate))
-		return true
-	}
-	if left < reserve {
-		since := now.Sub(l.hintAt).Seconds()
-		if since < hintGaps/l.rate {
-			return true
-		}
-		switch {
-		case q.Remaining <= l.hintLeft:
-			l.ceiling = l.rate
-			l.rate = max(l.min, hintCut*l.rate)
-		case q.Remaining > l.hintLeft+1:
-			l.rate = min(l.max, l.rate+hintGrow*math.Sqrt(l.rate)*since)
-		}
+		l.ceiling, l.credit = given, now
+		l.rate = min(l.max, max(l.min, hintCut*given))
 		l.hintAt, l.hintLeft = now, q.Remaining
 		return true
 	}
-	l.rate += hintGrow * math.Sqrt(l.rate) * l.pay(now) * min(hintMost, left/reserve-1)
-	full := q.Limit > 0 && left >= min(.9*float64(q.Limit), float64(q.Limit-1))
-	if full && q.Remaining >= l.hintLeft {
-		l.rate *= hintFull
+	if l.hintAt.IsZero() {
+		l.hintAt, l.hintLeft = now, q.Remaining
 	}
-	l.rate = min(l.max, l.rate)
-	l.hintAt, l.hintLeft = now, q.Remaining
-	l.ceiling = max(l.ceiling, l.rate)
+	since := now.Sub(l.hintAt).Seconds()
+	if since < hintGaps/l.rate {
+		return true // the last decision has not shown yet
+	}
+	switch {
+	case q.Remaining <= l.hintLeft:
+		l.ceiling = l.rate
+		l.rate = max(l.min, hintCut*l.rate)
+	case q.Remaining > l.hintLeft+1:
+		l.rate = min(l.max, l.rate+min(hintGrowMost*l.rate, hintGrow*math.Sqrt(l.rate)*since))
+	}
+	l.hintAt, l.hintLeft, l.credit = now, q.Remaining, now
 	return true
 }
 
-// memory is how many successes a meter looks back.
-const memory = 64
+// How many successes a meter looks back: far enough to see a whole window, and
+// near enough to see a limit that fell.
+const (
+	memoryLong  = 250
+	memoryShort = 32
+)
 
 // meter measures what a server delivers: successes per second over the last
 // ones, on a clock that stands still while nobody wants anything.
@@ -258,7 +302,7 @@ type meter struct {
 	active  bool
 	since   time.Time     // when active began
 	elapsed time.Duration // busy time before that
-	ring    [memory]time.Duration
+	ring    []time.Duration
 	n       int           // successes in all
 	base    int           // those that do not count any more
 	baseAt  time.Duration // busy time where counting began
@@ -283,7 +327,11 @@ func (m *meter) idle(now time.Time) {
 }
 
 func (m *meter) add(now time.Time) {
-	m.ring[m.n%memory] = m.clock(now)
+	if at := m.clock(now); len(m.ring) < memoryLong {
+		m.ring = append(m.ring, at)
+	} else {
+		m.ring[m.n%memoryLong] = at
+	}
 	m.n++
 }
 
@@ -298,10 +346,13 @@ func (m *meter) forget(now time.Time) {
 
 // rate is +Inf where nothing can be said.
 func (m *meter) rate(now time.Time) float64 {
-	k := min(m.n-m.base, memory)
-	from := m.baseAt
-	if m.n-m.base > memory {
-		from = m.ring[m.n%memory]
+	return min(m.over(now, memoryLong), m.over(now, memoryShort))
+}
+
+func (m *meter) over(now time.Time, most int) float64 {
+	k, from := m.n-m.base, m.baseAt
+	if k > most {
+		k, from = most, m.ring[(m.n-most)%memoryLong]
 	}
 	took := (m.clock(now) - from).Seconds()
 	if k == 0 || took <= 0 {
