@@ -271,7 +271,7 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 	if is != was {
 		a.apply(now)
 	}
-	paused := a.room.pause(now, satAdd(now, this.pause))
+	paused := this.pause > 0 && a.room.pause(now, satAdd(now, this.pause))
 	switch {
 	case paused || is < was:
 		a.room.changed(now)

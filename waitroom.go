@@ -193,7 +193,10 @@ func (r *room) abandon(w *waiter) bool {
 // which begins decades away from the real one and earlier than the last bubble's
 // end. The room's time goes on from where it was.
 func (r *room) advance(reading time.Time) time.Time {
-	now := reading.Add(r.skew)
+	now := reading
+	if r.skew != 0 {
+		now = now.Add(r.skew)
+	}
 	if d := now.Sub(r.last); d < 0 {
 		r.skew += max(0, r.last.Sub(clock().Add(r.skew)))
 		return r.last
@@ -206,11 +209,16 @@ func (r *room) advance(reading time.Time) time.Time {
 }
 
 // reading is the inverse of advance: what the clock said at a time of the room.
-func (r *room) reading(now time.Time) time.Time { return now.Add(-r.skew) }
+func (r *room) reading(now time.Time) time.Time {
+	if r.skew == 0 {
+		return now
+	}
+	return now.Add(-r.skew)
+}
 
 // sentAt is the room's time of what it gave out by reading, zero if not known.
 func (r *room) sentAt(t time.Time) time.Time {
-	if t.IsZero() {
+	if r.skew == 0 || t.IsZero() {
 		return t
 	}
 	return t.Add(r.skew)
