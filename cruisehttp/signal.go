@@ -70,7 +70,11 @@ func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
 }
 
 func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
-	q := p.pick(resp)
+	return p.readAs(p.pick(resp), resp, body, now, longWait)
+}
+
+// readAs reads by q, which p has picked.
+func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
 	r := reading{layers: []*Profile{q}, resp: resp, clock: serverClock(resp.Header, now)}
 	switch {
 	case q != p:
@@ -84,7 +88,7 @@ func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait
 	}
 	s.Asked, s.RetryAfter, s.Over = r.headerWait()
 	r.readHead()
-	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || p.WantsBody(resp)) {
+	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || q.wantsBody(resp)) {
 		r.readBody(body)
 	}
 	if wait, ok := r.bodyWait(); ok {
