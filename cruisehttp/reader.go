@@ -188,10 +188,17 @@ func (r *reader) silent(h http.Header) bool {
 	return true
 }
 
-// read is [Profile.Read], without the words for a response that says nothing.
+// read is [Profile.Read], without the words for a response that says nothing but
+// what is left of the limits.
 func (r *reader) read(resp *http.Response, q *Profile, body []byte, now time.Time) Signal {
-	if len(body) == 0 && resp.StatusCode >= 200 && resp.StatusCode < 400 && r.silent(resp.Header) {
-		return Signal{Outcome: cruise.OutcomeSuccess, Profile: q.Name}
+	if len(body) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 {
+		return r.profile.readAs(q, resp, body, now, r.longWait)
 	}
-	return r.profile.readAs(q, resp, body, now, r.longWait)
+	s := Signal{Outcome: cruise.OutcomeSuccess, Profile: q.Name}
+	if !r.silent(resp.Header) && !cached(resp.Header) {
+		reading := r.profile.reading(q, resp, now)
+		reading.readLimits()
+		reading.report(&s)
+	}
+	return s
 }
