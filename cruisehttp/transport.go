@@ -33,8 +33,11 @@ import (
 // [*ResponseError] that says what the server said. From then until the quota is
 // renewed, all requests of the scope fail at once with the same answer.
 //
-// A Transport is safe for concurrent use and must not be copied. It starts no
-// goroutines and needs no Close.
+// The body of an error is looked at before the response is returned, 64 KiB of it
+// and 2 seconds at most, and given back whole.
+//
+// A Transport is safe for concurrent use and must not be copied. It needs no
+// Close.
 type Transport struct {
 	config
 	reader *reader
@@ -120,6 +123,9 @@ type exchange struct {
 // attempt sends the request once. It reports whether the Retrier is to decide
 // how it goes on; if not, resp and err are what RoundTrip returns.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
+	if x.answer != nil && x.t.refusal(x.req, x.payload.again, x.t.unprocessed(x.signal.Outcome, x.resp.Header)) != nil {
+		return false // a classifier of the Retrier's own wants it again
+	}
 	r := x.req.WithContext(a.Context())
 	if err := x.fill(a, r); err != nil {
 		switch {
@@ -255,7 +261,7 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		}
 		return nil, x.err // of the only attempt, without the verdict on it
 	}
-	reason, wait := x.reason(err)
+	wait, reason := x.reason(err)
 	if reason != nil {
 		answer := *x.answer
 		answer.Body = nil // of which nobody needs a copy for days
@@ -272,15 +278,15 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 }
 
 // reason is why a response is turned into an error, nil if it is not.
-func (x *exchange) reason(err error) (reason error, wait time.Duration) {
+func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 	wait = x.signal.Wait(0)
 	switch {
 	case x.signal.Outcome == cruise.OutcomeQuotaExhausted:
-		return cruise.ErrQuotaExhausted, wait
+		return wait, cruise.ErrQuotaExhausted
 	case errors.Is(err, cruise.ErrServerDelay):
-		return cruise.ErrServerDelay, wait
+		return wait, cruise.ErrServerDelay
 	}
-	return nil, 0
+	return 0, nil
 }
 
 // send sends r, bounded by the timeouts. finish ends those that do not cover

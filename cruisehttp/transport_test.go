@@ -334,15 +334,11 @@ func (failing) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
 func TestTransportClosesTheBodyOfARequestThatIsNeverSent(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, closer := range []interface {
-		io.ReadCloser
-	}{&once{Reader: strings.NewReader("x")}} {
-		base := inOrder(says(200, ""))
-		_, err := transport(t, base).RoundTrip(request(t, "POST", example, closer).WithContext(ctx))
-		require.ErrorIs(t, err, context.Canceled)
-		assert.Zero(t, base.count())
-		assert.EqualValues(t, 1, closer.(*once).closed.Load())
-	}
+	base, body := inOrder(says(200, "")), &once{Reader: strings.NewReader("x")}
+	_, err := transport(t, base).RoundTrip(request(t, "POST", example, body).WithContext(ctx))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, base.count())
+	assert.EqualValues(t, 1, body.closed.Load())
 }
 
 func TestTransportPausesTheWholeScope(t *testing.T) {
@@ -376,95 +372,105 @@ func TestTransportPausesTheWholeScope(t *testing.T) {
 	})
 }
 
-func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
-	for name, c := range map[string]struct {
-		ctx  func(context.Context) context.Context
-		resp func() (*http.Response, error)
-	}{
-		"the caller forbids it": {cruisehttp.ForbidRetry, says(429, "", "Retry-After: 20")},
-		"the server forbids it": {func(ctx context.Context) context.Context { return ctx }, says(429, "", "Retry-After: 20", "X-Should-Retry: false")},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := inOrder(c.resp, says(200, ""))
-				tr := transport(t, base)
-				req := request(t, "POST", example, nil)
-				resp, err := tr.RoundTrip(req.WithContext(c.ctx(req.Context())))
-				require.NoError(t, err)
-				assert.Equal(t, 429, resp.StatusCode)
-				text(t, resp)
-				stats := tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Stats()
-				assert.EqualValues(t, 1, stats.Throttles)
-				assert.Equal(t, 20*time.Second, stats.PauseLeft)
-			})
-		})
-	}
-}
-
-func TestTransportReportsQuotas(t *testing.T) {
-	base := inOrder(says(200, "", "X-RateLimit-Limit: 100", "X-RateLimit-Remaining: 7", "X-RateLimit-Reset: 60"))
-	tr := transport(t, base)
-	resp, err := tr.RoundTrip(request(t, "GET", example, nil))
-	require.NoError(t, err)
-	text(t, resp)
-	assert.Equal(t, &cruise.Quota{Limit: 100, Remaining: 7, Reset: time.Minute}, tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Stats().Quota)
-}
-
-func TestTransportParksAUsedUpQuota(t *testing.T) {
-	for name, c := range map[string]struct {
-		headers []string
-		reason  error
-		until   time.Duration
-	}{
-		"a day":              {[]string{"Retry-After: 86400"}, cruise.ErrQuotaExhausted, 24 * time.Hour},
-		"beyond the maximum": {[]string{"Retry-After: 600"}, cruise.ErrServerDelay, 10 * time.Minute},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				base := inOrder(says(429, "no more", c.headers...), says(200, ""))
-				tr := transport(t, base)
-				start := time.Now()
-				_, err := tr.RoundTrip(request(t, "GET", example, nil))
-				check := func(err error, left time.Duration) *cruisehttp.ResponseError {
-					require.ErrorIs(t, err, c.reason)
-					e, ok := errors.AsType[*cruise.Error](err)
-					require.True(t, ok)
-					assert.Equal(t, left, e.RetryAfter)
-					answer, ok := errors.AsType[*cruisehttp.ResponseError](err)
-					require.True(t, ok)
-					assert.Equal(t, 429, answer.StatusCode)
-					assert.Equal(t, start.Add(c.until).Unix(), answer.Until.Unix())
-					return answer
-				}
-				assert.Equal(t, "no more", string(check(err, c.until).Body))
-				time.Sleep(time.Minute)
-				body := &once{Reader: strings.NewReader("x")}
-				_, err = tr.RoundTrip(request(t, "POST", example, body))
-				check(err, c.until-time.Minute)
-				assert.EqualValues(t, 1, body.closed.Load())
-				assert.Equal(t, time.Minute, time.Since(start), "nobody slept")
-				assert.Equal(t, 1, base.count())
-				assert.Zero(t, base.open.Load())
-				time.Sleep(c.until - time.Minute)
-				resp, err := tr.RoundTrip(request(t, "GET", example, nil))
-				require.NoError(t, err)
-				text(t, resp)
-			})
-		})
-	}
-	t.Run("with the response", func(t *testing.T) {
+func TestTransportDoesNotWaitForASlowError(t *testing.T) {
+	for _, status := range []int{404, 503} {
 		synctest.Test(t, func(t *testing.T) {
-			base := inOrder(says(429, "no more", "Retry-After: 86400"), says(200, ""))
-			tr := transport(t, base, cruisehttp.WithQuotaResponses())
-			resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+			base := inOrder(func() (*http.Response, error) {
+				resp := answer(status, "")
+				r, w := io.Pipe()
+				go func() {
+					_, _ = io.WriteString(w, "begin")
+					time.Sleep(time.Minute)
+					_, _ = io.WriteString(w, "end")
+					_ = w.Close()
+				}()
+				resp.Body = r
+				return resp, nil
+			}, says(200, ""))
+			begin := time.Now()
+			resp, err := transport(t, base).RoundTrip(request(t, "GET", example, nil))
 			require.NoError(t, err)
-			assert.Equal(t, "no more", text(t, resp))
-			_, err = tr.RoundTrip(request(t, "GET", example, nil))
-			require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
-			tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Resume()
-			resp, err = tr.RoundTrip(request(t, "GET", example, nil))
-			require.NoError(t, err, "resumed by hand")
-			text(t, resp)
+			assert.Less(t, time.Since(begin), 5*time.Second)
+			if status == 404 {
+				assert.Equal(t, "beginend", text(t, resp))
+			} else {
+				text(t, resp)
+			}
+			assert.Zero(t, base.open.Load())
+			time.Sleep(time.Hour)
 		})
+	}
+}
+
+func TestTransportLeavesSuccessesAlone(t *testing.T) {
+	switched := answer(101, "")
+	base := roundTripper(func(*http.Request) (*http.Response, error) { return switched, nil })
+	body := switched.Body
+	resp, err := transport(t, base, cruisehttp.WithAttemptTimeout(time.Hour)).RoundTrip(request(t, "GET", example, nil))
+	require.NoError(t, err)
+	assert.Equal(t, body, resp.Body, "a connection to write to")
+}
+
+func TestTransportWithinAnotherRetrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(503, "first"), says(429, "second", "Retry-After: 86400"))
+		tr := transport(t, base)
+		outer := cruise.Must(cruise.New(cruise.WithMaxAttempts(3)))
+		var statuses []int
+		err := outer.Do(t.Context(), func(ctx context.Context) error {
+			resp, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+			if err != nil {
+				return err
+			}
+			statuses = append(statuses, resp.StatusCode)
+			text(t, resp)
+			return errors.New(resp.Status)
+		})
+		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+		assert.Equal(t, []int{503}, statuses)
+		assert.Equal(t, 2, base.count(), "retries do not multiply")
+	})
+}
+
+// unclosed is a body that can seek, and a base that never closes it.
+type unclosed struct{ *strings.Reader }
+
+func (unclosed) Close() error { return nil }
+
+func TestTransportDoesNotSeekInABodyThatIsStillInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			n++
+			return nil, io.ErrUnexpectedEOF
+		})
+		_, err := transport(t, base).RoundTrip(request(t, "PUT", example, struct{ io.ReadSeekCloser }{unclosed{strings.NewReader("x")}}))
+		require.ErrorIs(t, err, cruisehttp.ErrBody)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, 1, n)
+	})
+}
+
+func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(404, "not yet"), says(200, "done"))
+		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(err error) cruise.Verdict {
+			if e, ok := errors.AsType[*cruisehttp.ResponseError](err); ok && e.StatusCode == 404 {
+				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+			}
+			return cruise.Verdict{}
+		})))
+		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, "done", text(t, resp))
+
+		base = inOrder(says(404, "not yet"), says(200, "done"))
+		tr = transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict {
+			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+		})))
+		resp, err = tr.RoundTrip(request(t, "POST", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, "not yet", text(t, resp), "not sent twice")
+		assert.Equal(t, 1, base.count())
 	})
 }
