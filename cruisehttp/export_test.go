@@ -1,5 +1,10 @@
 package cruisehttp
 
+import (
+	"net/http"
+	"time"
+)
+
 // What the tests of the parsers see.
 var (
 	Glob      = glob
@@ -24,4 +29,19 @@ func Fields(body []byte) (fields []BodyField) {
 		fields = append(fields, BodyField{f.path, f.value})
 	}
 	return fields
+}
+
+// Reader reads as a Transport does.
+func Reader(p *Profile) func(*http.Response, []byte, time.Time) Signal {
+	r := newReader(p, DefaultLongWait)
+	return func(resp *http.Response, body []byte, now time.Time) Signal {
+		return r.read(resp, r.pick(resp), body, now)
+	}
+}
+
+// Scopes is how many scopes a Transport remembers.
+func (t *Transport) Scopes() int {
+	t.scopes.mu.Lock()
+	defer t.scopes.mu.Unlock()
+	return len(t.scopes.byKey)
 }

@@ -144,6 +144,11 @@ type Rule struct {
 // WantsBody tells whether Read can learn from the body of resp: of any error,
 // and of successful responses in which the provider may hide one.
 func (p Profile) WantsBody(resp *http.Response) bool {
+	return p.pick(resp).wantsBody(resp)
+}
+
+// wantsBody is WantsBody of the profile that was picked.
+func (p *Profile) wantsBody(resp *http.Response) bool {
 	if resp.StatusCode >= 400 || resp.StatusCode < 200 {
 		return resp.StatusCode >= 400
 	}
@@ -151,11 +156,14 @@ func (p Profile) WantsBody(resp *http.Response) bool {
 	if req == nil || req.URL == nil || req.Method == http.MethodHead {
 		return false
 	}
+	if len(p.Embedded) == 0 {
+		return false
+	}
 	kind := strings.ToLower(resp.Header.Get("Content-Type"))
 	if !strings.Contains(kind, "json") && !strings.Contains(kind, "xml") {
 		return false
 	}
-	return slices.ContainsFunc(p.pick(resp).Embedded, func(e Embedded) bool { return e.matches(req) })
+	return slices.ContainsFunc(p.Embedded, func(e Embedded) bool { return e.matches(req) })
 }
 
 func (e Embedded) matches(req *http.Request) bool {

@@ -70,21 +70,19 @@ func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
 }
 
 func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
-	q := p.pick(resp)
-	r := reading{layers: []*Profile{q}, resp: resp, clock: serverClock(resp.Header, now)}
-	switch {
-	case q != p:
-		r.layers = append(r.layers, p)
-	case len(p.Providers) == 0:
-		r.layers = append(r.layers, &base)
-	}
+	return p.readAs(p.pick(resp), resp, body, now, longWait)
+}
+
+// readAs reads by q, which p has picked.
+func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
+	r := p.reading(q, resp, now)
 	s := Signal{Profile: q.Name}
 	if !cached(resp.Header) {
 		r.readLimits()
 	}
 	s.Asked, s.RetryAfter, s.Over = r.headerWait()
 	r.readHead()
-	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || p.WantsBody(resp)) {
+	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || q.wantsBody(resp)) {
 		r.readBody(body)
 	}
 	if wait, ok := r.bodyWait(); ok {
@@ -98,15 +96,31 @@ func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait
 	if s.Outcome != cruise.OutcomeSuccess || s.Brake {
 		s.Scope = r.scope(s.Scope)
 	}
+	r.report(&s)
+	return s
+}
+
+// reading begins to read resp by q, which p has picked.
+func (p *Profile) reading(q *Profile, resp *http.Response, now time.Time) reading {
+	r := reading{layers: []*Profile{q}, resp: resp, clock: serverClock(resp.Header, now)}
+	switch {
+	case q != p:
+		r.layers = append(r.layers, p)
+	case len(p.Providers) == 0:
+		r.layers = append(r.layers, &base)
+	}
+	return r
+}
+
+// report ranks the limits.
+func (r *reading) report(s *Signal) {
 	slices.SortStableFunc(r.limits, rank)
 	s.Limits = r.limits
 	if len(s.Limits) > 0 {
 		if l := s.Limits[0]; l.Remaining >= 0 && (l.Unit == "" || l.spent()) {
-			quota := l.Quota()
-			s.Quota = &quota
+			s.Quota = new(l.Quota())
 		}
 	}
-	return s
 }
 
 // A reading is one response on its way to a Signal.

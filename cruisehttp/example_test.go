@@ -1,0 +1,124 @@
+package cruisehttp_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// throttleOnce answers the first request with a header that asks for a wait.
+func throttleOnce(status int, header, value string) *httptest.Server {
+	throttled := false
+	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if !throttled {
+			throttled = true
+			w.Header().Set(header, value)
+			w.WriteHeader(status)
+		}
+	}))
+}
+
+func ExampleNewTransport() {
+	api := throttleOnce(http.StatusTooManyRequests, "Retry-After", "1")
+	defer api.Close()
+
+	transport, err := cruisehttp.NewTransport()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	client := &http.Client{Transport: transport}
+
+	begin := time.Now()
+	resp, err := client.Get(api.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "after", time.Since(begin).Round(time.Second))
+	// Output: 200 OK after 1s
+}
+
+func ExampleNewTransport_options() {
+	transport := cruise.Must(cruisehttp.NewTransport(
+		cruisehttp.WithKey(cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
+		cruisehttp.WithHeaderTimeout(10*time.Second),
+		cruisehttp.WithRetrier(
+			cruise.WithMaxRate(50), // calls per second, whatever the server gives
+			cruise.WithMaxElapsed(time.Minute),
+		),
+	))
+	client := &http.Client{Transport: transport}
+	_ = client
+}
+
+func ExampleAllowRetry() {
+	api := throttleOnce(http.StatusBadGateway, "X-Reason", "restarting")
+	defer api.Close()
+	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
+
+	// A search is a POST here, but it changes nothing.
+	ctx := cruisehttp.AllowRetry(context.Background())
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, api.URL+"/search", strings.NewReader("q=gopher"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
+}
+
+func ExampleResponseError() {
+	api := throttleOnce(http.StatusTooManyRequests, "Retry-After", "86400")
+	defer api.Close()
+	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
+
+	for range 2 { // the second request is not even sent
+		_, err := client.Get(api.URL)
+		if answer, ok := errors.AsType[*cruisehttp.ResponseError](err); ok && errors.Is(err, cruise.ErrQuotaExhausted) {
+			fmt.Println(answer.Status, "- try again in", time.Until(answer.Until).Round(time.Hour))
+		}
+	}
+	// Output:
+	// 429 Too Many Requests - try again in 24h0m0s
+	// 429 Too Many Requests - try again in 24h0m0s
+}
+
+func ExampleWithProfile() {
+	// A server of your own that answers 420, with the wait in its own header.
+	mine := cruisehttp.Profile{
+		Name:  "mine",
+		Hosts: []string{"127.0.0.1"},
+		Waits: []cruisehttp.WaitHeader{{Name: "X-Wait-Ms", Unit: cruisehttp.Milliseconds}},
+		Rules: []cruisehttp.Rule{{Status: []int{420}, Outcome: cruise.OutcomeThrottled}},
+	}
+	profile := cruisehttp.Generic()
+	profile.Providers = append([]cruisehttp.Profile{mine}, profile.Providers...)
+
+	api := throttleOnce(420, "X-Wait-Ms", "500")
+	defer api.Close()
+	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithProfile(profile)))}
+	begin := time.Now()
+	resp, err := client.Get(api.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status, "after", time.Since(begin).Round(100*time.Millisecond))
+	// Output: 200 OK after 500ms
+}

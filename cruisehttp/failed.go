@@ -1,0 +1,113 @@
+package cruisehttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// A ResponseError is a response that was no success. It is the last error in a
+// [*cruise.Error], and what observers and classifiers of a Retrier see.
+type ResponseError struct {
+	Status     string // such as "429 Too Many Requests"
+	StatusCode int
+	Header     http.Header // not to be changed
+	// Body is what was read of the body, at most MaxBody of it; nil for those who
+	// share the answer to another request.
+	Body []byte
+	// Signal is what the response says about throttling.
+	Signal Signal
+	// Until is when another try makes sense; zero if that is unknown.
+	Until time.Time
+	// NotRetried is why the request was not sent again, although its outcome was
+	// worth it: one of the Err variables of this package; nil if it may be.
+	NotRetried error
+}
+
+// Error says what the server said, and until when.
+func (e *ResponseError) Error() string {
+	text := "cruisehttp: " + e.Status
+	if e.Status == "" {
+		text = fmt.Sprintf("cruisehttp: status %d", e.StatusCode)
+	}
+	if e.Signal.Reason != "" && e.Signal.Reason != fmt.Sprintf("status %d", e.StatusCode) {
+		text += " (" + e.Signal.Reason + ")"
+	}
+	if e.Signal.Scope != "" {
+		text += fmt.Sprintf(", limit %q", e.Signal.Scope)
+	}
+	if !e.Until.IsZero() {
+		text += ", until " + e.Until.UTC().Format(time.RFC3339)
+	}
+	if e.NotRetried != nil {
+		text += ": " + e.NotRetried.Error()
+	}
+	return text
+}
+
+// Unwrap returns why the request was not retried, if there is a reason.
+func (e *ResponseError) Unwrap() error { return e.NotRetried }
+
+// HTTPStatusCode is what other classifiers of errors look for.
+func (e *ResponseError) HTTPStatusCode() int { return e.StatusCode }
+
+// failure is an error of RoundTrip that is not the base's own. [http.Client]
+// looks for Timeout no deeper than here.
+type failure struct{ err error }
+
+func (f *failure) Error() string { return f.err.Error() }
+func (f *failure) Unwrap() error { return f.err }
+
+// Timeout tells whether a time has run out.
+func (f *failure) Timeout() bool {
+	if errors.Is(f.err, context.DeadlineExceeded) {
+		return true
+	}
+	t, ok := errors.AsType[interface {
+		error
+		Timeout() bool
+	}](f.err)
+	return ok && t.Timeout()
+}
+
+// refused is an error of the base with the reason for which it was not retried.
+type refused struct{ err, why error }
+
+func (r *refused) Error() string   { return r.err.Error() + " (" + r.why.Error() + ")" }
+func (r *refused) Unwrap() []error { return []error{r.err, r.why} }
+
+// errTimeout is the cause of a cancelled attempt that took too long.
+var errTimeout = errors.New("cruisehttp: attempt took too long")
+
+type timeoutError struct{ err error }
+
+func (e *timeoutError) Error() string   { return errTimeout.Error() + ": " + e.err.Error() }
+func (e *timeoutError) Unwrap() error   { return context.DeadlineExceeded }
+func (e *timeoutError) Timeout() bool   { return true }
+func (e *timeoutError) Temporary() bool { return true }
+
+// timedBody ends the time of an attempt with its body.
+type timedBody struct {
+	io.ReadCloser
+	ctx context.Context
+	end func()
+}
+
+func (b *timedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		if err != io.EOF && context.Cause(b.ctx) == errTimeout {
+			err = &timeoutError{err}
+		}
+		b.end()
+	}
+	return n, err
+}
+
+func (b *timedBody) Close() error {
+	defer b.end()
+	return b.ReadCloser.Close()
+}

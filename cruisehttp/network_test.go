@@ -1,0 +1,273 @@
+package cruisehttp_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// nothingLeft fails the test if it leaves goroutines of clients or servers.
+func nothingLeft(t *testing.T) {
+	t.Helper()
+	t.Cleanup(func() {
+		var left []string
+		for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+			stacks := make([]byte, 1<<20)
+			stacks = stacks[:runtime.Stack(stacks, true)]
+			left = left[:0]
+			for stack := range strings.SplitSeq(string(stacks), "\n\n") {
+				if strings.Contains(stack, "net/http") || strings.Contains(stack, "cruisehttp.(*") {
+					left = append(left, stack)
+				}
+			}
+			if len(left) == 0 {
+				return
+			}
+		}
+		t.Errorf("%d goroutines left behind, such as\n%s", len(left), left[0])
+	})
+}
+
+// connections counts those that a server has.
+type connections struct{ opened, open atomic.Int64 }
+
+func (c *connections) state(_ net.Conn, state http.ConnState) {
+	switch state {
+	case http.StateNew:
+		c.opened.Add(1)
+		c.open.Add(1)
+	case http.StateClosed, http.StateHijacked:
+		c.open.Add(-1)
+	}
+}
+
+// listen starts a server and a base transport for it.
+func listen(t *testing.T, http2 bool, handler http.HandlerFunc) (*httptest.Server, *http.Transport, *connections) {
+	t.Helper()
+	nothingLeft(t)
+	count := &connections{}
+	srv := httptest.NewUnstartedServer(handler)
+	srv.Config.ConnState = count.state
+	srv.EnableHTTP2 = http2
+	if http2 {
+		srv.StartTLS()
+	} else {
+		srv.Start()
+	}
+	base := srv.Client().Transport.(*http.Transport)
+	t.Cleanup(func() {
+		base.CloseIdleConnections()
+		srv.Close()
+		assert.Zero(t, count.open.Load(), "connections left open")
+	})
+	return srv, base, count
+}
+
+var versions = map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true}
+
+func TestTransportUsesConnectionsAgain(t *testing.T) {
+	for _, size := range []int{0, 10, 4 << 10, cruisehttp.MaxBody - 1, cruisehttp.MaxBody, cruisehttp.MaxBody + 4<<10 - 1} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			var n atomic.Int64
+			srv, base, count := listen(t, false, func(w http.ResponseWriter, _ *http.Request) {
+				if n.Add(1)%3 != 0 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+				}
+				_, _ = io.WriteString(w, strings.Repeat("x", size))
+			})
+			base.MaxConnsPerHost = 1
+			tr := transport(t, base)
+			for range 3 {
+				resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
+				require.NoError(t, err)
+				assert.Equal(t, 200, resp.StatusCode)
+				assert.Len(t, text(t, resp), size)
+			}
+			assert.EqualValues(t, 9, n.Load())
+			assert.EqualValues(t, 1, count.opened.Load(), "connections opened")
+		})
+	}
+}
+
+func TestTransportHoldsNoConnectionWhileItWaits(t *testing.T) {
+	var first atomic.Bool
+	srv, base, _ := listen(t, false, func(w http.ResponseWriter, r *http.Request) {
+		if first.CompareAndSwap(false, true) {
+			w.WriteHeader(http.StatusServiceUnavailable)
+		}
+		_, _ = io.WriteString(w, "body")
+	})
+	base.MaxConnsPerHost = 1
+	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(2*time.Second), cruise.WithJitter(cruise.NoJitter()))))))
+	var group sync.WaitGroup
+	group.Go(func() {
+		resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
+		if assert.NoError(t, err) {
+			text(t, resp)
+		}
+	})
+	require.Eventually(t, first.Load, time.Second, time.Millisecond)
+	begin := time.Now()
+	resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
+	require.NoError(t, err)
+	text(t, resp)
+	assert.Less(t, time.Since(begin), time.Second)
+	group.Wait()
+}
+
+func TestTransportWithACrowd(t *testing.T) {
+	for version, http2 := range versions {
+		t.Run(version, func(t *testing.T) {
+			var n, throttled atomic.Int64
+			srv, base, count := listen(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				assert.Equal(t, version, r.Proto)
+				body, _ := io.ReadAll(r.Body)
+				if r.Method == "POST" {
+					assert.Equal(t, "body", string(body))
+				}
+				if n.Add(1) == 40 {
+					throttled.Add(1)
+					w.Header().Set("Retry-After", "0.2")
+					w.WriteHeader(http.StatusTooManyRequests)
+				}
+				_, _ = io.WriteString(w, r.Header.Get("X-Id"))
+			})
+			base.MaxConnsPerHost, base.MaxIdleConnsPerHost = 20, 20
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMinRate(500)))}
+			var group sync.WaitGroup
+			for g := range 200 {
+				group.Go(func() {
+					for i := range 3 {
+						id := fmt.Sprint(g, ":", i)
+						resp, err := client.Do(request(t, []string{"GET", "POST"}[i%2], srv.URL, strings.NewReader("body"), "X-Id: "+id))
+						if assert.NoError(t, err) {
+							assert.Equal(t, id, text(t, resp))
+						}
+					}
+				})
+			}
+			group.Wait()
+			assert.EqualValues(t, 600+throttled.Load(), n.Load())
+			assert.LessOrEqual(t, count.opened.Load(), int64(20))
+		})
+	}
+}
+
+func TestTransportCancelled(t *testing.T) {
+	for version, http2 := range versions {
+		t.Run(version, func(t *testing.T) {
+			arrived := make(chan struct{}, 1)
+			srv, base, _ := listen(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				arrived <- struct{}{}
+				<-r.Context().Done()
+			})
+			tr := transport(t, base)
+			ctx, cancel := context.WithCancel(t.Context())
+			go func() {
+				<-arrived
+				cancel()
+			}()
+			_, err := tr.RoundTrip(request(t, "GET", srv.URL, nil).WithContext(ctx))
+			require.ErrorIs(t, err, context.Canceled)
+		})
+	}
+}
+
+func TestTransportTimeouts(t *testing.T) {
+	for version, http2 := range versions {
+		t.Run(version, func(t *testing.T) {
+			var n atomic.Int64
+			srv, base, _ := listen(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				first := n.Add(1) == 1
+				if r.URL.Path == "/body" {
+					_, _ = io.WriteString(w, "begin")
+					_ = http.NewResponseController(w).Flush()
+				}
+				if first || r.URL.Path == "/body" {
+					select {
+					case <-r.Context().Done():
+					case <-time.After(400 * time.Millisecond):
+					}
+				}
+				_, _ = io.WriteString(w, "end")
+			})
+			t.Run("head", func(t *testing.T) {
+				n.Store(0)
+				tr := transport(t, base, cruisehttp.WithHeaderTimeout(100*time.Millisecond))
+				resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
+				require.NoError(t, err)
+				assert.Equal(t, "end", text(t, resp))
+				assert.EqualValues(t, 2, n.Load())
+			})
+			t.Run("head of a POST", func(t *testing.T) {
+				n.Store(0)
+				client := &http.Client{Transport: transport(t, base, cruisehttp.WithHeaderTimeout(100*time.Millisecond))}
+				_, err := client.Do(request(t, "POST", srv.URL, nil))
+				require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				var timeout net.Error
+				require.ErrorAs(t, err, &timeout)
+				assert.True(t, timeout.Timeout())
+			})
+			t.Run("a head timeout leaves the body alone", func(t *testing.T) {
+				for _, opt := range []cruisehttp.Option{
+					cruisehttp.WithHeaderTimeout(200 * time.Millisecond),
+					cruisehttp.WithRetrier(cruise.WithAttemptTimeout(200 * time.Millisecond)),
+				} {
+					resp, err := transport(t, base, opt).RoundTrip(request(t, "GET", srv.URL+"/body", nil))
+					require.NoError(t, err)
+					assert.Equal(t, "beginend", text(t, resp))
+				}
+			})
+			t.Run("body", func(t *testing.T) {
+				tr := transport(t, base, cruisehttp.WithAttemptTimeout(100*time.Millisecond))
+				resp, err := tr.RoundTrip(request(t, "GET", srv.URL+"/body", nil))
+				require.NoError(t, err)
+				data, err := io.ReadAll(resp.Body)
+				require.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.Equal(t, "begin", string(data))
+				require.NoError(t, resp.Body.Close())
+			})
+		})
+	}
+}
+
+func TestTransportSurvivesGoAway(t *testing.T) {
+	var n atomic.Int64
+	srv, base, count := listen(t, true, func(w http.ResponseWriter, r *http.Request) {
+		if n.Add(1)%10 == 0 {
+			w.Header().Set("Connection", "close") // which makes it send GOAWAY
+		}
+		_, _ = io.Copy(w, r.Body)
+	})
+	client := &http.Client{Transport: transport(t, base)}
+	var group sync.WaitGroup
+	for range 20 {
+		group.Go(func() {
+			for range 10 {
+				resp, err := client.Do(request(t, "POST", srv.URL, strings.NewReader("body")))
+				if assert.NoError(t, err) {
+					assert.Equal(t, "body", text(t, resp))
+				}
+			}
+		})
+	}
+	group.Wait()
+	assert.EqualValues(t, 200, n.Load())
+	assert.Greater(t, count.opened.Load(), int64(1), "GOAWAY has been sent")
+}

@@ -1,0 +1,215 @@
+package cruisehttp
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Defaults of a [Transport].
+const (
+	DefaultMaxKeys  = 1024      // scopes that are remembered
+	DefaultKeepIdle = time.Hour // for which an unused scope is remembered
+)
+
+// An Option tunes a [Transport].
+type Option func(*config)
+
+type config struct {
+	errs           []error
+	base           http.RoundTripper
+	retrier        []cruise.Option
+	key            func(*http.Request) string
+	bucketHeader   string
+	bucketRoute    func(*http.Request) string
+	maxKeys        int
+	keepIdle       time.Duration
+	profile        Profile
+	longWait       time.Duration
+	buffer         int64
+	headerTimeout  time.Duration
+	attemptTimeout time.Duration
+	onlyIdempotent bool
+	quotaResponses bool
+}
+
+func (c *config) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("cruisehttp: "+format, args...))
+}
+
+// WithBase is what sends the requests. Default [http.DefaultTransport].
+func WithBase(base http.RoundTripper) Option {
+	return func(c *config) {
+		if base == nil {
+			c.fail("WithBase(nil): want a RoundTripper")
+		}
+		c.base = base
+	}
+}
+
+// WithRetrier tunes the [cruise.Retrier] that each scope has, with everything
+// that [cruise.New] takes. A limiter given by [cruise.WithLimiter], and a budget
+// by [cruise.WithBudget], is shared by all scopes. Of timeouts prefer those of
+// this package: a [cruise.WithAttemptTimeout] ends with the response's head.
+//
+// A classifier given by [cruise.WithClassifier] sees a [*ResponseError] for each
+// response that is no success, and decides what it means.
+func WithRetrier(opts ...cruise.Option) Option {
+	return func(c *config) { c.retrier = append(c.retrier, opts...) }
+}
+
+// WithKey says which requests the server counts together: those with the same
+// key share a limiter, a budget and pauses. Default [HostKey]; see [HeaderKey]
+// for limits of a token or account. It is called once for each request, must be
+// safe for concurrent use, and its keys should not hold secrets.
+func WithKey(key func(*http.Request) string) Option {
+	return func(c *config) {
+		if key == nil {
+			c.fail("WithKey(nil): want a function")
+		}
+		c.key = key
+	}
+}
+
+// WithBuckets is for servers that say only in the response which limit a request
+// counts towards, by a header such as X-RateLimit-Bucket of Discord or
+// X-RateLimit-Resource of GitHub. Within each key, requests of one route share a
+// scope until a response names their bucket; from then on, all routes of a
+// bucket do. A nil route is the method and path of the request, which is right
+// where paths hold no identifiers.
+func WithBuckets(header string, route func(*http.Request) string) Option {
+	return func(c *config) {
+		if header == "" {
+			c.fail("WithBuckets without the name of a header")
+		}
+		if route == nil {
+			route = methodAndPath
+		}
+		c.bucketHeader, c.bucketRoute = header, route
+	}
+}
+
+func methodAndPath(req *http.Request) string {
+	if req.URL == nil {
+		return req.Method
+	}
+	return req.Method + " " + req.URL.Path
+}
+
+// WithMaxKeys bounds the number of scopes that are remembered, 1 or more. Default
+// 1024. The one used least recently is forgotten for a new one, but never while
+// it is in use or paused: where all of them are, new keys share one more scope.
+func WithMaxKeys(n int) Option {
+	return func(c *config) {
+		if n < 1 {
+			c.fail("WithMaxKeys(%d): want 1 or more", n)
+		}
+		c.maxKeys = n
+	}
+}
+
+// WithKeepIdle is how long a scope is remembered that nobody uses, above 0.
+// Default an hour. Paused scopes are remembered until they resume.
+func WithKeepIdle(d time.Duration) Option {
+	return func(c *config) {
+		if d <= 0 {
+			c.fail("WithKeepIdle(%v): want above 0", d)
+		}
+		c.keepIdle = d
+	}
+}
+
+// WithProfile says how responses are read. Default [Generic], which recognises
+// providers by itself.
+func WithProfile(p Profile) Option {
+	return func(c *config) {
+		if err := p.validate(); err != nil {
+			c.errs = append(c.errs, err)
+		}
+		c.profile = p
+	}
+}
+
+// WithLongWait is the wait above which a throttle counts as a quota that is used
+// up, above 0. Default [DefaultLongWait], an hour.
+func WithLongWait(d time.Duration) Option {
+	return func(c *config) {
+		if d <= 0 {
+			c.fail("WithLongWait(%v): want above 0", d)
+		}
+		c.longWait = d
+	}
+}
+
+// WithBufferedBodies reads bodies of requests of up to max bytes into memory
+// where that is what it takes to send them again: where a request has neither
+// GetBody nor a body that can seek. Longer ones are sent once. max must be above
+// 0. Default: no body is buffered.
+func WithBufferedBodies(max int64) Option {
+	return func(c *config) {
+		if max <= 0 {
+			c.fail("WithBufferedBodies(%d): want bytes above 0", max)
+		}
+		c.buffer = max
+	}
+}
+
+// WithHeaderTimeout is how long an attempt may take until the head of its
+// response is there, and what is read of the body of an error; above 0. An
+// attempt that takes longer is a transient failure. The time in the limiter does
+// not count. Default: none.
+func WithHeaderTimeout(d time.Duration) Option {
+	return func(c *config) {
+		if d <= 0 {
+			c.fail("WithHeaderTimeout(%v): want above 0", d)
+		}
+		c.headerTimeout = d
+	}
+}
+
+// WithAttemptTimeout is how long an attempt may take until the body of its
+// response has been read and closed, above 0. Before the response is returned, a
+// timeout is a transient failure; afterwards it is an error of reading the body,
+// and nothing is retried. The time in the limiter does not count. Default: none.
+func WithAttemptTimeout(d time.Duration) Option {
+	return func(c *config) {
+		if d <= 0 {
+			c.fail("WithAttemptTimeout(%v): want above 0", d)
+		}
+		c.attemptTimeout = d
+	}
+}
+
+// WithOnlyIdempotent never sends a request again that is not idempotent, not even
+// if it was throttled. By default it is then, since a server that throttles has
+// done nothing.
+func WithOnlyIdempotent() Option {
+	return func(c *config) { c.onlyIdempotent = true }
+}
+
+// WithQuotaResponses returns the response of a request that met a used-up quota,
+// or was asked to wait too long, instead of an error: for clients above that
+// read it. Later requests fail at once all the same, and those have no response.
+func WithQuotaResponses() Option {
+	return func(c *config) { c.quotaResponses = true }
+}
+
+func newConfig(opts []Option) (*config, error) {
+	c := &config{
+		base: http.DefaultTransport, key: HostKey, maxKeys: DefaultMaxKeys, keepIdle: DefaultKeepIdle,
+		profile: Generic(), longWait: DefaultLongWait,
+	}
+	for i, opt := range opts {
+		if opt == nil {
+			c.fail("option %d is nil", i+1)
+			continue
+		}
+		opt(c)
+	}
+	c.retrier = slices.Clip(c.retrier)
+	return c, errors.Join(c.errs...)
+}

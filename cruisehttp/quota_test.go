@@ -1,0 +1,110 @@
+package cruisehttp_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
+	for name, c := range map[string]struct {
+		ctx  func(context.Context) context.Context
+		resp func() (*http.Response, error)
+	}{
+		"the caller forbids it": {cruisehttp.ForbidRetry, says(429, "", "Retry-After: 20")},
+		"the server forbids it": {func(ctx context.Context) context.Context { return ctx }, says(429, "", "Retry-After: 20", "X-Should-Retry: false")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := inOrder(c.resp, says(200, ""))
+				tr := transport(t, base)
+				req := request(t, "POST", example, nil)
+				resp, err := tr.RoundTrip(req.WithContext(c.ctx(req.Context())))
+				require.NoError(t, err)
+				assert.Equal(t, 429, resp.StatusCode)
+				text(t, resp)
+				stats := tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Stats()
+				assert.EqualValues(t, 1, stats.Throttles)
+				assert.Equal(t, 20*time.Second, stats.PauseLeft)
+			})
+		})
+	}
+}
+
+func TestTransportReportsQuotas(t *testing.T) {
+	base := inOrder(says(200, "", "X-RateLimit-Limit: 100", "X-RateLimit-Remaining: 7", "X-RateLimit-Reset: 60"))
+	tr := transport(t, base)
+	resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+	require.NoError(t, err)
+	text(t, resp)
+	assert.Equal(t, &cruise.Quota{Limit: 100, Remaining: 7, Reset: time.Minute}, tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Stats().Quota)
+}
+
+func TestTransportParksAUsedUpQuota(t *testing.T) {
+	for name, c := range map[string]struct {
+		headers []string
+		reason  error
+		until   time.Duration
+	}{
+		"a day":              {[]string{"Retry-After: 86400"}, cruise.ErrQuotaExhausted, 24 * time.Hour},
+		"beyond the maximum": {[]string{"Retry-After: 600"}, cruise.ErrServerDelay, 10 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := inOrder(says(429, "no more", c.headers...), says(200, ""))
+				tr := transport(t, base)
+				start := time.Now()
+				_, err := tr.RoundTrip(request(t, "GET", example, nil))
+				check := func(err error, left time.Duration) *cruisehttp.ResponseError {
+					require.ErrorIs(t, err, c.reason)
+					e, ok := errors.AsType[*cruise.Error](err)
+					require.True(t, ok)
+					assert.Equal(t, left, e.RetryAfter)
+					answer, ok := errors.AsType[*cruisehttp.ResponseError](err)
+					require.True(t, ok)
+					assert.Equal(t, 429, answer.StatusCode)
+					assert.Equal(t, start.Add(c.until).Unix(), answer.Until.Unix())
+					return answer
+				}
+				assert.Equal(t, "no more", string(check(err, c.until).Body))
+				time.Sleep(time.Minute)
+				body := &once{Reader: strings.NewReader("x")}
+				_, err = tr.RoundTrip(request(t, "POST", example, body))
+				check(err, c.until-time.Minute)
+				assert.EqualValues(t, 1, body.closed.Load())
+				assert.Equal(t, time.Minute, time.Since(start), "nobody slept")
+				assert.Equal(t, 1, base.count())
+				assert.Zero(t, base.open.Load())
+				time.Sleep(c.until - time.Minute)
+				resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+				require.NoError(t, err)
+				text(t, resp)
+			})
+		})
+	}
+	t.Run("with the response", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := inOrder(says(429, "no more", "Retry-After: 86400"), says(200, ""))
+			tr := transport(t, base, cruisehttp.WithQuotaResponses())
+			resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+			require.NoError(t, err)
+			assert.Equal(t, "no more", text(t, resp))
+			_, err = tr.RoundTrip(request(t, "GET", example, nil))
+			require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+			tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Resume()
+			resp, err = tr.RoundTrip(request(t, "GET", example, nil))
+			require.NoError(t, err, "resumed by hand")
+			text(t, resp)
+		})
+	})
+}

@@ -1,0 +1,83 @@
+package cruisehttp_test
+
+import (
+	"net/http"
+	"net/url"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// A Transport reads quickly, and the same.
+func TestReaderReadsWhatTheProfileReads(t *testing.T) {
+	for name, p := range profiles() {
+		read := cruisehttp.Reader(&p)
+		for _, c := range conformanceCases(t) {
+			resp, body := response(t, c.input)
+			want, got := p.Read(resp, body, now), read(resp, body, now)
+			if got.Outcome == cruise.OutcomeSuccess && got.Reason == "" {
+				want.Reason = ""
+			}
+			assert.Equal(t, want, got, "%s by %s", c.id, name)
+		}
+	}
+}
+
+func BenchmarkReadSuccess(b *testing.B) {
+	generic := cruisehttp.Generic()
+	for name, c := range map[string]struct {
+		host   string
+		header http.Header
+	}{
+		"plain": {"api.example.com", http.Header{
+			"Content-Type": {"application/json"}, "Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Content-Length": {"100"},
+			"Server": {"x"}, "Vary": {"Accept"}, "X-Request-Id": {"1"}, "Cache-Control": {"no-store"}, "Etag": {"1"},
+		}},
+		"github": {"api.github.com", http.Header{
+			"Content-Type": {"application/json"}, "Date": {"Fri, 20 Nov 2026 12:00:00 GMT"}, "Server": {"github.com"}, "Vary": {"Accept"},
+			"X-Ratelimit-Limit": {"5000"}, "X-Ratelimit-Remaining": {"4999"}, "X-Ratelimit-Reset": {"1795179600"},
+			"X-Ratelimit-Used": {"1"}, "X-Ratelimit-Resource": {"core"}, "X-Github-Request-Id": {"1"},
+		}},
+	} {
+		resp := &http.Response{StatusCode: 200, Header: c.header, Request: &http.Request{Method: "GET", URL: &url.URL{Host: c.host}}}
+		b.Run(name+"/Profile", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				generic.Read(resp, nil, now)
+			}
+		})
+		read := cruisehttp.Reader(&generic)
+		b.Run(name+"/Transport", func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				read(resp, nil, now)
+			}
+		})
+	}
+}
+
+func BenchmarkRoundTrip(b *testing.B) {
+	resp := answer(200, "")
+	base := roundTripper(func(*http.Request) (*http.Response, error) { return resp, nil })
+	req := request(b, "GET", example, nil)
+	b.Run("base", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, _ = base.RoundTrip(req)
+		}
+	})
+	tr := transport(b, base)
+	b.Run("Transport", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			_, _ = tr.RoundTrip(req)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -1,0 +1,78 @@
+package cruisehttp
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Why a request was not retried, although its failure was worth it: see also
+// [ErrBody].
+var (
+	// ErrNotIdempotent: sent again, the request might do its work twice. Give it
+	// an Idempotency-Key, or a context of [AllowRetry].
+	ErrNotIdempotent = errors.New("cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key")
+	// ErrForbidden: the request has a context of [ForbidRetry].
+	ErrForbidden = errors.New("cruisehttp: not retried: its context forbids it")
+)
+
+type retryKey struct{}
+
+// AllowRetry returns a context whose requests may be sent again after any
+// failure that is worth it, whatever their method: doing their work twice does
+// no harm. [WithOnlyIdempotent] does not hold for them.
+func AllowRetry(ctx context.Context) context.Context {
+	return context.WithValue(ctx, retryKey{}, true)
+}
+
+// ForbidRetry returns a context whose requests are sent once. They are paced, and
+// what they meet teaches the limiter.
+func ForbidRetry(ctx context.Context) context.Context {
+	return context.WithValue(ctx, retryKey{}, false)
+}
+
+// idempotent tells whether a request can be sent twice: by its method, RFC 9110
+// section 9.2.2, or by its Idempotency-Key.
+func idempotent(req *http.Request) bool {
+	switch req.Method {
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+		return true
+	}
+	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
+}
+
+// refusal is why a request must not be sent again, nil if it may. safe: it was
+// not processed, for all that is known.
+func (t *Transport) refusal(req *http.Request, again, safe bool) error {
+	allowed, said := req.Context().Value(retryKey{}).(bool)
+	switch {
+	case said && !allowed:
+		return ErrForbidden
+	case !allowed && !safe && !idempotent(req):
+		return ErrNotIdempotent
+	case !again:
+		return ErrBody
+	}
+	return nil
+}
+
+// unprocessed tells whether the server surely has not done what the request
+// asked for: it was throttled, or wants it sent again.
+func (t *Transport) unprocessed(o cruise.Outcome, h http.Header) bool {
+	for _, name := range [...]string{"X-Should-Retry", "Stripe-Should-Retry"} {
+		if strings.EqualFold(trim(h.Get(name)), "true") {
+			return true
+		}
+	}
+	return o == cruise.OutcomeThrottled && !t.onlyIdempotent
+}
+
+// unsent tells whether an error came before anything of the request was sent.
+func unsent(err error) bool {
+	op, ok := errors.AsType[*net.OpError](err)
+	return ok && (op.Op == "dial" || op.Op == "proxyconnect")
+}

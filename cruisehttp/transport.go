@@ -1,0 +1,349 @@
+package cruisehttp
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// A Transport is an [http.RoundTripper] that keeps requests to the rate that
+// their server gives, and retries those for which that is safe:
+//
+//	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
+//
+// Every attempt passes the limiter of its scope, which is the host unless
+// [WithKey] says otherwise. The response is read by a [Profile]: a throttle
+// pauses the whole scope, and limits that responses report set the pace before
+// there is any throttle.
+//
+// A failure is retried if that is worth it and cannot do the work twice: the
+// method is idempotent, or the request has an Idempotency-Key, or nothing of it
+// was sent, or the server throttled it, or the context is one of [AllowRetry].
+// Headers by which a server says whether to retry are obeyed. The body is sent
+// again by GetBody, else by its Seek method, else from the buffer of
+// [WithBufferedBodies], else not at all.
+//
+// When no retry is possible, or no further one, RoundTrip returns the last
+// response as it came, its body open. It returns an error where there is none,
+// and where a quota is used up or the server asks for a longer wait than
+// [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
+// [*ResponseError] that says what the server said. From then until the quota is
+// renewed, all requests of the scope fail at once with the same answer.
+//
+// The body of an error is looked at before the response is returned, 64 KiB of it
+// and 2 seconds at most, and given back whole.
+//
+// A Transport is safe for concurrent use and must not be copied. It needs no
+// Close.
+type Transport struct {
+	config
+	reader *reader
+	scopes scopes
+}
+
+// NewTransport returns a Transport. Its error names every option that is out of
+// bounds, of this package and of those for [WithRetrier].
+func NewTransport(opts ...Option) (*Transport, error) {
+	c, err := newConfig(opts)
+	if err != nil {
+		return nil, err
+	}
+	t := &Transport{config: *c}
+	t.reader = newReader(&t.profile, t.longWait)
+	t.scopes.make = func() (*cruise.Retrier, error) { return cruise.New(t.retrier...) }
+	t.scopes.max, t.scopes.idle = t.maxKeys, t.keepIdle
+	t.scopes.byKey = map[string]*scope{}
+	shared, err := t.scopes.make()
+	if err != nil {
+		return nil, err
+	}
+	t.scopes.shared = &scope{retrier: shared}
+	return t, nil
+}
+
+// Limiter returns the limiter of the requests with that key, such as a host with
+// [HostKey], to look at or to steer: by default a [*cruise.AdaptiveLimiter]. It
+// is nil before the first request, after the scope was forgotten, and with
+// [cruise.WithoutLimiter].
+func (t *Transport) Limiter(key string) cruise.Limiter { return t.scopes.limiter(key) }
+
+// CloseIdleConnections does that for the base, if it can.
+func (t *Transport) CloseIdleConnections() {
+	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends a request, again where that is worth it: see [Transport].
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	x := exchange{t: t, req: req, payload: newPayload(req, t.buffer)}
+	defer x.payload.done()
+	key := t.key(req)
+	if t.bucketHeader != "" {
+		x.base = key
+		x.route = key + " " + t.bucketRoute(req)
+		key = t.scopes.bucketKey(x.route)
+	}
+	x.scope = t.scopes.enter(key)
+	defer t.scopes.leave(x.scope)
+	if err := t.scopes.parkedError(x.scope); err != nil {
+		return nil, &failure{err}
+	}
+	for attempt, err := range x.scope.retrier.Attempts(req.Context()) {
+		if err != nil {
+			return x.gaveUp(err)
+		}
+		if !x.attempt(attempt) {
+			break
+		}
+	}
+	return x.resp, x.err
+}
+
+// An exchange is one request on its way.
+type exchange struct {
+	t       *Transport
+	req     *http.Request
+	payload payload
+	scope   *scope
+
+	base, route string // of the key, with buckets
+
+	// What the last attempt ended with: one of them is nil.
+	resp *http.Response
+	err  error
+
+	signal Signal         // of resp
+	answer *ResponseError // made of resp, if it was no success
+}
+
+// attempt sends the request once. It reports whether the Retrier is to decide
+// how it goes on; if not, resp and err are what RoundTrip returns.
+func (x *exchange) attempt(a *cruise.Attempt) bool {
+	if x.answer != nil && x.t.refusal(x.req, x.payload.again, x.t.unprocessed(x.signal.Outcome, x.resp.Header)) != nil {
+		return false // a classifier of the Retrier's own wants it again
+	}
+	r := x.req.WithContext(a.Context())
+	if err := x.fill(a, r); err != nil {
+		switch {
+		case x.err != nil:
+			x.err = &failure{&refused{x.err, err}}
+		case x.resp == nil:
+			x.err = &failure{err}
+		}
+		return false // without Done: the server was not asked
+	}
+	discard(x.resp)
+	x.resp, x.err, x.answer, x.signal = nil, nil, nil, Signal{}
+	resp, finish, err := x.send(a, r)
+	if err != nil {
+		return x.failed(a, err)
+	}
+	resp.Request = x.req
+	var body []byte
+	profile := x.t.reader.pick(resp)
+	if profile.wantsBody(resp) {
+		body = peek(resp, MaxBody)
+	}
+	finish()
+	x.resp = resp
+	x.signal = x.t.reader.read(resp, profile, body, time.Now())
+	return x.judge(a, body)
+}
+
+func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
+	if a.Number() == 1 {
+		return x.payload.first(r)
+	}
+	return x.payload.next(a.Context(), r)
+}
+
+// failed ends an attempt that got no response.
+func (x *exchange) failed(a *cruise.Attempt, err error) bool {
+	x.err = err
+	v := Classify(err)
+	if v.Outcome == cruise.OutcomeUnknown {
+		v = cruise.Classify(err)
+	}
+	switch {
+	case x.req.Context().Err() != nil:
+	case v.Outcome == cruise.OutcomePermanent:
+		err = cruise.Permanent(err)
+	default:
+		if why := x.t.refusal(x.req, x.payload.again, unsent(err)); why != nil {
+			a.Done(err)
+			x.err = &failure{&refused{err, why}}
+			return false
+		}
+	}
+	a.Done(err)
+	return true
+}
+
+// judge ends an attempt that got a response.
+func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
+	s := &x.signal
+	if s.Quota != nil {
+		cruise.Report(a.Context(), *s.Quota)
+	}
+	if x.route != "" {
+		x.learnBucket()
+	}
+	if s.Outcome == cruise.OutcomeSuccess && !s.Brake {
+		a.Done(nil)
+		return true
+	}
+	wait := s.Wait(0)
+	x.answer = &ResponseError{Status: x.resp.Status, StatusCode: x.resp.StatusCode, Header: x.resp.Header, Body: body, Signal: *s}
+	if wait > 0 {
+		x.answer.Until = time.Now().Add(wait)
+	}
+	hints := []cruise.Hint{cruise.RetryAfter(wait), cruise.InScope(s.Scope)}
+	outcome := s.Outcome
+	if s.Brake {
+		outcome = cruise.OutcomeThrottled
+	}
+	switch outcome {
+	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
+		if s.Brake {
+			x.answer.NotRetried = errBrake
+		} else {
+			x.answer.NotRetried = x.t.refusal(x.req, x.payload.again, x.t.unprocessed(outcome, x.resp.Header))
+		}
+		if outcome == cruise.OutcomeThrottled {
+			x.t.scopes.pause(x.scope, wait)
+			a.Done(cruise.Throttled(x.answer, hints...))
+		} else {
+			a.Done(cruise.Transient(x.answer, hints...))
+		}
+		return x.answer.NotRetried == nil
+	case cruise.OutcomeQuotaExhausted:
+		a.Done(cruise.QuotaExhausted(x.answer, hints...))
+	case cruise.OutcomePermanent:
+		a.Done(cruise.Permanent(x.answer))
+	default:
+		return false // dropped, by a rule: it teaches nothing
+	}
+	return true
+}
+
+var errBrake = errors.New("cruisehttp: not retried: the server says that it is no use")
+
+// learnBucket remembers the bucket that the response names, and pauses it too if
+// the request ran into it under another name.
+func (x *exchange) learnBucket() {
+	bucket := trim(x.resp.Header.Get(x.t.bucketHeader))
+	if bucket == "" {
+		return
+	}
+	key := x.base + " " + bucket
+	x.t.scopes.assign(x.route, key)
+	if key == x.scope.key || x.signal.Outcome != cruise.OutcomeThrottled {
+		return
+	}
+	named := x.t.scopes.enter(key)
+	defer x.t.scopes.leave(named)
+	wait := x.signal.Wait(0)
+	if p, ok := named.retrier.Limiter().(interface{ Pause(time.Duration) }); ok {
+		p.Pause(wait)
+	}
+	x.t.scopes.pause(named, wait)
+}
+
+// gaveUp ends the exchange with the Retrier's error.
+func (x *exchange) gaveUp(err error) (*http.Response, error) {
+	if x.resp == nil {
+		if _, ok := errors.AsType[*cruise.Error](err); ok || x.err == nil {
+			return nil, &failure{err}
+		}
+		return nil, x.err // of the only attempt, without the verdict on it
+	}
+	wait, reason := x.reason(err)
+	if reason != nil {
+		answer := *x.answer
+		answer.Body = nil // of which nobody needs a copy for days
+		x.t.scopes.park(x.scope, wait, reason, &answer)
+	}
+	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
+		discard(x.resp)
+		if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge
+			err = &cruise.Error{Reason: reason, Attempts: 1, RetryAfter: wait, Last: x.answer}
+		}
+		return nil, &failure{err}
+	}
+	return x.resp, nil
+}
+
+// reason is why a response is turned into an error, nil if it is not.
+func (x *exchange) reason(err error) (wait time.Duration, reason error) {
+	wait = x.signal.Wait(0)
+	switch {
+	case x.signal.Outcome == cruise.OutcomeQuotaExhausted:
+		return wait, cruise.ErrQuotaExhausted
+	case errors.Is(err, cruise.ErrServerDelay):
+		return wait, cruise.ErrServerDelay
+	}
+	return 0, nil
+}
+
+// send sends r, bounded by the timeouts. finish ends those that do not cover
+// what the caller reads of the body.
+func (x *exchange) send(a *cruise.Attempt, r *http.Request) (resp *http.Response, finish func(), err error) {
+	t := x.t
+	outer, has := x.req.Context().Deadline()
+	inner, bounded := a.Context().Deadline()
+	ofRetrier := bounded && !(has && inner.Equal(outer))
+	if t.headerTimeout == 0 && t.attemptTimeout == 0 && !ofRetrier {
+		resp, err = t.base.RoundTrip(r)
+		return resp, func() {}, err
+	}
+	return x.sendTimed(a, r, ofRetrier)
+}
+
+func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool) (resp *http.Response, finish func(), err error) {
+	t := x.t
+	ctx := a.Context()
+	var stops []func() bool
+	if ofRetrier {
+		// The Retrier's timeout ends with the attempt, which would cut the body.
+		ctx = context.WithoutCancel(ctx)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	if ofRetrier {
+		caller := x.req.Context()
+		context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+		stops = append(stops, context.AfterFunc(a.Context(), func() { cancel(errTimeout) }))
+	}
+	if t.headerTimeout > 0 {
+		stops = append(stops, time.AfterFunc(t.headerTimeout, func() { cancel(errTimeout) }).Stop)
+	}
+	end := func() { cancel(context.Canceled) }
+	if t.attemptTimeout > 0 {
+		timer := time.AfterFunc(t.attemptTimeout, func() { cancel(errTimeout) })
+		end = func() {
+			timer.Stop()
+			cancel(context.Canceled)
+		}
+	}
+	finish = func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
+	resp, err = t.base.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		finish()
+		if context.Cause(ctx) == errTimeout {
+			err = &timeoutError{err}
+		}
+		end()
+		return nil, finish, err
+	}
+	if resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+		resp.Body = &timedBody{ReadCloser: resp.Body, ctx: ctx, end: end}
+	}
+	return resp, finish, nil
+}

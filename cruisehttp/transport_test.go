@@ -1,0 +1,476 @@
+package cruisehttp_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// server is a base transport that answers by itself, without a socket.
+type server struct {
+	mu      sync.Mutex
+	bodies  []string // of the requests, as they arrived
+	times   []time.Duration
+	start   time.Time
+	open    atomic.Int64 // response bodies not closed
+	answers func(n int, r *http.Request) (*http.Response, error)
+}
+
+func (s *server) RoundTrip(r *http.Request) (*http.Response, error) {
+	body := ""
+	if r.Body != nil {
+		data, _ := io.ReadAll(r.Body)
+		_ = r.Body.Close()
+		body = string(data)
+	}
+	s.mu.Lock()
+	s.bodies = append(s.bodies, body)
+	s.times = append(s.times, time.Since(s.start))
+	n := len(s.bodies)
+	s.mu.Unlock()
+	resp, err := s.answers(n, r)
+	if resp != nil {
+		s.open.Add(1)
+		resp.Body = &closing{ReadCloser: resp.Body, closed: func() { s.open.Add(-1) }}
+	}
+	return resp, err
+}
+
+func (s *server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.bodies)
+}
+
+type closing struct {
+	io.ReadCloser
+	closed func()
+	once   sync.Once
+}
+
+func (c *closing) Close() error {
+	c.once.Do(c.closed)
+	return c.ReadCloser.Close()
+}
+
+// answer makes a response; headers are "Name: value".
+func answer(status int, body string, headers ...string) *http.Response {
+	resp := &http.Response{
+		StatusCode: status, Status: strconv.Itoa(status) + " " + http.StatusText(status),
+		Header: http.Header{}, Body: io.NopCloser(strings.NewReader(body)), ContentLength: -1,
+	}
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		resp.Header.Add(name, value)
+	}
+	return resp
+}
+
+// inOrder answers with each response in turn, then with the last one for good.
+func inOrder(responses ...func() (*http.Response, error)) *server {
+	return &server{start: time.Now(), answers: func(n int, _ *http.Request) (*http.Response, error) {
+		return responses[min(n, len(responses))-1]()
+	}}
+}
+
+func says(status int, body string, headers ...string) func() (*http.Response, error) {
+	return func() (*http.Response, error) { return answer(status, body, headers...), nil }
+}
+
+func fails(err error) func() (*http.Response, error) {
+	return func() (*http.Response, error) { return nil, err }
+}
+
+func transport(t testing.TB, base http.RoundTripper, opts ...cruisehttp.Option) *cruisehttp.Transport {
+	t.Helper()
+	tr, err := cruisehttp.NewTransport(append([]cruisehttp.Option{cruisehttp.WithBase(base)}, opts...)...)
+	require.NoError(t, err)
+	return tr
+}
+
+func request(t testing.TB, method, url string, body io.Reader, headers ...string) *http.Request {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, url, body)
+	require.NoError(t, err)
+	for _, h := range headers {
+		name, value, _ := strings.Cut(h, ": ")
+		req.Header.Add(name, value)
+	}
+	return req
+}
+
+func text(t testing.TB, resp *http.Response) string {
+	t.Helper()
+	data, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	return string(data)
+}
+
+const example = "http://api.example.com/things"
+
+func TestTransportRetries(t *testing.T) {
+	reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
+	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
+	ok := says(200, "done")
+	for _, c := range []struct {
+		name     string
+		method   string
+		header   string
+		ctx      func(context.Context) context.Context
+		opts     []cruisehttp.Option
+		first    func() (*http.Response, error)
+		attempts int
+		status   int // 0: an error
+		is       error
+	}{
+		{name: "GET, 503", method: "GET", first: says(503, ""), attempts: 2, status: 200},
+		{name: "PUT, 502", method: "PUT", first: says(502, ""), attempts: 2, status: 200},
+		{name: "POST, 503", method: "POST", first: says(503, "down"), attempts: 1, status: 503},
+		{name: "PATCH, 500", method: "PATCH", first: says(500, "down"), attempts: 1, status: 500},
+		{name: "POST with a key, 503", method: "POST", header: "Idempotency-Key: 1", first: says(503, ""), attempts: 2, status: 200},
+		{name: "POST allowed, 503", method: "POST", ctx: cruisehttp.AllowRetry, first: says(503, ""), attempts: 2, status: 200},
+		{name: "GET forbidden, 503", method: "GET", ctx: cruisehttp.ForbidRetry, first: says(503, ""), attempts: 1, status: 503},
+		{name: "GET forbidden, 429", method: "GET", ctx: cruisehttp.ForbidRetry, first: says(429, ""), attempts: 1, status: 429},
+		{name: "POST, 429", method: "POST", first: says(429, ""), attempts: 2, status: 200},
+		{name: "POST, 503 with Retry-After", method: "POST", first: says(503, "", "Retry-After: 1"), attempts: 2, status: 200},
+		{name: "POST, 429, only idempotent", method: "POST", opts: []cruisehttp.Option{cruisehttp.WithOnlyIdempotent()}, first: says(429, "x"), attempts: 1, status: 429},
+		{name: "POST allowed, 429, only idempotent", method: "POST", ctx: cruisehttp.AllowRetry, opts: []cruisehttp.Option{cruisehttp.WithOnlyIdempotent()}, first: says(429, "x"), attempts: 2, status: 200},
+		{name: "GET, 429, only idempotent", method: "GET", opts: []cruisehttp.Option{cruisehttp.WithOnlyIdempotent()}, first: says(429, ""), attempts: 2, status: 200},
+		{name: "GET, reset", method: "GET", first: fails(reset), attempts: 2, status: 200},
+		{name: "POST, reset", method: "POST", first: fails(reset), attempts: 1, is: cruisehttp.ErrNotIdempotent},
+		{name: "POST with a key, reset", method: "POST", header: "X-Idempotency-Key: 1", first: fails(reset), attempts: 2, status: 200},
+		{name: "POST, refused connection", method: "POST", first: fails(dial), attempts: 2, status: 200},
+		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
+		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
+		{name: "POST, server wants it", method: "POST", first: says(500, "", "Stripe-Should-Retry: true"), attempts: 2, status: 200},
+		{name: "POST, 409, server wants it", method: "POST", first: says(409, "", "X-Should-Retry: true"), attempts: 2, status: 200},
+		{name: "GET, 500, server forbids it", method: "GET", first: says(500, "", "X-Should-Retry: false"), attempts: 1, status: 500},
+		{name: "GET, 429, server forbids it", method: "GET", first: says(429, "", "X-Should-Retry: false"), attempts: 1, status: 429},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := inOrder(c.first, ok)
+				req := request(t, c.method, example, strings.NewReader("body"))
+				if c.header != "" {
+					name, value, _ := strings.Cut(c.header, ": ")
+					req.Header.Set(name, value)
+				}
+				if c.ctx != nil {
+					req = req.WithContext(c.ctx(req.Context()))
+				}
+				resp, err := transport(t, base, c.opts...).RoundTrip(req)
+				assert.Equal(t, c.attempts, base.count())
+				for _, body := range base.bodies {
+					assert.Equal(t, "body", body)
+				}
+				if c.status == 0 {
+					require.Error(t, err)
+					if c.is != nil {
+						require.ErrorIs(t, err, c.is)
+						require.ErrorIs(t, err, error(reset))
+					}
+				} else {
+					require.NoError(t, err)
+					assert.Equal(t, c.status, resp.StatusCode)
+					assert.Same(t, req, resp.Request)
+					text(t, resp)
+				}
+				assert.Zero(t, base.open.Load(), "response bodies left open")
+			})
+		})
+	}
+}
+
+func TestTransportReturnsTheLastResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		long := strings.Repeat("x", 3*cruisehttp.MaxBody)
+		base := inOrder(says(503, "first"), says(503, long))
+		resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxAttempts(3))).RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, 3, base.count())
+		assert.EqualValues(t, 1, base.open.Load())
+		assert.Equal(t, long, text(t, resp), "given back untouched")
+		assert.Zero(t, base.open.Load())
+	})
+}
+
+func TestTransportReturnsTheResponseThatADeadlineLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		base := inOrder(says(429, "later", "Retry-After: 30"))
+		start := time.Now()
+		resp, err := transport(t, base).RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+		require.NoError(t, err)
+		assert.Equal(t, "later", text(t, resp))
+		assert.Zero(t, time.Since(start), "nothing to wait for")
+	})
+}
+
+func TestTransportFailsOnAContextThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		base := inOrder(says(429, "later", "Retry-After: 30"))
+		why := errors.New("why")
+		time.AfterFunc(5*time.Second, func() { cancel(why) })
+		_, err := transport(t, base).RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, why)
+		answer, ok := errors.AsType[*cruisehttp.ResponseError](err)
+		require.True(t, ok, "the server's answer is not hidden")
+		assert.Equal(t, 429, answer.StatusCode)
+		assert.Zero(t, base.open.Load())
+	})
+}
+
+func TestTransportDoesNotModifyTheRequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(503, ""), says(200, ""))
+		req := request(t, "PUT", example, strings.NewReader("body"), "X-A: b")
+		before := *req
+		header := req.Header.Clone()
+		resp, err := transport(t, base).RoundTrip(req)
+		require.NoError(t, err)
+		text(t, resp)
+		assert.Equal(t, header, req.Header)
+		assert.Same(t, before.URL, req.URL)
+		assert.Equal(t, before.Body, req.Body)
+		assert.Equal(t, before.ContentLength, req.ContentLength)
+		assert.Equal(t, before.Context(), req.Context())
+	})
+}
+
+// once is a body that can be read once, and tells whether it was closed.
+type once struct {
+	io.Reader
+	closed atomic.Int64
+}
+
+func (o *once) Close() error {
+	o.closed.Add(1)
+	return nil
+}
+
+func TestTransportSendsTheBodyAgain(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "body")
+	require.NoError(t, os.WriteFile(file, []byte("skipped, sent"), 0o600))
+	t.Run("by Seek, from where it stood", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			f, err := os.Open(file)
+			require.NoError(t, err)
+			_, err = f.Seek(9, io.SeekStart)
+			require.NoError(t, err)
+			base := inOrder(says(503, ""), says(503, ""), says(200, ""))
+			resp, err := transport(t, base).RoundTrip(request(t, "PUT", example, f))
+			require.NoError(t, err)
+			text(t, resp)
+			assert.Equal(t, []string{"sent", "sent", "sent"}, base.bodies)
+			_, err = f.Read(make([]byte, 1))
+			require.ErrorIs(t, err, os.ErrClosed)
+		})
+	})
+	for _, c := range []struct {
+		name   string
+		max    int64
+		body   string
+		bodies []string
+	}{
+		{"not at all", 0, "12345", []string{"12345"}},
+		{"from the buffer", 5, "12345", []string{"12345", "12345"}},
+		{"longer than the buffer", 4, "12345", []string{"12345"}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := inOrder(fails(io.ErrUnexpectedEOF), says(200, ""))
+				var opts []cruisehttp.Option
+				if c.max > 0 {
+					opts = append(opts, cruisehttp.WithBufferedBodies(c.max))
+				}
+				body := &once{Reader: strings.NewReader(c.body)}
+				resp, err := transport(t, base, opts...).RoundTrip(request(t, "PUT", example, body))
+				assert.Equal(t, c.bodies, base.bodies)
+				assert.EqualValues(t, 1, body.closed.Load())
+				if len(c.bodies) == 1 {
+					require.ErrorIs(t, err, cruisehttp.ErrBody)
+					require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+					return
+				}
+				require.NoError(t, err)
+				text(t, resp)
+			})
+		})
+	}
+	t.Run("a body that fails", func(t *testing.T) {
+		body := &once{Reader: io.MultiReader(strings.NewReader("1"), failing{})}
+		_, err := transport(t, inOrder(says(200, "")), cruisehttp.WithBufferedBodies(9)).RoundTrip(request(t, "PUT", example, body))
+		require.ErrorIs(t, err, io.ErrClosedPipe)
+		assert.EqualValues(t, 1, body.closed.Load())
+	})
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+func TestTransportClosesTheBodyOfARequestThatIsNeverSent(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	base, body := inOrder(says(200, "")), &once{Reader: strings.NewReader("x")}
+	_, err := transport(t, base).RoundTrip(request(t, "POST", example, body).WithContext(ctx))
+	require.ErrorIs(t, err, context.Canceled)
+	assert.Zero(t, base.count())
+	assert.EqualValues(t, 1, body.closed.Load())
+}
+
+func TestTransportPausesTheWholeScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(429, "", "Retry-After: 30"), says(200, ""))
+		tr := transport(t, base)
+		var group sync.WaitGroup
+		for range 20 {
+			group.Go(func() {
+				resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+				if assert.NoError(t, err) {
+					text(t, resp)
+				}
+			})
+		}
+		other := request(t, "GET", "http://other.example.com/", nil)
+		time.Sleep(time.Second)
+		start := time.Now()
+		resp, err := tr.RoundTrip(other)
+		require.NoError(t, err)
+		text(t, resp)
+		assert.Less(t, time.Since(start), time.Second, "another host is another scope")
+		group.Wait()
+		within := 0
+		for _, at := range base.times {
+			if at < 30*time.Second {
+				within++
+			}
+		}
+		assert.Equal(t, 2, within, "one request met the throttle, one was to another host")
+	})
+}
+
+func TestTransportDoesNotWaitForASlowError(t *testing.T) {
+	for _, status := range []int{404, 503} {
+		synctest.Test(t, func(t *testing.T) {
+			base := inOrder(func() (*http.Response, error) {
+				resp := answer(status, "")
+				r, w := io.Pipe()
+				go func() {
+					_, _ = io.WriteString(w, "begin")
+					time.Sleep(time.Minute)
+					_, _ = io.WriteString(w, "end")
+					_ = w.Close()
+				}()
+				resp.Body = r
+				return resp, nil
+			}, says(200, ""))
+			begin := time.Now()
+			resp, err := transport(t, base).RoundTrip(request(t, "GET", example, nil))
+			require.NoError(t, err)
+			assert.Less(t, time.Since(begin), 5*time.Second)
+			if status == 404 {
+				assert.Equal(t, "beginend", text(t, resp))
+			} else {
+				text(t, resp)
+			}
+			assert.Zero(t, base.open.Load())
+			time.Sleep(time.Hour)
+		})
+	}
+}
+
+func TestTransportLeavesSuccessesAlone(t *testing.T) {
+	switched := answer(101, "")
+	base := roundTripper(func(*http.Request) (*http.Response, error) { return switched, nil })
+	body := switched.Body
+	resp, err := transport(t, base, cruisehttp.WithAttemptTimeout(time.Hour)).RoundTrip(request(t, "GET", example, nil))
+	require.NoError(t, err)
+	assert.Equal(t, body, resp.Body, "a connection to write to")
+}
+
+func TestTransportWithinAnotherRetrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(503, "first"), says(429, "second", "Retry-After: 86400"))
+		tr := transport(t, base)
+		outer := cruise.Must(cruise.New(cruise.WithMaxAttempts(3)))
+		var statuses []int
+		err := outer.Do(t.Context(), func(ctx context.Context) error {
+			resp, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+			if err != nil {
+				return err
+			}
+			statuses = append(statuses, resp.StatusCode)
+			text(t, resp)
+			return errors.New(resp.Status)
+		})
+		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+		assert.Equal(t, []int{503}, statuses)
+		assert.Equal(t, 2, base.count(), "retries do not multiply")
+	})
+}
+
+// unclosed is a body that can seek, and a base that never closes it.
+type unclosed struct{ *strings.Reader }
+
+func (unclosed) Close() error { return nil }
+
+func TestTransportDoesNotSeekInABodyThatIsStillInUse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			n++
+			return nil, io.ErrUnexpectedEOF
+		})
+		_, err := transport(t, base).RoundTrip(request(t, "PUT", example, struct{ io.ReadSeekCloser }{unclosed{strings.NewReader("x")}}))
+		require.ErrorIs(t, err, cruisehttp.ErrBody)
+		require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+		assert.Equal(t, 1, n)
+	})
+}
+
+func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(404, "not yet"), says(200, "done"))
+		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(err error) cruise.Verdict {
+			if e, ok := errors.AsType[*cruisehttp.ResponseError](err); ok && e.StatusCode == 404 {
+				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+			}
+			return cruise.Verdict{}
+		})))
+		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, "done", text(t, resp))
+
+		base = inOrder(says(404, "not yet"), says(200, "done"))
+		tr = transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict {
+			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+		})))
+		resp, err = tr.RoundTrip(request(t, "POST", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, "not yet", text(t, resp), "not sent twice")
+		assert.Equal(t, 1, base.count())
+	})
+}
