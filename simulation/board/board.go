@@ -89,10 +89,10 @@ type Group struct {
 	Of   func(*scenario.Scenario) bool
 }
 
-// Names of groups that the targets speak of.
+// Names of groups that targets and reports speak of.
 const (
 	suite    = "suite of 13"
-	keepable = "random, keepable"
+	Keepable = "random, keepable"
 	tight    = "random, tight"
 )
 
@@ -108,7 +108,7 @@ func (b *Board) groups() []Group {
 		{suite, func(s *scenario.Scenario) bool { return s.Suite }},
 		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
 		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
-		{keepable, func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }},
+		{Keepable, func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }},
 		{tight, func(s *scenario.Scenario) bool { return s.Random && b.tight(s) }},
 	}
 }
@@ -238,7 +238,7 @@ func Metrics(names ...string) []score.Metric {
 
 // Title is a metric's name and unit, for the head of a column.
 func Title(m score.Metric) string {
-	name := map[string]string{"jain": "Jain", "ratio": "wait ratio", "wait": "longest wait"}[m.Name]
+	name := map[string]string{"jain": "Jain", "ratio": "wait ratio", "wait": "longest wait", "amplification": "requests a call"}[m.Name]
 	if name == "" {
 		name = m.Name
 	}

@@ -59,7 +59,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 			continue
 		}
 		fmt.Fprintf(&out, "### %s\n\n%s.\n\n", s.Name, capital(s.About))
-		b.Scenario(s.Name).markdown(&out)
+		b.Scenario(s.Name).Compact().markdown(&out)
 	}
 	_, err := w.Write(out.Bytes())
 	return err

@@ -117,6 +117,33 @@ func (b *Board) group(rows []Row) Table {
 	return t
 }
 
+// Compact is the table without the columns in which nothing is.
+func (t Table) Compact() Table {
+	keep := make([]bool, len(t.Head))
+	for _, line := range t.Rows {
+		for i, c := range line.Cells {
+			keep[i] = keep[i] || c.Text != "-" && c.Text != ""
+		}
+	}
+	out := Table{Name: t.Name}
+	for i, h := range t.Head {
+		if keep[i] {
+			out.Head = append(out.Head, h)
+		}
+	}
+	for _, line := range t.Rows {
+		var cells []Cell
+		for i, c := range line.Cells {
+			if keep[i] {
+				cells = append(cells, c)
+			}
+		}
+		line.Cells = cells
+		out.Rows = append(out.Rows, line)
+	}
+	return out
+}
+
 func (b *Board) line(client string) Line {
 	c := b.Client(client)
 	return Line{Client: client, Own: c.Own, Yardstick: c.Yardstick}

@@ -40,11 +40,11 @@ var Targets = []Target{
 	{suite, "Jain, mean", true, .97, over(suite, "jain")},
 	{suite, "longest wait s, geometric mean", false, 5, over(suite, "wait")},
 
-	{keepable, "throttled %, mean", false, 2, over(keepable, "throttled")},
-	{keepable, "use / the pacer's, means", true, 1, usePacer},
-	{keepable, "Jain, mean", true, .93, over(keepable, "jain")},
-	{keepable, "wait ratio, geometric mean", false, 5, over(keepable, "ratio")},
-	{keepable, "% with use < 0.6 of the pacer's or throttled > 10 %", false, 2, collapsed},
+	{Keepable, "throttled %, mean", false, 2, over(Keepable, "throttled")},
+	{Keepable, "use / the pacer's, means", true, 1, usePacer},
+	{Keepable, "Jain, mean", true, .93, over(Keepable, "jain")},
+	{Keepable, "wait ratio, geometric mean", false, 5, over(Keepable, "ratio")},
+	{Keepable, "% with use < 0.6 of the pacer's or throttled > 10 %", false, 2, collapsed},
 	{tight, "throttled %, points above the pacer, means", false, 3, abovePacer},
 
 	{"named", "scenarios with a better peer", false, 0, beaten(func(s *scenario.Scenario) bool { return !s.Random }, false)},
@@ -140,7 +140,7 @@ func (b *Board) mean(client, group, metric string) float64 {
 }
 
 func usePacer(b *Board) float64 {
-	return b.mean(b.Own, keepable, "use") / b.mean(client.Pacer().Name, keepable, "use")
+	return b.mean(b.Own, Keepable, "use") / b.mean(client.Pacer().Name, Keepable, "use")
 }
 
 func abovePacer(b *Board) float64 {

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"strings"
+	"time"
 
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -117,11 +119,16 @@ func (d Data) HTML(w io.Writer) error {
 		rows[row.Group] = append(rows[row.Group], row)
 	}
 	for _, t := range d.Board.Means() {
-		svg, err := d.Tradeoff(rows[t.Name])
-		if err != nil {
-			return err
+		g := group{Table: t}
+		// One picture of what was made by hand, one of what was drawn by lot.
+		if len(c.Groups) == 0 || t.Name == board.Keepable {
+			svg, err := d.Tradeoff(rows[t.Name])
+			if err != nil {
+				return err
+			}
+			g.Tradeoff.SVG = template.HTML(svg)
 		}
-		c.Groups = append(c.Groups, group{t, picture{SVG: template.HTML(svg)}})
+		c.Groups = append(c.Groups, g)
 	}
 	for _, t := range board.Targets {
 		if d.Board.Own == "" {
@@ -160,7 +167,7 @@ func (d Data) HTML(w io.Writer) error {
 // section is what the page shows of a scenario.
 func (d Data) section(s *scenario.Scenario) (section, error) {
 	recs := d.recordings(s.Name)
-	sec := section{Scenario: s, Setup: setup(s), Table: d.Board.Scenario(s.Name), Beaten: d.Board.Beaten(s.Name)}
+	sec := section{Scenario: s, Setup: setup(s), Table: d.Board.Scenario(s.Name).Compact(), Beaten: d.Board.Beaten(s.Name)}
 	shown := d.shown(recs)
 	top := highest(shown)
 	for _, rec := range shown {
@@ -202,5 +209,17 @@ func setup(s *scenario.Scenario) string {
 	if s.Calls > 0 {
 		return fmt.Sprintf("%s, %v latency, until %d calls are done", who, s.Latency, s.Calls)
 	}
-	return fmt.Sprintf("%s, %v latency, %v", who, s.Latency, s.Duration)
+	return fmt.Sprintf("%s, %v latency, %s", who, s.Latency, short(s.Duration))
+}
+
+// short is a duration without units that are zero.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
 }

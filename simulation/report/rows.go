@@ -20,7 +20,8 @@ func (d Data) rows(clients []string) *plot.Plot {
 	p := newPlot()
 	var ticks plot.ConstantTicks
 	for i, c := range clients {
-		ticks = append(ticks, plot.Tick{Value: float64(-i), Label: c})
+		// The spaces keep names off the chart in browsers whose font is wider.
+		ticks = append(ticks, plot.Tick{Value: float64(-i), Label: c + "    "})
 	}
 	p.Y.Tick.Marker = ticks
 	p.Y.Tick.Label.Color = ink

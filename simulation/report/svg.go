@@ -28,7 +28,8 @@ var (
 // tells in words what it shows.
 func render(p *plot.Plot, width, height vg.Length, label string) (string, error) {
 	c := vgsvg.New(width, height)
-	p.Draw(draw.New(c))
+	// The last label of the axis stands half outside of it.
+	p.Draw(draw.Crop(draw.New(c), 4, -18, 0, 0))
 	var buf bytes.Buffer
 	if _, err := c.WriteTo(&buf); err != nil {
 		return "", err

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"image/color"
 	"math"
@@ -18,13 +19,20 @@ import (
 // least is the throttled share, in percent, at which that axis begins.
 const least = .1
 
+// crowded is the throttled share from which on labels stand in a column beside
+// the chart, because the points there are close to each other.
+const crowded = 4
+
+// column is where that column begins on the axis, past its end.
+const column = 130
+
 // mark is a client as a point of the trade-off.
 type mark struct {
 	client    string
 	throttled float64
 	use       float64
 	labelY    float64 // where its label goes
-	onRight   bool    // of the point
+	aside     bool    // the label is in the column
 	colour    color.RGBA
 }
 
@@ -36,14 +44,14 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	label := "use of what the server gives against throttled share of requests:"
 	for _, row := range rows {
 		m := mark{client: row.Client, throttled: max(least, row.Means.Throttled), use: row.Means.Use, colour: d.color(row.Client)}
-		m.onRight = m.throttled < 8
+		m.aside = m.throttled >= crowded
 		marks = append(marks, m)
 		lowest = min(lowest, m.use)
 		label += fmt.Sprintf(" %s uses %.2f with %.2f %% throttled;", row.Client, row.Means.Use, row.Means.Throttled)
 	}
 	p := newPlot()
 	p.X.Scale = plot.LogScale{}
-	p.X.Min, p.X.Max = least*.8, 100
+	p.X.Min, p.X.Max = least*.8, 900
 	p.X.Tick.Marker = decades(least, 100, " %")
 	p.Y.Max = 1.02
 	p.Y.Min = math.Floor((lowest-.02)*20) / 20
@@ -58,8 +66,8 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	lines.Vertical, lines.Horizontal = stroke(grid, 1), stroke(grid, 1)
 	p.Add(lines)
 
-	const width, high = 560, 340
-	spread(marks, (p.Y.Max-p.Y.Min)/high*16)
+	const width, high = 560, 320
+	spread(marks, (p.Y.Max-p.Y.Min)/high*19, p.Y.Min, p.Y.Max)
 	for _, m := range marks {
 		if err := add(p, m); err != nil {
 			return "", err
@@ -68,37 +76,47 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	return render(p, width, high, label[:len(label)-1])
 }
 
-// spread moves labels on the same side of their points apart, by at least gap.
-func spread(marks []mark, gap float64) {
-	for _, right := range []bool{true, false} {
+// spread moves labels apart that would be on top of each other, by at least gap.
+func spread(marks []mark, gap, low, high float64) {
+	for _, aside := range []bool{true, false} {
 		var side []*mark
 		for i := range marks {
-			if marks[i].onRight == right {
+			if marks[i].aside == aside {
 				marks[i].labelY = marks[i].use
 				side = append(side, &marks[i])
 			}
 		}
-		slices.SortFunc(side, func(a, b *mark) int { return int(math.Copysign(1, b.use-a.use)) })
-		for i := 1; i < len(side); i++ {
-			side[i].labelY = min(side[i].labelY, side[i-1].labelY-gap)
+		slices.SortStableFunc(side, func(a, b *mark) int { return cmp.Compare(b.use, a.use) })
+		for i := range side {
+			most := high
+			if i > 0 {
+				most = side[i-1].labelY - gap
+			}
+			// Labels in a column know no neighbours but those above and below.
+			if aside || i > 0 && math.Abs(math.Log(side[i].throttled/side[i-1].throttled)) < 1 {
+				side[i].labelY = min(side[i].labelY, most)
+			}
+		}
+		for i := len(side) - 1; i >= 0 && aside; i-- {
+			side[i].labelY = max(side[i].labelY, low+float64(len(side)-1-i)*gap)
 		}
 	}
 }
 
 // add draws a point, its label, and a line between the two if they are apart.
 func add(p *plot.Plot, m mark) error {
-	factor, align := 1.18, text.XLeft
-	if !m.onRight {
-		factor, align = 1/1.18, text.XRight
-	}
 	at := plotter.XY{X: m.throttled, Y: m.use}
-	to := plotter.XY{X: m.throttled * factor, Y: m.labelY}
-	if m.labelY != m.use {
-		lead, err := plotter.NewLine(plotter.XYs{at, to})
+	to := plotter.XY{X: m.throttled * 1.2, Y: m.labelY}
+	if m.aside {
+		to.X = column
+	}
+	if m.aside || m.labelY != m.use {
+		end := plotter.XY{X: to.X * .96, Y: to.Y}
+		lead, err := plotter.NewLine(plotter.XYs{at, end})
 		if err != nil {
 			return err
 		}
-		lead.LineStyle = stroke(grid, 1)
+		lead.LineStyle = stroke(faint, .8)
 		p.Add(lead)
 	}
 	dot, err := plotter.NewScatter(plotter.XYs{at})
@@ -114,13 +132,12 @@ func add(p *plot.Plot, m mark) error {
 	if err != nil {
 		return err
 	}
-	name.TextStyle[0].Font = face(textSize)
-	name.TextStyle[0].Color = ink
+	style := &name.TextStyle[0]
+	style.Font, style.Color = face(textSize), ink
 	if m.colour == accent {
-		name.TextStyle[0].Font = face(15)
-		name.TextStyle[0].Color = accent
+		style.Font, style.Color = face(15), accent
 	}
-	name.TextStyle[0].XAlign, name.TextStyle[0].YAlign = align, text.YCenter
+	style.XAlign, style.YAlign = text.XLeft, text.YCenter
 	p.Add(dot, name)
 	return nil
 }
