@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"image/color"
 	"math"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -45,7 +46,8 @@ func (d Data) Waits(results []score.Result) (string, error) {
 		low, high = min(low, max(r.Low.Wait, .01)), max(high, r.High.Wait, .02)
 	}
 	p := d.rows(clients)
-	label := "longest wait of a caller between two successes, seconds:"
+	var words []string
+	const what = "longest wait of a caller between two successes, seconds: "
 	for i, r := range results {
 		y, c := float64(-i), d.color(r.Client)
 		from, to := max(r.Low.Wait, .01), max(r.High.Wait, .01)
@@ -60,7 +62,7 @@ func (d Data) Waits(results []score.Result) (string, error) {
 		}
 		dot.GlyphStyle = glyph(c, 4)
 		p.Add(span, dot)
-		label += fmt.Sprintf(" %s %s,", r.Client, board.Number(r.Median.Wait))
+		words = append(words, fmt.Sprintf("%s %s", r.Client, board.Number(r.Median.Wait)))
 	}
 	p.X.Scale = plot.LogScale{}
 	p.X.Min, p.X.Max = math.Pow(10, math.Floor(math.Log10(low))), high*1.3
@@ -68,7 +70,7 @@ func (d Data) Waits(results []score.Result) (string, error) {
 		p.X.Max = p.X.Min * 10
 	}
 	p.X.Tick.Marker = decades(p.X.Min, p.X.Max, " s")
-	return render(p, 400, height(len(clients)), label[:len(label)-1])
+	return render(p, 400, height(len(clients)), what+strings.Join(words, ", "))
 }
 
 // most is the share at which the charts of shares end; more is drawn there.
@@ -81,7 +83,8 @@ func (d Data) Shares(recs []*engine.Recording) (string, error) {
 		clients = append(clients, rec.Client)
 	}
 	p := d.rows(clients)
-	label := "what the least and the most successful caller got, relative to an equal share:"
+	var words []string
+	const what = "what the least and the most successful caller got, relative to an equal share: "
 	for i, rec := range recs {
 		shares := relative(rec)
 		xys := make(plotter.XYs, 0, len(shares))
@@ -103,7 +106,7 @@ func (d Data) Shares(recs []*engine.Recording) (string, error) {
 		c.A = 0x99
 		dots.GlyphStyle = glyph(color.NRGBA(c), 3.4)
 		p.Add(dots)
-		label += fmt.Sprintf(" %s %.2f to %.2f,", rec.Client, low, high)
+		words = append(words, fmt.Sprintf("%s %.2f to %.2f", rec.Client, low, high))
 	}
 	fair, err := plotter.NewLine(plotter.XYs{{X: 1, Y: p.Y.Min}, {X: 1, Y: p.Y.Max}})
 	if err != nil {
@@ -113,7 +116,7 @@ func (d Data) Shares(recs []*engine.Recording) (string, error) {
 	p.Add(fair)
 	p.X.Min, p.X.Max = 0, most
 	p.X.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: .5, Label: "½"}, {Value: 1, Label: "equal"}, {Value: 1.5, Label: "1½"}, {Value: 2, Label: "2×"}, {Value: most, Label: ""}}
-	return render(p, 400, height(len(clients)), label[:len(label)-1])
+	return render(p, 400, height(len(clients)), what+strings.Join(words, ", "))
 }
 
 // relative are the callers' successes relative to the mean.

@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"gonum.org/v1/plot"
 	"gonum.org/v1/plot/plotter"
@@ -41,13 +42,14 @@ type mark struct {
 func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	var marks []mark
 	lowest := 1.0
-	label := "use of what the server gives against throttled share of requests:"
+	var words []string
+	const what = "use of what the server gives against throttled share of requests: "
 	for _, row := range rows {
 		m := mark{client: row.Client, throttled: max(least, row.Means.Throttled), use: row.Means.Use, colour: d.color(row.Client)}
 		m.aside = m.throttled >= crowded
 		marks = append(marks, m)
 		lowest = min(lowest, m.use)
-		label += fmt.Sprintf(" %s uses %.2f with %.2f %% throttled;", row.Client, row.Means.Use, row.Means.Throttled)
+		words = append(words, fmt.Sprintf("%s uses %.2f with %.2f %% throttled", row.Client, row.Means.Use, row.Means.Throttled))
 	}
 	p := newPlot()
 	p.X.Scale = plot.LogScale{}
@@ -73,7 +75,7 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 			return "", err
 		}
 	}
-	return render(p, width, high, label[:len(label)-1])
+	return render(p, width, high, what+strings.Join(words, ", "))
 }
 
 // spread moves labels apart that would be on top of each other, by at least gap.
