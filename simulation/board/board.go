@@ -1,15 +1,13 @@
-// Package board prints results.
+// Package board compares the results of clients and prints them.
 package board
 
 import (
 	"fmt"
-	"io"
 	"math"
 	"slices"
-	"strings"
-	"text/tabwriter"
 
 	"github.com/a7df5faa/cruise/simulation/client"
+	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
@@ -17,27 +15,73 @@ import (
 // Board is results with what follows from them.
 type Board struct {
 	Results []score.Result
-	Clients []string
+	Clients []engine.Client    // that have results, in the order given
+	Own     string             // the client that the others are compared with; "" if none ran
 	Pacer   map[string]float64 // use of the pacer, by scenario
 	Tight   map[string]bool    // scenarios whose limit nobody can keep
+
+	byScenario map[string][]score.Result
 }
 
-// New puts results into a board. The scenarios in which the pacer took part
-// are known to be keepable or tight.
-func New(results []score.Result) *Board {
-	b := &Board{Results: results, Pacer: map[string]float64{}, Tight: map[string]bool{}}
+// New puts the results of clients into a board. The scenarios in which the
+// pacer took part are known to be keepable or tight.
+func New(clients []engine.Client, results []score.Result) *Board {
+	b := &Board{Results: results, Pacer: map[string]float64{}, Tight: map[string]bool{}, byScenario: map[string][]score.Result{}}
 	pacer := client.Pacer().Name
+	ran := map[string]bool{}
 	for _, r := range results {
-		if !slices.Contains(b.Clients, r.Client) {
-			b.Clients = append(b.Clients, r.Client)
-		}
+		ran[r.Client] = true
+		name := r.Scenario.Name
+		b.byScenario[name] = append(b.byScenario[name], r)
 		if r.Client == pacer {
-			b.Pacer[r.Scenario.Name] = r.Median.Use
-			b.Tight[r.Scenario.Name] = r.Median.Total > score.Tight
+			b.Pacer[name] = r.Median.Use
+			b.Tight[name] = r.Median.Total > score.Tight
+		}
+	}
+	for _, c := range clients {
+		if !ran[c.Name] {
+			continue
+		}
+		b.Clients = append(b.Clients, c)
+		if c.Own && b.Own == "" {
+			b.Own = c.Name
 		}
 	}
 	return b
 }
+
+// Scenarios are those that the board has results of, in order.
+func (b *Board) Scenarios() []*scenario.Scenario {
+	var list []*scenario.Scenario
+	for _, r := range b.Results {
+		if len(list) == 0 || list[len(list)-1] != r.Scenario {
+			list = append(list, r.Scenario)
+		}
+	}
+	return list
+}
+
+// Of are the results in a scenario, in the order of the clients.
+func (b *Board) Of(scenario string) []score.Result { return b.byScenario[scenario] }
+
+// Result is that of a client in a scenario.
+func (b *Board) Result(client, scenario string) (score.Result, bool) {
+	rs := b.byScenario[scenario]
+	i := slices.IndexFunc(rs, func(r score.Result) bool { return r.Client == client })
+	if i < 0 {
+		return score.Result{}, false
+	}
+	return rs[i], true
+}
+
+// Client is the client of that name.
+func (b *Board) Client(name string) engine.Client {
+	i := slices.IndexFunc(b.Clients, func(c engine.Client) bool { return c.Name == name })
+	return b.Clients[i]
+}
+
+// Competes tells whether a client takes part in the contest, as yardsticks do not.
+func (b *Board) Competes(name string) bool { return !b.Client(name).Yardstick }
 
 // Group is a set of scenarios over which means are reported.
 type Group struct {
@@ -45,19 +89,33 @@ type Group struct {
 	Of   func(*scenario.Scenario) bool
 }
 
+// Names of groups that targets and reports speak of.
+const (
+	suite    = "suite of 13"
+	Keepable = "random, keepable"
+	tight    = "random, tight"
+)
+
 // Groups are the sets of scenarios that the board has results of.
 func (b *Board) Groups() []Group {
-	all := []Group{
-		{"suite of 13", func(s *scenario.Scenario) bool { return s.Suite }},
-		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
-		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
-		{"random, keepable", func(s *scenario.Scenario) bool { return s.Random && !b.Tight[s.Name] }},
-		{"random, tight", func(s *scenario.Scenario) bool { return s.Random && b.Tight[s.Name] }},
-	}
-	return slices.DeleteFunc(all, func(g Group) bool {
+	return slices.DeleteFunc(b.groups(), func(g Group) bool {
 		return !slices.ContainsFunc(b.Results, func(r score.Result) bool { return g.Of(r.Scenario) })
 	})
 }
+
+func (b *Board) groups() []Group {
+	return []Group{
+		{suite, func(s *scenario.Scenario) bool { return s.Suite }},
+		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
+		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
+		{Keepable, func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }},
+		{tight, func(s *scenario.Scenario) bool { return s.Random && b.tight(s) }},
+	}
+}
+
+func (b *Board) tight(s *scenario.Scenario) bool { return b.Tight[s.Name] }
+
+func (b *Board) paced(s *scenario.Scenario) bool { _, ok := b.Pacer[s.Name]; return ok }
 
 // Select is the results of a client in a group of scenarios.
 func (b *Board) Select(client string, g Group) []score.Result {
@@ -70,46 +128,128 @@ func (b *Board) Select(client string, g Group) []score.Result {
 	return out
 }
 
-// Text prints the board: named scenarios one by one, then means over groups.
-func (b *Board) Text(w io.Writer) error {
-	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(t, "scenario\tclient\tthrottled %\twait s\tjain\tuse\tstdev\tclear s\tadapt s\tampl\trecovery s\t")
-	last := ""
-	for _, r := range b.Results {
-		if r.Scenario.Random {
-			continue
-		}
-		name := r.Scenario.Name
-		if name == last {
-			name = ""
-		}
-		last = r.Scenario.Name
-		m := r.Median
-		fmt.Fprintln(t, strings.Join([]string{name, r.Client, spread(r, "throttled"), spread(r, "wait"), spread(r, "jain"), spread(r, "use"),
-			Number(m.Stdev), Number(m.Clear), Number(m.Adapt), Number(m.Amplification), Number(m.Recovery), ""}, "\t"))
-	}
-	if err := t.Flush(); err != nil {
-		return err
-	}
-	fmt.Fprintln(w)
-	fmt.Fprintln(t, "means over\tscenarios\tclient\tthrottled %\twait s\twait ratio\tjain\tuse\tuse<.6 pacer's\tthrottled>10 %\tjain<.7\t")
+// Row is how a client did over a group of scenarios.
+type Row struct {
+	Group     string
+	Client    string
+	Scenarios int
+	Means     score.Score
+	Collapses score.Collapses
+	Better    int // scenarios in which it is better than our own client; for that, in which a peer is
+}
+
+// Rows are the means over all groups, group by group.
+func (b *Board) Rows() []Row {
+	var rows []Row
 	for _, g := range b.Groups() {
 		for _, c := range b.Clients {
-			rs := b.Select(c, g)
+			rs := b.Select(c.Name, g)
 			if len(rs) == 0 {
 				continue
 			}
-			m, n := score.Means(rs), score.Count(rs, b.Pacer)
-			fmt.Fprintf(t, "%s\t%d\t%s\t%.2f\t%s\t%s\t%.3f\t%.3f\t%d\t%d\t%d\t\n", g.Name, len(rs), c,
-				m.Throttled, Number(m.Wait), Number(m.Ratio), m.Jain, m.Use, n.Use, n.Throttled, n.Jain)
+			row := Row{Group: g.Name, Client: c.Name, Scenarios: len(rs), Means: score.Means(rs), Collapses: score.Count(rs, b.Pacer)}
+			for _, r := range rs {
+				if b.Better(r) || c.Name == b.Own && len(b.Beaten(r.Scenario.Name)) > 0 {
+					row.Better++
+				}
+			}
+			rows = append(rows, row)
 		}
 	}
-	return t.Flush()
+	return rows
 }
 
-// spread is a figure's median, with its range if it has one.
-func spread(r score.Result, metric string) string {
-	m := score.Metrics[slices.IndexFunc(score.Metrics, func(m score.Metric) bool { return m.Name == metric })]
+// How much of throttled share, in points, and of use a peer has to be ahead
+// to be called better: less is noise, or lost in rounding.
+const (
+	aheadThrottled = .05
+	aheadUse       = .002
+)
+
+// Better tells whether a result is one of a peer that was throttled less than our
+// own client and yet used more of what there was.
+func (b *Board) Better(r score.Result) bool {
+	c := b.Client(r.Client)
+	if c.Own || c.Yardstick {
+		return false
+	}
+	own, ok := b.Result(b.Own, r.Scenario.Name)
+	return ok && r.Median.Throttled < own.Median.Throttled-aheadThrottled && r.Median.Use > own.Median.Use+aheadUse
+}
+
+// Beaten are the peers that are better than our own client in a scenario.
+func (b *Board) Beaten(scenario string) []string {
+	var by []string
+	for _, r := range b.Of(scenario) {
+		if b.Better(r) {
+			by = append(by, r.Client)
+		}
+	}
+	return by
+}
+
+// best is the best of the competitors' figures, NaN if there are not two of them to compare.
+func (b *Board) best(m score.Metric, clients []string, figures []score.Score) float64 {
+	best, n := math.NaN(), 0
+	for i := range figures {
+		v := *m.Of(&figures[i])
+		if math.IsNaN(v) || !b.Competes(clients[i]) {
+			continue
+		}
+		n++
+		if math.IsNaN(best) || m.MoreWins && v > best || !m.MoreWins && v < best {
+			best = v
+		}
+	}
+	if n < 2 {
+		return math.NaN()
+	}
+	return best
+}
+
+// Marks are the cells of a table that are the best of their columns: those whose
+// figures look like the best one.
+func (b *Board) Marks(metrics []score.Metric, clients []string, figures []score.Score) [][]bool {
+	marks := make([][]bool, len(figures))
+	for i := range marks {
+		marks[i] = make([]bool, len(metrics))
+	}
+	for j, m := range metrics {
+		best := Number(b.best(m, clients, figures))
+		if best == Number(math.NaN()) {
+			continue
+		}
+		for i := range figures {
+			marks[i][j] = b.Competes(clients[i]) && Number(*m.Of(&figures[i])) == best
+		}
+	}
+	return marks
+}
+
+// Metrics are those of the given names.
+func Metrics(names ...string) []score.Metric {
+	var list []score.Metric
+	for _, name := range names {
+		i := slices.IndexFunc(score.Metrics, func(m score.Metric) bool { return m.Name == name })
+		list = append(list, score.Metrics[i])
+	}
+	return list
+}
+
+// Title is a metric's name and unit, for the head of a column.
+func Title(m score.Metric) string {
+	name := map[string]string{"jain": "Jain", "ratio": "wait ratio", "wait": "longest wait", "amplification": "requests a call"}[m.Name]
+	if name == "" {
+		name = m.Name
+	}
+	if m.Unit == "" || m.Unit == "x" {
+		return name
+	}
+	return name + " " + m.Unit
+}
+
+// Spread is a figure's median, with its range if it has one.
+func Spread(r score.Result, m score.Metric) string {
 	v, low, high := *m.Of(&r.Median), *m.Of(&r.Low), *m.Of(&r.High)
 	if r.Runs < 2 || Number(low) == Number(high) {
 		return Number(v)
@@ -127,7 +267,7 @@ func Number(v float64) string {
 		return fmt.Sprintf("%.0f", v)
 	case a >= 10:
 		return fmt.Sprintf("%.1f", v)
-	case a >= 1:
+	case a >= .9995: // not 1.000, as if it were more exact than 1.00
 		return fmt.Sprintf("%.2f", v)
 	}
 	return fmt.Sprintf("%.3f", v)

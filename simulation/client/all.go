@@ -12,9 +12,20 @@ import (
 func All() []engine.Client {
 	return []engine.Client{
 		Cruise("cruise"),
+
+		// Clients that adapt. Presets of the DelayLimiter belong here too.
 		AWS(),
+		FailsafeAdaptive(),
+
+		// Clients that only retry.
 		Cenkalti(),
+		Avast(),
+		Sethvargo(),
+		RetryableHTTP(),
 		Google(),
+
+		// Yardsticks.
+		FailsafeRate(),
 		Oracle(),
 		Pacer(),
 	}
@@ -33,4 +44,14 @@ func Find(name string) (engine.Client, error) {
 // has to be one, and calls that wait for their turn rather than arrive.
 func paced(s *scenario.Scenario) bool {
 	return s.Arrivals == 0 && s.Server.Rate.Highest(s.Duration) > 0
+}
+
+// steady is paced, at a rate that never changes.
+func steady(s *scenario.Scenario) bool {
+	return len(s.Server.Rate) == 1 && paced(s)
+}
+
+// share is a process's equal part of the server's rate at the start.
+func share(s *scenario.Scenario) float64 {
+	return s.Server.Rate.At(0) / float64(s.Processes)
 }

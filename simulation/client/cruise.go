@@ -16,6 +16,7 @@ func Cruise(name string, opts ...cruise.LimiterOption) engine.Client {
 	return engine.Client{
 		Name:  name,
 		About: "cruise with its adaptive limiter, unlimited attempts",
+		Own:   true,
 		New: func(e engine.Env) engine.Process {
 			attempts := cruise.Unlimited
 			if e.Scenario.Attempts > 0 {

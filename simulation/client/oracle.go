@@ -6,18 +6,18 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/simulation/engine"
-	"github.com/a7df5faa/cruise/simulation/scenario"
 )
 
 // Oracle is x/time/rate told the server's true rate, split equally among the
 // processes: what a client could do that knew the answer from the beginning.
 func Oracle() engine.Client {
 	return engine.Client{
-		Name:  "oracle",
-		About: "yardstick: x/time/rate told its equal share of the true rate, burst 1",
+		Name:      "oracle",
+		About:     "yardstick: x/time/rate told its equal share of the true rate, burst 1",
+		Yardstick: true,
+		Fits:      steady,
 		New: func(e engine.Env) engine.Process {
-			share := e.Scenario.Server.Rate.At(0) / float64(e.Scenario.Processes)
-			lim := rate.NewLimiter(rate.Limit(share), 1)
+			lim := rate.NewLimiter(rate.Limit(share(e.Scenario)), 1)
 			return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
 				for n := 1; ; n++ {
 					if err := lim.Wait(ctx); err != nil {
@@ -29,9 +29,6 @@ func Oracle() engine.Client {
 					}
 				}
 			})
-		},
-		Fits: func(s *scenario.Scenario) bool {
-			return len(s.Server.Rate) == 1 && paced(s)
 		},
 	}
 }

@@ -20,9 +20,10 @@ const Share = .8
 // limit cannot be kept.
 func Pacer() engine.Client {
 	return engine.Client{
-		Name:  "pacer-0.8",
-		Fits:  paced,
-		About: "yardstick: knows its fair share at every moment and goes at 0.8 of it",
+		Name:      "pacer-0.8",
+		Yardstick: true,
+		Fits:      paced,
+		About:     "yardstick: knows its fair share at every moment and goes at 0.8 of it",
 		New: func(e engine.Env) engine.Process {
 			p := &pacer{scenario: e.Scenario, start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
 			now := time.Since(e.Start)

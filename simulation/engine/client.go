@@ -13,6 +13,9 @@ type Client struct {
 	Name  string
 	About string // one sentence: which module, used how
 
+	Own       bool // this project's, which the others are compared with
+	Yardstick bool // knows what no client can know, and competes with nobody
+
 	// New makes the client object that all callers of one process share. It
 	// is called when the process starts, in the run's virtual time.
 	New func(Env) Process

@@ -70,7 +70,7 @@ func TestARunMayEndWithItsCalls(t *testing.T) {
 func TestProcessesJoinAndLeave(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 2, Callers: 1, Latency: time.Second, Duration: 100 * time.Second,
-		Join: 30 * time.Second, Leave: 20 * time.Second,
+		Join: 30 * time.Second, Leave: 20*time.Second + 300*time.Millisecond, // not while a request begins
 		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1000), Burst: 1000},
 	}
 	rec := engine.Run(s, hasty, 1)

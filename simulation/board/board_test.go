@@ -1,0 +1,151 @@
+package board
+
+import (
+	"bytes"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/score"
+)
+
+// result is one of a client in a scenario.
+func result(s *scenario.Scenario, client string, throttled, use float64) score.Result {
+	m := score.Score{Throttled: throttled, Total: throttled, Use: use, Jain: 1, Wait: 1, Ratio: 1,
+		Clear: math.NaN(), Adapt: math.NaN(), Recovery: math.NaN()}
+	return score.Result{Scenario: s, Client: client, Runs: 1, Median: m, Low: m, High: m}
+}
+
+func sample() *Board {
+	clients := []engine.Client{{Name: "cruise", Own: true}, {Name: "peer"}, {Name: "pacer-0.8", Yardstick: true}}
+	a := &scenario.Scenario{Name: "a", About: "one", Suite: true}
+	b := &scenario.Scenario{Name: "b", About: "another", Suite: true}
+	easy, hard := &scenario.Scenario{Name: "random-1", Random: true}, &scenario.Scenario{Name: "random-2", Random: true}
+	return New(clients, []score.Result{
+		result(a, "cruise", 2, .8), result(a, "peer", 1, .9), result(a, "pacer-0.8", 0, 1),
+		result(b, "cruise", 1, .9), result(b, "peer", .9, .9), result(b, "pacer-0.8", 0, .8),
+		result(easy, "cruise", 11, .9), result(easy, "peer", 20, .9), result(easy, "pacer-0.8", 1, .8),
+		result(hard, "cruise", 9, .9), result(hard, "peer", 20, .9), result(hard, "pacer-0.8", 5, .8),
+	})
+}
+
+func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
+	b := sample()
+	if got := b.Beaten("a"); len(got) != 1 || got[0] != "peer" {
+		t.Errorf("in a: %v", got)
+	}
+	for _, s := range []string{"b", "random-1", "random-2"} {
+		if got := b.Beaten(s); len(got) != 0 {
+			t.Errorf("in %s: %v", s, got)
+		}
+	}
+	for _, row := range b.Rows() {
+		want := 0
+		if row.Group == suite && row.Client != "pacer-0.8" {
+			want = 1
+		}
+		if row.Better != want {
+			t.Errorf("%s, %s: %d", row.Group, row.Client, row.Better)
+		}
+	}
+}
+
+func TestTheBestOfAColumnIsMarkedAmongCompetitors(t *testing.T) {
+	table := sample().Scenario("a")
+	want := map[string][]bool{"cruise": {false, true, true, false}, "peer": {true, true, true, true}, "pacer-0.8": {false, false, false, false}}
+	for _, line := range table.Rows {
+		for i, best := range want[line.Client] {
+			if line.Cells[i].Best != best {
+				t.Errorf("%s, %s: %v", line.Client, table.Head[i], line.Cells[i])
+			}
+		}
+	}
+	alone := New([]engine.Client{{Name: "cruise", Own: true}}, []score.Result{result(&scenario.Scenario{Name: "a"}, "cruise", 1, 1)})
+	for _, c := range alone.Scenario("a").Rows[0].Cells {
+		if c.Best {
+			t.Errorf("best of one: %v", c)
+		}
+	}
+}
+
+func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
+	b := sample()
+	want := map[string]float64{
+		suite + "throttled %, mean":                                      1.5,
+		suite + "use, mean":                                              .85,
+		Keepable + "throttled %, mean":                                   11,
+		Keepable + "use / the pacer's, means":                            1.125,
+		Keepable + "% with use < 0.6 of the pacer's or throttled > 10 %": 100,
+		tight + "throttled %, points above the pacer, means":             4,
+		"namedscenarios with a better peer":                              1,
+		"random% of scenarios with a better peer":                        0,
+		"n-heroku-30minuse":                                              math.NaN(),
+	}
+	for _, target := range Targets {
+		v, ok := want[target.Where+target.What]
+		if !ok {
+			continue
+		}
+		if got := target.Of(b); math.Abs(got-v) > 1e-9 || math.IsNaN(got) != math.IsNaN(v) {
+			t.Errorf("%s, %s: %v, want %v", target.Where, target.What, got, v)
+		}
+		delete(want, target.Where+target.What)
+	}
+	if len(want) > 0 {
+		t.Errorf("there are no such targets: %v", want)
+	}
+	least, most := Target{AtMin: true, Want: 1}, Target{Want: 1}
+	for _, c := range []struct{ got, want string }{
+		{least.Verdict(1), "met"}, {least.Verdict(.9), "not met"}, {most.Verdict(1), "met"}, {most.Verdict(1.1), "not met"},
+		{most.Verdict(math.NaN()), "not run"}, {least.Wanted(), "≥ 1"}, {most.Wanted(), "≤ 1"},
+	} {
+		if c.got != c.want {
+			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
+func TestEveryFormatShowsTheSame(t *testing.T) {
+	b := sample()
+	var text, md, js bytes.Buffer
+	if err := b.Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Markdown(&md, []Chart{{"chart.svg", "a chart"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.JSON(&js); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Check(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1.00*", "than cruise", "random, tight", "targets met"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("the text lacks %q:\n%s", want, text.String())
+		}
+	}
+	for _, want := range []string{"![a chart](chart.svg)", "**0.900**", "### a\n\nOne.", "*pacer-0.8*", "use&lt;.6"} {
+		if !strings.Contains(md.String(), want) {
+			t.Errorf("the markdown lacks %q:\n%s", want, md.String())
+		}
+	}
+	for _, want := range []string{`"clear": null`, `"better": true`, `"verdict": "not run"`} {
+		if !strings.Contains(js.String(), want) {
+			t.Errorf("the JSON lacks %q", want)
+		}
+	}
+}
+
+func TestNumbersHaveTheDigitsThatMeanSomething(t *testing.T) {
+	for v, want := range map[float64]string{1234: "1234", 12.34: "12.3", 1.234: "1.23", .12345: "0.123", .9999: "1.00", 0: "0.000"} {
+		if got := Number(v); got != want {
+			t.Errorf("%v: %s", v, got)
+		}
+	}
+	if Number(math.NaN()) != "-" {
+		t.Error(Number(math.NaN()))
+	}
+}

@@ -1,0 +1,103 @@
+package board
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+)
+
+// Chart is a picture that the markdown shows.
+type Chart struct {
+	File string
+	Alt  string
+}
+
+// Markdown writes the board as a page, with pictures of the given files.
+func (b *Board) Markdown(w io.Writer, charts []Chart) error {
+	var out bytes.Buffer
+	fmt.Fprintf(&out, "# Scoreboard\n\n")
+	fmt.Fprintf(&out, "Written by the [simulator](../simulation/README.md), which runs the published code of every client under virtual time.\n")
+	if n := len(b.Results); n > 0 {
+		least, most := b.Results[0].Runs, 0
+		for _, r := range b.Results {
+			least, most = min(least, r.Runs), max(most, r.Runs)
+		}
+		runs := fmt.Sprint(most)
+		if least != most {
+			runs = fmt.Sprintf("%d to %d", least, most)
+		}
+		fmt.Fprintf(&out, "Each figure is the median of %s seeded runs.\n", runs)
+	}
+	fmt.Fprintf(&out, "Throttled is the mean over callers of their throttled requests (random scenarios: of all requests), use is what was got of what the server offered,\n")
+	fmt.Fprintf(&out, "the longest wait is a caller's between two successes (means are geometric), and Jain's index is 1 when all callers get the same.\n\n")
+	for _, c := range charts {
+		fmt.Fprintf(&out, "![%s](%s)\n\n", c.Alt, c.File)
+	}
+	for _, t := range b.Means() {
+		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)
+		t.markdown(&out)
+	}
+	for _, line := range b.Legend() {
+		fmt.Fprintf(&out, "%s.  \n", strings.Replace(line, "best of", "**Bold**: best of", 1))
+	}
+	if b.Own != "" {
+		fmt.Fprintf(&out, "\n## Targets\n\n| | | value | wanted | |\n|---|---|---:|---:|---|\n")
+		for _, t := range Targets {
+			v := t.Of(b)
+			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", cell(t.Where), cell(t.What), Number(v), cell(t.Wanted()), t.Verdict(v))
+		}
+		fmt.Fprintln(&out)
+	}
+	fmt.Fprintf(&out, "## Clients\n\n")
+	for _, c := range b.Clients {
+		fmt.Fprintf(&out, "- **%s**: %s\n", c.Name, c.About)
+	}
+	fmt.Fprintf(&out, "\n## Scenarios\n\n")
+	for _, s := range b.Scenarios() {
+		if s.Random {
+			continue
+		}
+		fmt.Fprintf(&out, "### %s\n\n%s.\n\n", s.Name, capital(s.About))
+		b.Scenario(s.Name).Compact().markdown(&out)
+	}
+	_, err := w.Write(out.Bytes())
+	return err
+}
+
+func (t Table) markdown(w io.Writer) {
+	heads := make([]string, len(t.Head))
+	for i, h := range t.Head {
+		heads[i] = cell(h)
+	}
+	fmt.Fprintf(w, "| client | %s |\n|---|%s\n", strings.Join(heads, " | "), strings.Repeat("---:|", len(t.Head)))
+	for _, line := range t.Rows {
+		name := line.Client
+		if line.Yardstick {
+			name = "*" + name + "*"
+		}
+		fmt.Fprintf(w, "| %s |", name)
+		for _, c := range line.Cells {
+			text := cell(c.Text)
+			if c.Best {
+				text = "**" + text + "**"
+			}
+			fmt.Fprintf(w, " %s |", text)
+		}
+		fmt.Fprintln(w)
+	}
+	fmt.Fprintln(w)
+}
+
+// cell is a text that does not end its cell, nor begin a tag.
+func cell(s string) string {
+	return strings.NewReplacer("|", `\|`, "<", "&lt;", "..", "–").Replace(s)
+}
+
+// capital is a sentence with a capital letter.
+func capital(s string) string {
+	if s == "" {
+		return s
+	}
+	return strings.ToUpper(s[:1]) + s[1:]
+}

@@ -1,0 +1,174 @@
+package board
+
+import (
+	"fmt"
+	"strconv"
+
+	"github.com/a7df5faa/cruise/simulation/score"
+)
+
+// Table is figures ready to be printed in any format.
+type Table struct {
+	Name string
+	Head []string // of the cells, the client's name not included
+	Rows []Line
+}
+
+// Line is a client's row of a table.
+type Line struct {
+	Client    string
+	Own       bool
+	Yardstick bool
+	Better    bool // than our own client
+	Cells     []Cell
+}
+
+// Cell is one figure.
+type Cell struct {
+	Text string
+	Best bool // of its column
+}
+
+// inScenario and inGroup are the columns of figures of the two kinds of tables.
+var (
+	inScenario = Metrics("throttled", "wait", "jain", "use", "stdev", "clear", "adapt", "amplification", "recovery")
+	inGroup    = Metrics("throttled", "wait", "ratio", "jain", "use")
+)
+
+// ranges is how many of a scenario's columns show the range over the seeds.
+const ranges = 4
+
+// Scenario is the table of a scenario.
+func (b *Board) Scenario(name string) Table {
+	t := Table{Name: name}
+	for _, m := range inScenario {
+		t.Head = append(t.Head, Title(m))
+	}
+	t.Head = append(t.Head, "better")
+	var clients []string
+	var figures []score.Score
+	for _, r := range b.Of(name) {
+		clients, figures = append(clients, r.Client), append(figures, r.Median)
+	}
+	marks := b.Marks(inScenario, clients, figures)
+	for i, r := range b.Of(name) {
+		line := b.line(r.Client)
+		line.Better = b.Better(r)
+		for j, m := range inScenario {
+			text := Number(*m.Of(&r.Median))
+			if j < ranges {
+				text = Spread(r, m)
+			}
+			line.Cells = append(line.Cells, Cell{text, marks[i][j]})
+		}
+		better := ""
+		if line.Better {
+			better = "than " + b.Own
+		}
+		line.Cells = append(line.Cells, Cell{Text: better})
+		t.Rows = append(t.Rows, line)
+	}
+	return t
+}
+
+// Means are the tables of means, one for each group.
+func (b *Board) Means() []Table {
+	var list []Table
+	rows := b.Rows()
+	for len(rows) > 0 {
+		n := 1
+		for n < len(rows) && rows[n].Group == rows[0].Group {
+			n++
+		}
+		list = append(list, b.group(rows[:n]))
+		rows = rows[n:]
+	}
+	return list
+}
+
+func (b *Board) group(rows []Row) Table {
+	t := Table{Name: rows[0].Group, Head: []string{"scenarios"}}
+	for _, m := range inGroup {
+		t.Head = append(t.Head, Title(m))
+	}
+	t.Head = append(t.Head, "use<.6 pacer's", "throttled>10 %", "jain<.7", "better")
+	var clients []string
+	var figures []score.Score
+	for _, row := range rows {
+		clients, figures = append(clients, row.Client), append(figures, row.Means)
+	}
+	marks := b.Marks(inGroup, clients, figures)
+	for i, row := range rows {
+		line := b.line(row.Client)
+		line.Cells = []Cell{{Text: strconv.Itoa(row.Scenarios)}}
+		for j, m := range inGroup {
+			line.Cells = append(line.Cells, Cell{mean(row, m), marks[i][j]})
+		}
+		for _, n := range []int{row.Collapses.Use, row.Collapses.Throttled, row.Collapses.Jain} {
+			line.Cells = append(line.Cells, Cell{Text: strconv.Itoa(n)})
+		}
+		better := "-"
+		if len(b.Clients) > 1 && b.Own != "" && !line.Yardstick {
+			better = strconv.Itoa(row.Better)
+		}
+		line.Cells = append(line.Cells, Cell{Text: better})
+		t.Rows = append(t.Rows, line)
+	}
+	return t
+}
+
+// Compact is the table without the columns in which nothing is.
+func (t Table) Compact() Table {
+	keep := make([]bool, len(t.Head))
+	for _, line := range t.Rows {
+		for i, c := range line.Cells {
+			keep[i] = keep[i] || c.Text != "-" && c.Text != ""
+		}
+	}
+	out := Table{Name: t.Name}
+	for i, h := range t.Head {
+		if keep[i] {
+			out.Head = append(out.Head, h)
+		}
+	}
+	for _, line := range t.Rows {
+		var cells []Cell
+		for i, c := range line.Cells {
+			if keep[i] {
+				cells = append(cells, c)
+			}
+		}
+		line.Cells = cells
+		out.Rows = append(out.Rows, line)
+	}
+	return out
+}
+
+func (b *Board) line(client string) Line {
+	c := b.Client(client)
+	return Line{Client: client, Own: c.Own, Yardstick: c.Yardstick}
+}
+
+// mean prints a figure of a row.
+func mean(row Row, m score.Metric) string {
+	v := *m.Of(&row.Means)
+	switch m.Name {
+	case "jain", "use":
+		return fmt.Sprintf("%.3f", v)
+	case "throttled":
+		return fmt.Sprintf("%.2f", v)
+	}
+	return Number(v)
+}
+
+// Legend says what the tables' marks and their last column mean; it is empty
+// if there is nobody to compare with.
+func (b *Board) Legend() []string {
+	if len(b.Clients) < 2 || b.Own == "" {
+		return nil
+	}
+	return []string{
+		"best of the column, yardsticks left out",
+		fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own),
+	}
+}

@@ -1,0 +1,57 @@
+package board
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+)
+
+// Text prints the board: named scenarios one by one, then means over groups.
+func (b *Board) Text(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
+	var named []Table
+	for _, s := range b.Scenarios() {
+		if !s.Random {
+			named = append(named, b.Scenario(s.Name))
+		}
+	}
+	for _, part := range []struct {
+		head   string
+		tables []Table
+	}{{"scenario", named}, {"means over", b.Means()}} {
+		for i, table := range part.tables {
+			if i == 0 {
+				fmt.Fprintf(t, "%s\tclient\t%s\t\n", part.head, strings.Join(table.Head, "\t"))
+			}
+			table.text(t)
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+		if len(part.tables) > 0 {
+			fmt.Fprintln(w)
+		}
+	}
+	for i, line := range b.Legend() {
+		fmt.Fprintln(w, []string{"*", " "}[i], line)
+	}
+	return nil
+}
+
+// text prints a table's rows, its name before the first.
+func (t Table) text(w io.Writer) {
+	name := t.Name
+	for _, line := range t.Rows {
+		fmt.Fprintf(w, "%s\t%s\t", name, line.Client)
+		for _, c := range line.Cells {
+			text := c.Text
+			if c.Best {
+				text += "*"
+			}
+			fmt.Fprintf(w, "%s\t", text)
+		}
+		fmt.Fprintln(w)
+		name = ""
+	}
+}

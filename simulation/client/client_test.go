@@ -1,0 +1,57 @@
+package client
+
+import (
+	"testing"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+func TestNamesAreFoundAndUnique(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range All() {
+		if seen[c.Name] || c.About == "" || c.Own && c.Yardstick {
+			t.Errorf("%+v", c)
+		}
+		seen[c.Name] = true
+		if got, err := Find(c.Name); err != nil || got.Name != c.Name {
+			t.Errorf("%s: %v, %v", c.Name, got.Name, err)
+		}
+	}
+	if _, err := Find("nobody"); err == nil {
+		t.Error("found nobody")
+	}
+}
+
+// Attempts bound every client, or a comparison of amplification is unfair.
+func TestAttemptsAreAsManyAsTheScenarioAllows(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 1, Latency: 20 * time.Millisecond, Duration: 3 * time.Minute,
+		Arrivals: .2, Attempts: 3,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1), Burst: 1,
+			Broken: []server.Span{{From: 0, To: time.Hour}}},
+	}
+	for _, c := range All() {
+		if c.Yardstick {
+			continue
+		}
+		rec := engine.Run(s, c, 1)
+		if n := rec.Totals().Requests; rec.Calls == 0 || rec.Failed != rec.Calls || n < 2*rec.Calls || n > 3*(rec.Calls+5) {
+			t.Errorf("%s: %d requests of %d calls, %d failed", c.Name, n, rec.Calls, rec.Failed)
+		}
+	}
+}
+
+func TestRetryAfterIsHeeded(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 1, Latency: 10 * time.Millisecond, Duration: 10 * time.Minute,
+		Server: server.Spec{Kind: server.FixedWindow, Rate: server.Constant(1), Window: time.Minute, Signal: server.RetryAfter},
+	}
+	for _, c := range []engine.Client{Cruise("cruise"), FailsafeAdaptive(), Cenkalti(), Avast(), Sethvargo(), RetryableHTTP()} {
+		if total := engine.Run(s, c, 1).Totals(); total.Successes < 500 || total.Throttled > 30 {
+			t.Errorf("%s: %+v", c.Name, total)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+
+	"github.com/a7df5faa/cruise/simulation/client"
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// own is a server and a limiter of the user's.
+type own struct {
+	kind, signal       string
+	rate, burst        float64
+	window, work       time.Duration
+	empty              bool
+	processes, workers int
+	latency, duration  time.Duration
+	knobs              [len(knobs)]float64
+}
+
+// knob is a flag that is an option of the adaptive limiter.
+type knob struct {
+	flag, usage string
+	code        string // the option's name in Go
+	option      func(float64) cruise.LimiterOption
+}
+
+var knobs = [...]knob{
+	{"initial-rate", "the limiter's `rate` at the start, calls a second", "WithInitialRate",
+		func(v float64) cruise.LimiterOption { return cruise.WithInitialRate(rate.Limit(v)) }},
+	{"min-rate", "the limiter's lowest `rate`", "WithMinRate",
+		func(v float64) cruise.LimiterOption { return cruise.WithMinRate(rate.Limit(v)) }},
+	{"max-rate", "the limiter's highest `rate`", "WithMaxRate",
+		func(v float64) cruise.LimiterOption { return cruise.WithMaxRate(rate.Limit(v)) }},
+	{"limiter-burst", "`calls` that the limiter lets go at once", "WithBurst",
+		func(v float64) cruise.LimiterOption { return cruise.WithBurst(int(v)) }},
+	{"decrease", "`factor` by which the limiter cuts its rate on a throttle", "WithDecreaseFactor", cruise.WithDecreaseFactor},
+	{"increase", "`share` of the rate by which the limiter probes", "WithIncrease", cruise.WithIncrease},
+}
+
+// signals are the names of what servers tell.
+var signals = map[string]server.Signal{
+	"none":        0,
+	"retry-after": server.RetryAfter,
+	"seconds":     server.RetryAfter | server.WholeSeconds,
+	"remaining":   server.Remaining,
+	"reset":       server.Remaining | server.Reset,
+}
+
+// flags declares the flags of a server and a limiter of the user's.
+func (o *own) flags(f *flag.FlagSet) {
+	f.StringVar(&o.kind, "server", "", "try your own server: `kind` bucket, fixed, sliding or concurrency")
+	f.Float64Var(&o.rate, "rate", 0, "try your own server: requests a second that it serves")
+	f.Float64Var(&o.burst, "burst", 0, "tokens of its bucket, slots of its concurrency limit; default a second's worth")
+	f.DurationVar(&o.window, "window", time.Minute, "length of its window")
+	f.DurationVar(&o.work, "work", 250*time.Millisecond, "how long a request holds the slot of its concurrency limit")
+	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
+	f.StringVar(&o.signal, "signal", "none", "what it tells: none, retry-after, seconds, remaining, reset (with remaining)")
+	f.IntVar(&o.processes, "processes", 1, "clients of it that know nothing of each other")
+	f.IntVar(&o.workers, "workers", 10, "callers in each client")
+	f.DurationVar(&o.latency, "latency", 100*time.Millisecond, "of a request")
+	f.DurationVar(&o.duration, "duration", 10*time.Minute, "of a run, in virtual time")
+	for i, k := range knobs {
+		f.Float64Var(&o.knobs[i], k.flag, 0, k.usage)
+	}
+}
+
+// given tells whether the user brings a server or options of the limiter.
+func (o *own) given(set map[string]bool) bool {
+	for _, name := range []string{"server", "rate", "burst", "window", "work", "empty", "signal", "processes", "workers", "latency", "duration"} {
+		if set[name] {
+			return true
+		}
+	}
+	for _, k := range knobs {
+		if set[k.flag] {
+			return true
+		}
+	}
+	return false
+}
+
+// server is the scenario that the flags describe.
+func (o *own) scenario() (*scenario.Scenario, error) {
+	kinds := []server.Kind{server.Bucket, server.FixedWindow, server.SlidingWindow, server.Concurrency}
+	spec := server.Spec{Kind: -1, Rate: server.Constant(o.rate), Burst: o.burst, Empty: o.empty}
+	for _, k := range kinds {
+		if o.kind == k.String() || o.kind == "" && k == server.Bucket {
+			spec.Kind = k
+		}
+	}
+	signal, told := signals[o.signal]
+	spec.Signal = signal
+	switch {
+	case spec.Kind < 0:
+		return nil, fmt.Errorf("-server %s: want bucket, fixed, sliding or concurrency", o.kind)
+	case !told:
+		return nil, fmt.Errorf("-signal %s: want none, retry-after, seconds, remaining or reset", o.signal)
+	case spec.Kind == server.Concurrency && !(o.burst >= 1):
+		return nil, fmt.Errorf("-server concurrency: want its slots, -burst 1 or more")
+	case spec.Kind == server.Concurrency && o.work <= 0:
+		return nil, fmt.Errorf("-work %v: want above 0", o.work)
+	case spec.Kind != server.Concurrency && !(o.rate > 0 && o.rate < 1e6):
+		return nil, fmt.Errorf("-rate %v: want the requests a second that the server serves, above 0 and below a million", o.rate)
+	case o.processes < 1 || o.workers < 1 || o.processes*o.workers > 10_000:
+		return nil, fmt.Errorf("-processes %d -workers %d: want at least 1 of each, and at most 10,000 workers in all", o.processes, o.workers)
+	case o.latency <= 0 || o.duration < time.Second:
+		return nil, fmt.Errorf("-latency %v -duration %v: want above 0, and a second at least", o.latency, o.duration)
+	}
+	switch spec.Kind {
+	case server.Concurrency:
+		spec.Work = o.work
+		spec.Rate = server.Constant(o.burst / o.work.Seconds())
+	case server.Bucket:
+		if spec.Burst == 0 {
+			spec.Burst = math.Ceil(o.rate)
+		}
+		if !(spec.Burst >= 1) {
+			return nil, fmt.Errorf("-burst %v: want 1 or more", o.burst)
+		}
+	default:
+		spec.Window = o.window
+		if o.window <= 0 || o.rate*o.window.Seconds() < 1 {
+			return nil, fmt.Errorf("-window %v: want one that holds a request", o.window)
+		}
+	}
+	return &scenario.Scenario{
+		Name: "yours", About: "the server of the command's flags",
+		Server: spec, Processes: o.processes, Callers: o.workers,
+		Latency: o.latency, Jitter: .1, Duration: o.duration,
+	}, nil
+}
+
+// limiter is the options that were set, and the Go code of them.
+func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code string, err error) {
+	var lines []string
+	for i, k := range knobs {
+		if v := o.knobs[i]; set[k.flag] {
+			opts = append(opts, k.option(v))
+			lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'f', -1, 64)))
+		}
+	}
+	if _, err := cruise.NewAdaptiveLimiter(opts...); err != nil {
+		return nil, "", err
+	}
+	if len(lines) == 0 {
+		return nil, "retrier, err := cruise.New() // the defaults\n", nil
+	}
+	return opts, "retrier, err := cruise.New(\n" + strings.Join(lines, "") + ")\n", nil
+}
+
+// ownPlan is the user's limiter at the user's server, or at the scenarios given,
+// beside the default and some that everybody knows.
+func (o *options) ownPlan() (plan, error) {
+	opts, code, err := o.own.limiter(o.set)
+	if err != nil {
+		return plan{}, err
+	}
+	list := []*scenario.Scenario{}
+	if o.set["scenarios"] {
+		list, err = pickScenarios(o.scenarios)
+	} else {
+		var s *scenario.Scenario
+		s, err = o.own.scenario()
+		list = append(list, s)
+	}
+	if err != nil {
+		return plan{}, err
+	}
+	names := "cruise,aws-adaptive,cenkalti,pacer-0.8"
+	if o.set["clients"] {
+		names = o.clients
+	}
+	clients, err := pickClients(names)
+	if err != nil {
+		return plan{}, err
+	}
+	if len(opts) > 0 {
+		yours := client.Cruise("yours", opts...)
+		yours.About = "cruise with the options of the command's flags"
+		clients = append([]engine.Client{yours}, clients...)
+	}
+	return plan{clients: clients, parts: []part{{"your", list, o.seeds}}, code: code}, nil
+}

@@ -1,0 +1,63 @@
+package report
+
+import (
+	"fmt"
+
+	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/engine"
+)
+
+// File is a chart as a file of its own.
+type File struct {
+	Name string
+	Alt  string
+	SVG  string
+}
+
+// changing is the scenario that is drawn over time for those who read one
+// chart only: its limit falls to a tenth and comes back.
+const changing = "step-50-5-50"
+
+// Files are the charts that documents show: use against throttled share, and our
+// own client and another one over time at a server that changes.
+func (d Data) Files() ([]File, error) {
+	var files []File
+	means := map[string][]board.Row{}
+	var groups []string
+	for _, row := range d.Board.Rows() {
+		if means[row.Group] == nil {
+			groups = append(groups, row.Group)
+		}
+		means[row.Group] = append(means[row.Group], row)
+	}
+	if len(groups) > 0 {
+		svg, err := d.Tradeoff(means[groups[0]])
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{
+			Name: "scoreboard-use-throttled.svg",
+			Alt:  "Use of what the server gives against throttled share, means over the " + groups[0],
+			SVG:  file(svg),
+		})
+	}
+	recs := d.recordings(changing)
+	if len(recs) == 0 {
+		return files, nil
+	}
+	shown := d.shown(recs)
+	top := highest(shown)
+	for _, rec := range shown[:min(2, len(shown))] {
+		svg, err := d.Rate(rec, top)
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, File{Name: "scoreboard-step-" + rec.Client + ".svg", Alt: alt(rec), SVG: file(svg)})
+	}
+	return files, nil
+}
+
+func alt(rec *engine.Recording) string {
+	total := rec.Totals()
+	return fmt.Sprintf("%s where the limit falls from 50 a second to 5 and comes back: %d of %d requests throttled", rec.Client, total.Throttled, total.Requests)
+}

@@ -1,0 +1,225 @@
+// Package report draws results: one HTML page that needs nothing else, and
+// charts as files.
+package report
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// Recordings are what charts over time are drawn from: one run for each named
+// scenario and client.
+type Recordings map[string]map[string]*engine.Recording
+
+// Keep keeps a recording of a named scenario, of the lowest seed.
+func (r Recordings) Keep(rec *engine.Recording) {
+	name := rec.Scenario.Name
+	if rec.Scenario.Random {
+		return
+	}
+	if r[name] == nil {
+		r[name] = map[string]*engine.Recording{}
+	}
+	if old := r[name][rec.Client]; old == nil || rec.Seed < old.Seed {
+		r[name][rec.Client] = rec
+	}
+}
+
+// Data is what a report shows.
+type Data struct {
+	Board      *board.Board
+	Recordings Recordings
+}
+
+// recordings are those of a scenario in the order of the board.
+func (d Data) recordings(scenario string) []*engine.Recording {
+	var recs []*engine.Recording
+	for _, c := range d.Board.Clients {
+		if rec := d.Recordings[scenario][c.Name]; rec != nil {
+			recs = append(recs, rec)
+		}
+	}
+	return recs
+}
+
+// featured is how many clients are drawn over time.
+const featured = 3
+
+// shown are the clients that are drawn over time: our own, one that adapts, one
+// that only retries, as far as they ran; else whoever comes first.
+func (d Data) shown(recs []*engine.Recording) []*engine.Recording {
+	var list []*engine.Recording
+	for _, names := range [][]string{{d.Board.Own}, {"aws-adaptive", "cenkalti"}} {
+		for _, name := range names {
+			for _, rec := range recs {
+				if rec.Client == name {
+					list = append(list, rec)
+				}
+			}
+		}
+	}
+	if len(list) == 0 {
+		list = recs[:min(featured, len(recs))]
+	}
+	return list
+}
+
+//go:embed page.html
+var page string
+
+// picture is a chart with its words.
+type picture struct {
+	SVG     template.HTML
+	Caption string
+	Own     bool
+}
+
+type section struct {
+	*scenario.Scenario
+	Setup  string
+	Table  board.Table
+	Rates  []picture
+	Waits  picture
+	Shares picture
+	Beaten []string
+}
+
+type group struct {
+	board.Table
+	Tradeoff picture
+}
+
+type target struct {
+	board.Target
+	Value, Verdict string
+}
+
+type content struct {
+	*board.Board
+	Runs     int
+	Groups   []group
+	Targets  []target
+	Met, All int
+	Sections []section
+}
+
+// HTML writes the report as a page.
+func (d Data) HTML(w io.Writer) error {
+	c := content{Board: d.Board}
+	rows := map[string][]board.Row{}
+	for _, row := range d.Board.Rows() {
+		rows[row.Group] = append(rows[row.Group], row)
+	}
+	for _, t := range d.Board.Means() {
+		g := group{Table: t}
+		// One picture of what was made by hand, one of what was drawn by lot.
+		if len(c.Groups) == 0 || t.Name == board.Keepable {
+			svg, err := d.Tradeoff(rows[t.Name])
+			if err != nil {
+				return err
+			}
+			g.Tradeoff.SVG = template.HTML(svg)
+		}
+		c.Groups = append(c.Groups, g)
+	}
+	for _, t := range board.Targets {
+		if d.Board.Own == "" {
+			break
+		}
+		v := t.Of(d.Board)
+		verdict := t.Verdict(v)
+		c.Targets = append(c.Targets, target{t, board.Number(v), verdict})
+		if verdict == "met" {
+			c.Met++
+		}
+		if verdict != "not run" {
+			c.All++
+		}
+	}
+	for _, r := range d.Board.Results {
+		c.Runs += r.Runs
+	}
+	for _, s := range d.Board.Scenarios() {
+		if s.Random || len(d.Recordings[s.Name]) == 0 {
+			continue
+		}
+		sec, err := d.section(s)
+		if err != nil {
+			return fmt.Errorf("%s: %w", s.Name, err)
+		}
+		c.Sections = append(c.Sections, sec)
+	}
+	t, err := template.New("page").Parse(page)
+	if err != nil {
+		return err
+	}
+	return t.Execute(w, c)
+}
+
+// section is what the page shows of a scenario.
+func (d Data) section(s *scenario.Scenario) (section, error) {
+	recs := d.recordings(s.Name)
+	sec := section{Scenario: s, Setup: setup(s), Table: d.Board.Scenario(s.Name).Compact(), Beaten: d.Board.Beaten(s.Name)}
+	shown := d.shown(recs)
+	top := highest(shown)
+	for _, rec := range shown {
+		svg, err := d.Rate(rec, top)
+		if err != nil {
+			return sec, err
+		}
+		total := rec.Totals()
+		sec.Rates = append(sec.Rates, picture{
+			SVG:     template.HTML(svg),
+			Caption: fmt.Sprintf("%s: %d of %d requests throttled", rec.Client, total.Throttled, total.Requests),
+			Own:     rec.Client == d.Board.Own,
+		})
+	}
+	svg, err := d.Waits(d.Board.Of(s.Name))
+	if err != nil {
+		return sec, err
+	}
+	sec.Waits = picture{SVG: template.HTML(svg), Caption: "Longest wait of a caller: median and range of the runs"}
+	if svg, err = d.Shares(recs); err != nil {
+		return sec, err
+	}
+	sec.Shares = picture{SVG: template.HTML(svg), Caption: "What each caller got, relative to an equal share"}
+	return sec, nil
+}
+
+// setup puts a scenario's clients into words.
+func setup(s *scenario.Scenario) string {
+	n := func(n int, one, many string) string {
+		if n == 1 {
+			return "1 " + one
+		}
+		return fmt.Sprintf("%d %s", n, many)
+	}
+	who := fmt.Sprintf("%s of %s", n(s.Processes, "process", "processes"), n(s.Callers, "caller", "callers"))
+	if s.Arrivals > 0 {
+		who = fmt.Sprintf("%g calls a second from %s", s.Arrivals, n(s.Processes, "process", "processes"))
+	}
+	if s.Calls > 0 {
+		return fmt.Sprintf("%s, %v latency, until %d calls are done", who, s.Latency, s.Calls)
+	}
+	return fmt.Sprintf("%s, %v latency, %s", who, s.Latency, short(s.Duration))
+}
+
+// short is a duration without units that are zero.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
+}

@@ -1,0 +1,145 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"image/color"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+
+	"gonum.org/v1/plot"
+	"gonum.org/v1/plot/plotter"
+	"gonum.org/v1/plot/text"
+	"gonum.org/v1/plot/vg"
+
+	"github.com/a7df5faa/cruise/simulation/board"
+)
+
+// least is the throttled share, in percent, at which that axis begins.
+const least = .1
+
+// crowded is the throttled share from which on labels stand in a column beside
+// the chart, because the points there are close to each other.
+const crowded = 4
+
+// column is where that column begins on the axis, past its end.
+const column = 130
+
+// mark is a client as a point of the trade-off.
+type mark struct {
+	client    string
+	throttled float64
+	use       float64
+	labelY    float64 // where its label goes
+	aside     bool    // the label is in the column
+	colour    color.RGBA
+}
+
+// Tradeoff draws use against throttled share, each client as a point: the
+// means over one group of scenarios. The best place is the upper left corner.
+func (d Data) Tradeoff(rows []board.Row) (string, error) {
+	var marks []mark
+	lowest := 1.0
+	var words []string
+	const what = "use of what the server gives against throttled share of requests: "
+	for _, row := range rows {
+		m := mark{client: row.Client, throttled: max(least, row.Means.Throttled), use: row.Means.Use, colour: d.color(row.Client)}
+		m.aside = m.throttled >= crowded
+		marks = append(marks, m)
+		lowest = min(lowest, m.use)
+		words = append(words, fmt.Sprintf("%s uses %.2f with %.2f %% throttled", row.Client, row.Means.Use, row.Means.Throttled))
+	}
+	p := newPlot()
+	p.X.Scale = plot.LogScale{}
+	p.X.Min, p.X.Max = least*.8, 900
+	p.X.Tick.Marker = decades(least, 100, " %")
+	p.Y.Max = 1.02
+	p.Y.Min = math.Floor((lowest-.02)*20) / 20
+	p.X.Label.Text = "throttled share of requests (fewer to the left)"
+	p.Y.Label.Text = "use of what the server gives"
+	var ticks plot.ConstantTicks
+	for v := p.Y.Min; v < 1.001; v += step(1-p.Y.Min, 6) {
+		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', 2, 64)})
+	}
+	p.Y.Tick.Marker = ticks
+	lines := plotter.NewGrid()
+	lines.Vertical, lines.Horizontal = stroke(grid, 1), stroke(grid, 1)
+	p.Add(lines)
+
+	const width, high = 560, 320
+	spread(marks, (p.Y.Max-p.Y.Min)/high*19, p.Y.Min, p.Y.Max)
+	for _, m := range marks {
+		if err := add(p, m); err != nil {
+			return "", err
+		}
+	}
+	return render(p, width, high, what+strings.Join(words, ", "))
+}
+
+// spread moves labels apart that would be on top of each other, by at least gap.
+func spread(marks []mark, gap, low, high float64) {
+	for _, aside := range []bool{true, false} {
+		var side []*mark
+		for i := range marks {
+			if marks[i].aside == aside {
+				marks[i].labelY = marks[i].use
+				side = append(side, &marks[i])
+			}
+		}
+		slices.SortStableFunc(side, func(a, b *mark) int { return cmp.Compare(b.use, a.use) })
+		for i := range side {
+			most := high
+			if i > 0 {
+				most = side[i-1].labelY - gap
+			}
+			// Labels in a column know no neighbours but those above and below.
+			if aside || i > 0 && math.Abs(math.Log(side[i].throttled/side[i-1].throttled)) < 1 {
+				side[i].labelY = min(side[i].labelY, most)
+			}
+		}
+		for i := len(side) - 1; i >= 0 && aside; i-- {
+			side[i].labelY = max(side[i].labelY, low+float64(len(side)-1-i)*gap)
+		}
+	}
+}
+
+// add draws a point, its label, and a line between the two if they are apart.
+func add(p *plot.Plot, m mark) error {
+	at := plotter.XY{X: m.throttled, Y: m.use}
+	to := plotter.XY{X: m.throttled * 1.2, Y: m.labelY}
+	if m.aside {
+		to.X = column
+	}
+	if m.aside || m.labelY != m.use {
+		end := plotter.XY{X: to.X * .96, Y: to.Y}
+		lead, err := plotter.NewLine(plotter.XYs{at, end})
+		if err != nil {
+			return err
+		}
+		lead.LineStyle = stroke(faint, .8)
+		p.Add(lead)
+	}
+	dot, err := plotter.NewScatter(plotter.XYs{at})
+	if err != nil {
+		return err
+	}
+	radius := vg.Length(4.5)
+	if m.colour == accent {
+		radius = 7
+	}
+	dot.GlyphStyle = glyph(m.colour, radius)
+	name, err := plotter.NewLabels(plotter.XYLabels{XYs: plotter.XYs{to}, Labels: []string{m.client}})
+	if err != nil {
+		return err
+	}
+	style := &name.TextStyle[0]
+	style.Font, style.Color = face(textSize), ink
+	if m.colour == accent {
+		style.Font, style.Color = face(15), accent
+	}
+	style.XAlign, style.YAlign = text.XLeft, text.YCenter
+	p.Add(dot, name)
+	return nil
+}
