@@ -173,7 +173,7 @@ func TestScopes(t *testing.T) {
 	require.NoError(t, err)
 	client := connect(t, s.addr, i.DialOptions()...)
 	limiter := i.Retrier(s.addr + unaryMethod).Limiter().(*cruise.AdaptiveLimiter)
-	limiter.Pause(time.Hour)
+	limiter.Pause(time.Minute)
 	_, err = client.UnaryCall(within(t, time.Second), hello())
 	assert.ErrorIs(t, err, context.DeadlineExceeded)
 	stream, err := client.FullDuplexCall(within(t, 10*time.Second))
@@ -256,15 +256,15 @@ func TestTransparentRetriesAreNotCounted(t *testing.T) {
 			}
 		}
 	})
+	t.Cleanup(func() { // after the connection is closed
+		server.Wait()
+		assert.Equal(t, 2, streams, "of which gRPC made two")
+	})
 	client, seen := throttle(t, &service{addr: l.Addr().String()})
 	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
 	assert.Equal(t, codes.NotFound, status.Code(err))
 	require.NoError(t, l.Close())
 	assert.Equal(t, []string{"permanent"}, seen.outcomes(), "one attempt")
-	t.Cleanup(func() {
-		server.Wait()
-		assert.Equal(t, 2, streams, "of which gRPC made two")
-	})
 }
 
 func fields(pairs ...string) []byte {
