@@ -1,0 +1,96 @@
+package cruiseaws
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// ErrUnprocessed is why a batch is sent again: the service answered, but left
+// some of it undone.
+var ErrUnprocessed = errors.New("cruiseaws: items left unprocessed")
+
+// Do is [cruise.DoValue] for an SDK call whose own retries are off, as by
+// [WithoutRetries]. If they are not, so that retries multiply, Do does not retry,
+// and its error says so. r should have [Classify] as its classifier.
+//
+// A client with a [Throttle] needs no Do. Inside one, it makes its calls once and leaves
+// retries to it.
+func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context) (T, error), opts ...cruise.CallOption) (T, error) {
+	value, err := cruise.DoValue(ctx, r, func(ctx context.Context) (T, error) {
+		value, err := call(ctx)
+		if n := SDKAttempts(err); n > 1 {
+			err = cruise.Permanent(fmt.Errorf("cruiseaws: the SDK made %d attempts inside a Retrier: add WithoutRetries to its APIOptions: %w", n, err))
+		}
+		return value, err
+	}, opts...)
+	return value, err
+}
+
+// Batch sends items in batches of at most size, and what the service leaves
+// unprocessed again, paced, before any later item: for BatchWriteItem and
+// BatchGetItem of DynamoDB (size 25 and 100), PutRecords of Kinesis (500) and
+// their like, which throttle within a successful answer. Unprocessed items are a
+// throttle to the limiter of r.
+//
+// send returns a result for each item of its batch, in the same order, nil for
+// those left unprocessed. Batch returns the results in the order of items; after
+// an error, those that are nil were not processed, or nobody knows. It gives up
+// when as many attempts as r allows follow each other without a single item done.
+//
+// The client's own Throttle, if it has one, leaves retries to r.
+func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int, send func(context.Context, []I) ([]*R, error)) ([]*R, error) {
+	results := make([]*R, len(items))
+	if size < 1 {
+		return results, fmt.Errorf("cruiseaws: batch size %d: want 1 or more", size)
+	}
+	for from := 0; from < len(items); from += size {
+		b := &batch[I, R]{items: items, results: results, send: send}
+		for i := from; i < min(from+size, len(items)); i++ {
+			b.left = append(b.left, i)
+		}
+		for len(b.left) > 0 {
+			had := len(b.left)
+			err := r.Do(ctx, b.once)
+			if err != nil && (len(b.left) == had || !errors.Is(err, cruise.ErrAttemptsExhausted)) {
+				return results, err
+			}
+		}
+	}
+	return results, nil
+}
+
+type batch[I, R any] struct {
+	items   []I
+	results []*R
+	left    []int // indices of items not processed
+	send    func(context.Context, []I) ([]*R, error)
+}
+
+// once sends what is left.
+func (b *batch[I, R]) once(ctx context.Context) error {
+	now := make([]I, len(b.left))
+	for i, at := range b.left {
+		now[i] = b.items[at]
+	}
+	got, err := b.send(ctx, now)
+	if err != nil {
+		return err
+	}
+	if len(got) != len(now) {
+		return cruise.Permanent(fmt.Errorf("cruiseaws: %d results for a batch of %d", len(got), len(now)))
+	}
+	var left []int
+	for i, at := range b.left {
+		if b.results[at] = got[i]; got[i] == nil {
+			left = append(left, at)
+		}
+	}
+	b.left = left
+	if len(left) > 0 {
+		return cruise.Throttled(fmt.Errorf("%w: %d of %d", ErrUnprocessed, len(left), len(now)))
+	}
+	return nil
+}

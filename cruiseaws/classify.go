@@ -1,0 +1,194 @@
+package cruiseaws
+
+import (
+	"context"
+	"errors"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/smithy-go"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Classify tells what an error of an SDK call means. What the SDK takes for a
+// throttle or retries, so does Classify, and beyond that:
+//
+//	429 without a known code                        throttled
+//	TransactionCanceledException                    throttled if a reason is, and none
+//	                                                is permanent; transient for a conflict
+//	SES "Daily message quota exceeded"              quota exhausted
+//	429 "Limit Exceeded" of an API Gateway plan     quota exhausted
+//	an operation that the SDK itself has retried    permanent: see [SDKAttempts]
+//
+// Any other answer of a service is permanent. The wait is that of an
+// x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
+// backoff and 5 s more. The scope is the table or index that DynamoDB blames, by
+// its ARN. It declines the end of a context and what is no error of the SDK.
+func Classify(err error) cruise.Verdict {
+	if SDKAttempts(err) > 1 {
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	v := classify(err, 1)
+	if v.Outcome == cruise.OutcomePermanent && !ofSDK(err) {
+		return cruise.Verdict{}
+	}
+	return v
+}
+
+// ofSDK reports whether err comes from an SDK call.
+func ofSDK(err error) bool {
+	_, answer := errors.AsType[smithy.APIError](err)
+	_, response := errors.AsType[*smithyhttp.ResponseError](err)
+	_, operation := errors.AsType[*smithy.OperationError](err)
+	return answer || response || operation
+}
+
+// SDKAttempts returns how many attempts the SDK itself says to have made of an
+// operation before it gave up with err, 0 if it says nothing. More than 1 inside
+// a [cruise.Retrier] means that retries multiply: see [WithoutRetries].
+func SDKAttempts(err error) int {
+	if e, ok := errors.AsType[*retry.MaxAttemptsError](err); ok {
+		return e.Attempt
+	}
+	return 0
+}
+
+// classify is Classify for the n-th attempt, 1 for the first.
+func classify(err error, attempt int) cruise.Verdict {
+	if err == nil {
+		return cruise.Verdict{Outcome: cruise.OutcomeSuccess}
+	}
+	if _, ok := errors.AsType[*timeoutError](err); ok {
+		return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+	}
+	if _, ok := errors.AsType[*cruise.Error](err); ok || errors.Is(err, context.Canceled) {
+		return cruise.Verdict{}
+	}
+	v := cruise.Verdict{Outcome: outcomeOf(err), Scope: blamed(err)}
+	switch v.Outcome {
+	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
+		v.RetryAfter = asked(err, v.Outcome, attempt)
+	}
+	return v
+}
+
+// Codes of DynamoDB's reasons to cancel a transaction: API_TransactWriteItems.
+var (
+	throttledReasons = []string{"ThrottlingError", "ProvisionedThroughputExceeded", "RequestLimitExceeded"}
+	harmlessReasons  = []string{"", "None", "TransactionConflict"}
+)
+
+func outcomeOf(err error) cruise.Outcome {
+	code, message := "", ""
+	api, isAPI := errors.AsType[smithy.APIError](err)
+	if isAPI {
+		code, message = api.ErrorCode(), api.ErrorMessage()
+	}
+	status := 0
+	response, isResponse := errors.AsType[*smithyhttp.ResponseError](err)
+	if isResponse {
+		status = response.HTTPStatusCode()
+	}
+	_, throttle := retry.DefaultThrottleErrorCodes[code]
+	switch {
+	case code == "TransactionCanceledException":
+		return canceled(err)
+	case throttle && strings.Contains(message, "Daily message quota exceeded"),
+		status == 429 && strings.Contains(message, "Limit Exceeded"):
+		return cruise.OutcomeQuotaExhausted
+	case throttle, status == 429:
+		return cruise.OutcomeThrottled
+	case sdkRetryable.IsErrorRetryable(err) == aws.TrueTernary:
+		return cruise.OutcomeTransient
+	}
+	return cruise.OutcomePermanent
+}
+
+var sdkRetryable = retry.IsErrorRetryables(retry.DefaultRetryables)
+
+// canceled is what the reasons of a cancelled transaction mean.
+func canceled(err error) cruise.Outcome {
+	outcome := cruise.OutcomePermanent
+	for _, code := range reasons(err, "CancellationReasons", "Code") {
+		switch {
+		case slices.Contains(throttledReasons, code):
+			outcome = cruise.OutcomeThrottled
+		case code == "TransactionConflict" && outcome == cruise.OutcomePermanent:
+			outcome = cruise.OutcomeTransient
+		case !slices.Contains(harmlessReasons, code):
+			return cruise.OutcomePermanent
+		}
+	}
+	return outcome
+}
+
+// blamed is the first resource that DynamoDB names among its ThrottlingReasons.
+func blamed(err error) string {
+	for _, arn := range reasons(err, "ThrottlingReasons", "Resource") {
+		if arn != "" {
+			return arn
+		}
+	}
+	return ""
+}
+
+// reasons reads a field of the reasons that an error of a service lists. It goes
+// by name, since the types belong to modules that not everybody needs.
+func reasons(err error, list, field string) (values []string) {
+	api, ok := errors.AsType[smithy.APIError](err)
+	if !ok {
+		return nil
+	}
+	v := reflect.Indirect(reflect.ValueOf(api))
+	if v.Kind() != reflect.Struct {
+		return nil
+	}
+	all := v.FieldByName(list)
+	if all.Kind() != reflect.Slice {
+		return nil
+	}
+	for i := range all.Len() {
+		reason := reflect.Indirect(all.Index(i))
+		if reason.Kind() != reflect.Struct {
+			return nil
+		}
+		value := ""
+		if f := reason.FieldByName(field); f.IsValid() && f.CanInterface() {
+			if p, ok := f.Interface().(*string); ok {
+				value = aws.ToString(p)
+			}
+		}
+		values = append(values, value)
+	}
+	return values
+}
+
+const (
+	retryAfterHeader = "X-Amz-Retry-After"
+	retryAfterExtra  = 5 * time.Second // above the backoff: aws/retry, 2026
+)
+
+// asked is the wait of x-amz-retry-after, bounded as the SDK does it.
+func asked(err error, o cruise.Outcome, attempt int) time.Duration {
+	response, ok := errors.AsType[*smithyhttp.ResponseError](err)
+	if !ok || response.Response == nil || response.Response.Response == nil {
+		return 0
+	}
+	ms, parseErr := strconv.ParseInt(response.Response.Header.Get(retryAfterHeader), 10, 64)
+	if parseErr != nil || ms < 0 {
+		return 0
+	}
+	base := 50 * time.Millisecond
+	if o == cruise.OutcomeThrottled {
+		base = time.Second
+	}
+	most := min(base<<min(attempt-1, 10), 20*time.Second) + retryAfterExtra
+	return time.Duration(min(ms, most.Milliseconds())) * time.Millisecond
+}

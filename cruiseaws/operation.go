@@ -1,0 +1,204 @@
+package cruiseaws
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// operation is one call of an operation, and the retryer of it. The SDK uses it
+// from one goroutine.
+//
+// Of its methods the SDK calls, for each attempt, GetAttemptToken and, if the
+// attempt failed, IsErrorRetryable and then GetRetryToken and RetryDelay, in both
+// of its modes. The function that GetAttemptToken returns is called after
+// every attempt in the older mode and after the first one in the newer; that of
+// GetRetryToken after each later attempt in both.
+type operation struct {
+	throttle *Throttle
+	input    any
+
+	next     func() (*cruise.Attempt, error, bool) // nil before the first attempt
+	stop     func()
+	attempt  *cruise.Attempt // nil when all is over
+	admitted bool            // for an attempt that has not begun
+	gaveUp   error
+}
+
+// capture remembers the input.
+func (o *operation) capture(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+	o.input = in.Parameters
+	return next.HandleInitialize(ctx, in)
+}
+
+// whole is around the SDK's retry loop.
+func (o *operation) whole(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+	defer func() {
+		if o.next != nil {
+			o.stop()
+		}
+	}()
+	out, metadata, err := next.HandleFinalize(ctx, in)
+	if err != nil && o.gaveUp != nil {
+		err = o.gaveUp // which has the last error in it
+	}
+	return out, metadata, err
+}
+
+// send is around each attempt.
+func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+	if o.attempt == nil {
+		return next.HandleFinalize(ctx, in)
+	}
+	attempt := o.attempt.Context()
+	deadline, ok := attempt.Deadline()
+	if whole, has := ctx.Deadline(); !ok || has && !whole.After(deadline) {
+		return next.HandleFinalize(mixed{ctx, attempt}, in)
+	}
+	// The attempt has a timeout, and a body may be read after its end.
+	bounded, cancel := context.WithCancel(mixed{ctx, attempt})
+	detach := context.AfterFunc(attempt, cancel)
+	out, metadata, err := next.HandleFinalize(bounded, in)
+	detach()
+	if err != nil {
+		cancel()
+		if attempt.Err() != nil && ctx.Err() == nil {
+			err = &timeoutError{err}
+		}
+	} else {
+		context.AfterFunc(ctx, cancel)
+	}
+	return out, metadata, err
+}
+
+// mixed is a context with further values.
+type mixed struct {
+	context.Context
+	values context.Context
+}
+
+func (m mixed) Value(key any) any {
+	if v := m.Context.Value(key); v != nil {
+		return v
+	}
+	return m.values.Value(key)
+}
+
+// timeoutError is the end of an attempt that had its time.
+type timeoutError struct{ err error }
+
+func (e *timeoutError) Error() string { return "cruiseaws: attempt timed out: " + e.err.Error() }
+func (e *timeoutError) Unwrap() error { return e.err }
+func (e *timeoutError) Timeout() bool { return true }
+
+// MaxAttempts leaves the number to the Retrier.
+func (o *operation) MaxAttempts() int { return 0 }
+
+// GetInitialToken is not used by the SDK any more.
+func (o *operation) GetInitialToken() func(error) error { return o.ended }
+
+// GetAttemptToken waits for the limiter before the first attempt. A later one has
+// been admitted by GetRetryToken, which does all the waiting there is.
+func (o *operation) GetAttemptToken(ctx context.Context) (func(error) error, error) {
+	if o.next == nil {
+		t := o.throttle
+		r := t.retriers.get(t.scope(operationOf(ctx, o.input)))
+		o.next, o.stop = iter.Pull2(r.Attempts(ctx))
+		if err := o.advance(); err != nil {
+			return o.ended, err
+		}
+	}
+	if !o.admitted {
+		return o.ended, errors.New("cruiseaws: attempt that nobody asked for")
+	}
+	o.admitted = false
+	return o.ended, nil
+}
+
+// ended is told how an attempt ended, once or twice. For failures,
+// IsErrorRetryable is asked next, of an error that the SDK may have added to.
+func (o *operation) ended(err error) error {
+	if err == nil && o.attempt != nil {
+		o.attempt.Done(nil)
+		_ = o.advance()
+	}
+	return nil
+}
+
+// IsErrorRetryable judges the error of the attempt.
+func (o *operation) IsErrorRetryable(err error) bool {
+	if o.attempt == nil {
+		return false
+	}
+	v := o.throttle.verdict(err, o.attempt.Number())
+	if r, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && r.Response != nil && r.Response.Response != nil {
+		// Else the SDK would sleep once more, after the limiter has let the
+		// attempt go.
+		r.Response.Header.Del(retryAfterHeader)
+	}
+	if v.Outcome == cruise.OutcomeUnknown {
+		o.attempt.Done(err)
+		v = cruise.Classify(err)
+	} else {
+		o.attempt.Done(&judged{err, v})
+	}
+	if v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient {
+		return true
+	}
+	o.gaveUp = o.advance()
+	return false
+}
+
+// GetRetryToken waits for the backoff and the limiter before another attempt.
+func (o *operation) GetRetryToken(_ context.Context, err error) (func(error) error, error) {
+	if o.attempt == nil {
+		return o.ended, err
+	}
+	if err := o.advance(); err != nil {
+		return o.ended, err
+	}
+	return o.ended, nil
+}
+
+// RetryDelay is none: GetRetryToken has waited.
+func (o *operation) RetryDelay(int, error) (time.Duration, error) { return 0, nil }
+
+// advance ends an attempt and waits for the next, if there is to be one. It
+// returns why there is none, nil after a success.
+func (o *operation) advance() error {
+	attempt, err, ok := o.next()
+	if err != nil || !ok {
+		o.attempt = nil
+		if err != nil {
+			o.gaveUp = surface(err)
+		}
+		return o.gaveUp
+	}
+	o.attempt, o.admitted = attempt, true
+	return nil
+}
+
+// surface is the error that a caller gets to see.
+func surface(err error) error {
+	if j, ok := err.(*judged); ok {
+		return j.err
+	}
+	e, ok := err.(*cruise.Error)
+	if !ok {
+		return err
+	}
+	clean := *e // an observer may hold the other one
+	if j, ok := e.Last.(*judged); ok {
+		clean.Last = j.err
+	}
+	if j, ok := e.Reason.(*judged); ok {
+		clean.Reason = j.err
+	}
+	return &clean
+}

@@ -1,0 +1,120 @@
+package cruiseaws
+
+import (
+	"context"
+	"os"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Retryer returns t as a retryer for places that take nothing else, such as
+// config.WithRetryer:
+//
+//	config.WithRetryer(func() aws.Retryer { return throttle.Retryer() })
+//
+// Prefer [Throttle.Configure]. A retryer that calls share cannot tell whose
+// attempt it is asked about, so from it a call has at most 5 attempts,
+// cruise's default backoff and the SDK's own retry quota (500 tokens, 5 for a retry); an
+// input's table is unknown, so that [ScopeByTable] is [ScopeByOperation]. The
+// limiter learns of every attempt all the same.
+func (t *Throttle) Retryer() aws.RetryerV2 {
+	return &sharedRetryer{throttle: t, quota: retry.NewStandard()}
+}
+
+type sharedRetryer struct {
+	throttle *Throttle
+	quota    *retry.Standard
+}
+
+var (
+	sharedBackoff         = cruise.Must(cruise.NewBackoff())
+	sharedThrottleBackoff = cruise.AWSThrottleBackoff()
+)
+
+func (s *sharedRetryer) IsErrorRetryable(err error) bool {
+	switch s.throttle.verdict(err, 1).Outcome {
+	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
+		return true
+	}
+	return false
+}
+
+func (s *sharedRetryer) MaxAttempts() int { return cruise.DefaultMaxAttempts }
+
+func (s *sharedRetryer) GetInitialToken() func(error) error { return s.quota.GetInitialToken() }
+
+func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
+	v := s.throttle.verdict(err, max(1, attempt))
+	if !newRetries() {
+		attempt-- // the older mode counts from 1
+	}
+	if v.Outcome != cruise.OutcomeThrottled {
+		return max(v.RetryAfter, sharedBackoff.Delay(attempt+1, 0)), nil
+	}
+	if _, ok := s.throttle.retriers.any().Limiter().(cruise.Learner); ok {
+		return 0, nil // the limiter pauses, for everyone
+	}
+	return max(v.RetryAfter, sharedThrottleBackoff.Delay(attempt+1, 0)), nil
+}
+
+func (s *sharedRetryer) GetAttemptToken(ctx context.Context) (func(error) error, error) {
+	limiter := s.limiter(ctx)
+	if limiter == nil {
+		return s.quota.GetAttemptToken(ctx)
+	}
+	if err := limiter.WaitN(ctx, 1); err != nil {
+		return nil, err
+	}
+	refund, err := s.quota.GetAttemptToken(ctx)
+	if err != nil {
+		return nil, err
+	}
+	sent := time.Now()
+	return func(err error) error {
+		s.learn(ctx, limiter, sent, err)
+		return refund(err)
+	}, nil
+}
+
+// GetRetryToken returns what the SDK calls at the end of the attempt that
+// follows. In the newer mode nothing else tells of that end; when it was let go
+// is not known then, so it counts as sent now: that can only make its throttle old news.
+func (s *sharedRetryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
+	refund, err := s.quota.GetRetryToken(ctx, err)
+	limiter := s.limiter(ctx)
+	if err != nil || limiter == nil || !newRetries() {
+		return refund, err
+	}
+	asked := time.Now()
+	return func(err error) error {
+		s.learn(ctx, limiter, asked, err)
+		return refund(err)
+	}, nil
+}
+
+func (s *sharedRetryer) limiter(ctx context.Context) cruise.Limiter {
+	t := s.throttle
+	return t.retriers.get(t.scope(operationOf(ctx, nil))).Limiter()
+}
+
+func (s *sharedRetryer) learn(ctx context.Context, l cruise.Limiter, sent time.Time, err error) {
+	learner, ok := l.(cruise.Learner)
+	if !ok {
+		return
+	}
+	v := s.throttle.verdict(err, 1)
+	switch {
+	case err != nil && ctx.Err() != nil:
+		v = cruise.Verdict{Outcome: cruise.OutcomeDropped}
+	case v.Outcome == cruise.OutcomeUnknown:
+		v = cruise.Classify(err)
+	}
+	learner.Learn(cruise.Feedback{Outcome: v.Outcome, Sent: sent, Cost: 1, RetryAfter: v.RetryAfter, Scope: v.Scope})
+}
+
+// newRetries is how the SDK itself tells its modes apart.
+func newRetries() bool { return os.Getenv("AWS_NEW_RETRIES_2026") == "true" }

@@ -1,0 +1,256 @@
+package cruiseaws_test
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
+	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
+	"github.com/aws/aws-sdk-go-v2/service/emr"
+	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go/middleware"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruiseaws"
+)
+
+// modes runs a test in both of the SDK's retry modes.
+func modes(t *testing.T, test func(*testing.T)) {
+	for _, mode := range []string{"", "true"} {
+		t.Run("AWS_NEW_RETRIES_2026="+mode, func(t *testing.T) {
+			t.Setenv("AWS_NEW_RETRIES_2026", mode)
+			test(t)
+		})
+	}
+}
+
+func TestThrottledOperationsAreRetried(t *testing.T) {
+	want := []string{"throttled", "throttled", "success"}
+	modes(t, func(t *testing.T) {
+		t.Run("emr", func(t *testing.T) {
+			s := serve(t, first(2, 400, emrThrottled, emrFound))
+			cfg, seen := throttled(t, s)
+			require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+			assert.Equal(t, want, seen.outcomes())
+		})
+		t.Run("dynamodb", func(t *testing.T) {
+			s := serve(t, first(2, 400, dynamoThrottled, `{}`))
+			cfg, seen := throttled(t, s)
+			_, err := dynamodb.NewFromConfig(cfg).PutItem(t.Context(), &dynamodb.PutItemInput{
+				TableName: aws.String("orders"), Item: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}})
+			require.NoError(t, err)
+			assert.Equal(t, want, seen.outcomes())
+			assert.Equal(t, "arn:aws:dynamodb:eu-central-1:123456789012:table/orders", seen.scopes()[0])
+		})
+		t.Run("s3", func(t *testing.T) {
+			var bodies []string
+			answer := first(2, 503, s3SlowDown, "")
+			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+				body := make([]byte, 5)
+				k, _ := r.Body.Read(body)
+				bodies = append(bodies, string(body[:k]))
+				answer(n, w, r)
+			})
+			cfg, seen := throttled(t, s)
+			_, err := newS3(cfg).PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: aws.String("b"), Key: aws.String("k"), Body: strings.NewReader("hello")})
+			require.NoError(t, err)
+			assert.Equal(t, want, seen.outcomes())
+			assert.Equal(t, []string{"hello", "hello", "hello"}, bodies, "rewound")
+		})
+	})
+}
+
+func TestPermanentErrorsAreTheSDKsOwn(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		s := serve(t, first(9, 400, `{"__type":"InvalidRequestException","message":"no such cluster"}`, ""))
+		cfg, seen := throttled(t, s)
+		err := describe(t.Context(), emr.NewFromConfig(cfg))
+		assert.ErrorContains(t, err, "no such cluster")
+		_, gaveUp := errors.AsType[*cruise.Error](err)
+		assert.False(t, gaveUp)
+		assert.Equal(t, []string{"permanent"}, seen.outcomes())
+	})
+}
+
+func TestGivingUp(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		s := serve(t, first(99, 400, emrThrottled, ""))
+		cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithMaxAttempts(2)))
+		client := emr.NewFromConfig(cfg)
+		err := describe(t.Context(), client)
+		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+		assert.Equal(t, 1, strings.Count(err.Error(), "Rate exceeded"), "said once: %v", err)
+		gaveUp, ok := errors.AsType[*cruise.Error](err)
+		require.True(t, ok)
+		assert.Equal(t, 2, gaveUp.Attempts)
+		assert.Equal(t, []string{"throttled", "throttled"}, seen.outcomes())
+
+		// No attempt could be made in time, so none is made.
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		err = describe(ctx, client)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.EqualValues(t, 2, s.seen.Load())
+	})
+}
+
+// A number of attempts that a client or call sets holds too.
+func TestRetryMaxAttemptsDoesNotLeak(t *testing.T) {
+	s := serve(t, first(99, 400, emrThrottled, ""))
+	cfg, seen := throttled(t, s)
+	cfg.RetryMaxAttempts = 1
+	err := describe(t.Context(), emr.NewFromConfig(cfg))
+	assert.Error(t, err)
+	assert.NotEmpty(t, seen.outcomes())
+}
+
+func TestRetryAfterHeader(t *testing.T) {
+	for header, want := range map[string][2]time.Duration{
+		"700":     {700 * time.Millisecond, 1600 * time.Millisecond},
+		"invalid": {0, 690 * time.Millisecond},
+		"-5":      {0, 690 * time.Millisecond},
+		"1.5":     {0, 690 * time.Millisecond},
+	} {
+		modes(t, func(t *testing.T) {
+			answer := first(1, 500, `{}`, emrFound)
+			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Amz-Retry-After", header)
+				answer(n, w, r)
+			})
+			cfg, _ := throttled(t, s)
+			began := time.Now()
+			require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+			took := time.Since(began)
+			assert.GreaterOrEqual(t, took, want[0], header)
+			assert.Less(t, took, want[1], header)
+		})
+	}
+}
+
+func TestConfigureClientAndCall(t *testing.T) {
+	s := serve(t, first(1, 400, emrThrottled, emrFound))
+	seen := &log{}
+	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+	per := func(o *emr.Options) { o.APIOptions = append(o.APIOptions, throttle.APIOption) }
+	client := emr.NewFromConfig(config(s.URL), per)
+	_, err := client.DescribeCluster(t.Context(), &emr.DescribeClusterInput{ClusterId: aws.String("j-1")}, per)
+	require.NoError(t, err)
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes(), "once, though given twice")
+}
+
+func TestScopes(t *testing.T) {
+	s := serve(t, first(0, 0, "", `{}`))
+	var got []cruiseaws.Operation
+	cfg, _ := throttled(t, s, cruiseaws.WithScope(func(o cruiseaws.Operation) string {
+		got = append(got, o)
+		return ""
+	}))
+	_ = get(t.Context(), cfg)
+	require.Len(t, got, 1)
+	o := got[0]
+	assert.Equal(t, cruiseaws.Operation{Region: "eu-central-1", Service: "DynamoDB", Name: "DescribeTable", Table: "orders"}, o)
+	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable", cruiseaws.ScopeByOperation(o))
+	assert.Equal(t, "eu-central-1/DynamoDB", cruiseaws.ScopeByService(o))
+	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable/orders", cruiseaws.ScopeByTable(o))
+	o.Table = ""
+	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable", cruiseaws.ScopeByTable(o))
+}
+
+func TestAttemptTimeout(t *testing.T) {
+	answer := first(0, 0, "", emrFound)
+	s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+		if n == 1 {
+			time.Sleep(300 * time.Millisecond)
+		}
+		answer(n, w, r)
+	})
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+}
+
+func TestCancelledCallsTeachNothing(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		s := serve(t, func(int64, http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
+		cfg, seen := throttled(t, s)
+		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+		defer cancel()
+		assert.ErrorIs(t, describe(ctx, emr.NewFromConfig(cfg)), context.DeadlineExceeded)
+		assert.Equal(t, []string{"dropped"}, seen.outcomes())
+	})
+}
+
+// The shared retryer learns of every attempt in both modes.
+func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		s := serve(t, first(2, 400, emrThrottled, emrFound))
+		throttle := cruise.Must(cruiseaws.New())
+		cfg := config(s.URL)
+		cfg.Retryer = func() aws.Retryer { return throttle.Retryer() }
+		require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+		stats := throttle.Retrier("eu-central-1/EMR/DescribeCluster").Limiter().(*cruise.AdaptiveLimiter).Stats()
+		assert.EqualValues(t, 3, stats.Admitted)
+		assert.EqualValues(t, 2, stats.Throttles)
+		assert.EqualValues(t, 1, stats.Successes)
+	})
+}
+
+func TestDoAroundACall(t *testing.T) {
+	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
+	call := func(c *emr.Client) error {
+		_, err := cruiseaws.Do(t.Context(), retrier, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, describe(ctx, c)
+		})
+		return err
+	}
+	modes(t, func(t *testing.T) {
+		s := serve(t, first(2, 400, emrThrottled, emrFound))
+		cfg := config(s.URL)
+		cfg.APIOptions = []func(*middleware.Stack) error{cruiseaws.WithoutRetries}
+		require.NoError(t, call(emr.NewFromConfig(cfg)))
+		assert.EqualValues(t, 3, s.seen.Load())
+
+		// The SDK's retries are on.
+		s = serve(t, first(99, 400, `{"__type":"RequestTimeoutException"}`, ""))
+		err := call(emr.NewFromConfig(config(s.URL)))
+		assert.ErrorContains(t, err, "the SDK made 3 attempts inside a Retrier: add WithoutRetries")
+		assert.EqualValues(t, 3, s.seen.Load(), "and no more")
+
+		// A client that has a Throttle leaves retries to the one outside.
+		s = serve(t, first(2, 400, emrThrottled, emrFound))
+		cfg, seen := throttled(t, s)
+		require.NoError(t, call(emr.NewFromConfig(cfg)))
+		assert.Len(t, seen.outcomes(), 3)
+	})
+}
+
+func TestTransactions(t *testing.T) {
+	s := serve(t, first(1, 400, dynamoCanceled, `{}`))
+	cfg, seen := throttled(t, s)
+	_, err := dynamodb.NewFromConfig(cfg).TransactWriteItems(t.Context(), &dynamodb.TransactWriteItemsInput{
+		TransactItems: []ddb.TransactWriteItem{{ConditionCheck: &ddb.ConditionCheck{TableName: aws.String("orders"),
+			ConditionExpression: aws.String("attribute_exists(id)"), Key: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}}}}})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for name, opt := range map[string]cruiseaws.Option{
+		"nil":        nil,
+		"scope":      cruiseaws.WithScope(nil),
+		"scopes":     cruiseaws.WithMaxScopes(0),
+		"classifier": cruiseaws.WithClassifier(nil),
+		"retrier":    cruiseaws.WithRetrier(cruise.WithMaxAttempts(0)),
+	} {
+		_, err := cruiseaws.New(opt)
+		assert.Error(t, err, name)
+	}
+}

@@ -1,0 +1,261 @@
+package cruisegrpc
+
+import (
+	"errors"
+	"math"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// PushbackKey is the trailer in which a server says when to retry, in
+// milliseconds (gRFC A6).
+const PushbackKey = "grpc-retry-pushback-ms"
+
+// LongWait is the wait above which a throttle is a used-up quota: there is no
+// point in slowing down for it, nor in keeping a call waiting.
+const LongWait = time.Hour
+
+// Classify tells what a gRPC status error means, to use with
+// [cruise.WithClassifier] around calls without an [Interceptor]. It declines
+// errors that hold no gRPC status and those marked by [cruise.Permanent] and its
+// like.
+//
+//	OK                   success
+//	UNAVAILABLE          transient; throttled with RetryInfo, with pushback, or
+//	                     for the HTTP status 429 of a proxy
+//	RESOURCE_EXHAUSTED   throttled, except
+//	                       a message over its size limit: permanent
+//	                       a quota per day or month: quota exhausted
+//	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
+//	ABORTED              permanent; transient with RetryInfo or pushback
+//	DEADLINE_EXCEEDED    transient
+//	INTERNAL             permanent; transient for a stream that HTTP/2 reset
+//	others               permanent
+//
+// The wait is that of RetryInfo, or of a [PushbackKey] trailer given by
+// [WithTrailer], which goes before it: n milliseconds exactly, 0 being at once; a
+// negative or unparsable one, or several, forbid a retry. A wait above [LongWait]
+// makes a throttle a used-up quota, and a quota per day outranks any wait: for
+// Google's services it is that until midnight in Los Angeles.
+func Classify(err error) cruise.Verdict { return classify(err, false, time.Now()) }
+
+// ClassifyStrict is [Classify], but RESOURCE_EXHAUSTED without RetryInfo or
+// pushback is permanent, as AIP-194 and OTLP advise: the resource may be
+// exhausted for hours.
+func ClassifyStrict(err error) cruise.Verdict { return classify(err, true, time.Now()) }
+
+// WithTrailer adds the trailer of a call, as [google.golang.org/grpc.Trailer]
+// got it, to the call's error, so that [Classify] sees what the server said
+// there. It returns nil for a nil err. An [Interceptor] does this by itself.
+func WithTrailer(err error, trailer metadata.MD) error {
+	if err == nil {
+		return nil
+	}
+	return &attemptError{err: err, trailer: trailer}
+}
+
+func classify(err error, strict bool, now time.Time) cruise.Verdict {
+	if err == nil {
+		return cruise.Verdict{Outcome: cruise.OutcomeSuccess}
+	}
+	a, _ := errors.AsType[*attemptError](err)
+	s, ok := status.FromError(err)
+	// What carries a verdict of its own says something else than "transient"
+	// there, which is what cruise makes of an error that it doesn't know.
+	if !ok || cruise.Classify(err) != (cruise.Verdict{Outcome: cruise.OutcomeTransient}) {
+		return cruise.Verdict{}
+	}
+	if a != nil && a.ended && (s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded) {
+		return cruise.Verdict{Outcome: cruise.OutcomeDropped}
+	}
+	v := verdict(s, a.pushed(), strict, now)
+	if a != nil && a.unsafe && v.Outcome == cruise.OutcomeTransient {
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	return v
+}
+
+// verdict is the table in the comment of Classify.
+func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise.Verdict {
+	if push.stop {
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	d := detailsOf(s)
+	if push.given {
+		// A wait of 0 would mean none at all, and be replaced by a guess.
+		d.asked, d.wait = true, max(1, push.wait)
+	}
+	v := cruise.Verdict{Outcome: cruise.OutcomePermanent, RetryAfter: d.wait, Scope: d.scope}
+	switch s.Code() {
+	case codes.OK:
+		v.Outcome = cruise.OutcomeSuccess
+	case codes.Unavailable:
+		v.Outcome = cruise.OutcomeTransient
+		if d.asked || strings.Contains(s.Message(), proxy429) {
+			v.Outcome = cruise.OutcomeThrottled
+		}
+	case codes.ResourceExhausted:
+		v.Outcome = exhausted(s, d, strict)
+		if v.Outcome == cruise.OutcomeQuotaExhausted {
+			v.RetryAfter = d.until(now)
+		}
+	case codes.Aborted:
+		if d.asked {
+			v.Outcome = cruise.OutcomeTransient
+		}
+	case codes.DeadlineExceeded:
+		v.Outcome = cruise.OutcomeTransient
+	case codes.Internal:
+		if containsAny(s.Message(), brokenStream) {
+			v.Outcome = cruise.OutcomeTransient
+		}
+	}
+	switch {
+	case v.Outcome == cruise.OutcomeThrottled && v.RetryAfter > LongWait:
+		v.Outcome = cruise.OutcomeQuotaExhausted
+	case v.Outcome == cruise.OutcomePermanent, v.Outcome == cruise.OutcomeSuccess:
+		return cruise.Verdict{Outcome: v.Outcome}
+	}
+	return v
+}
+
+// exhausted is what RESOURCE_EXHAUSTED means.
+func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
+	switch {
+	case containsAny(s.Message(), oversized):
+		return cruise.OutcomePermanent
+	case d.long:
+		return cruise.OutcomeQuotaExhausted
+	case d.reason == "RESOURCE_QUOTA_EXCEEDED":
+		return cruise.OutcomePermanent // an allocation, not a rate
+	case strict && d.wait == 0:
+		return cruise.OutcomePermanent
+	}
+	return cruise.OutcomeThrottled
+}
+
+// Texts that grpc-go itself writes. There is nothing else to know them by.
+const proxy429 = "unexpected HTTP status code received from server: 429"
+
+var (
+	oversized = []string{
+		"received message larger than max",
+		"trying to send message larger than max",
+		"message after decompression larger than max",
+		"grpc: message too large",
+	}
+	brokenStream = []string{
+		"stream terminated by RST_STREAM",
+		"HTTP/2 error code: INTERNAL_ERROR",
+		"Connection closed with unknown cause",
+		"Received unexpected EOS on DATA frame from server",
+	}
+)
+
+func containsAny(s string, parts []string) bool {
+	for _, p := range parts {
+		if strings.Contains(s, p) {
+			return true
+		}
+	}
+	return false
+}
+
+// details is what the details of a status say about waiting.
+type details struct {
+	asked  bool          // there is a RetryInfo, or pushback
+	wait   time.Duration // 0 if none
+	reason string        // of ErrorInfo
+	scope  string        // the limit that is to blame
+	long   bool          // it is one per day or month
+	month  bool
+	google bool // whose days begin in Los Angeles
+}
+
+var (
+	longLimit  = regexp.MustCompile(`(?i)per-?day|daily|per-?month`)
+	monthLimit = regexp.MustCompile(`(?i)per-?month`)
+)
+
+func detailsOf(s *status.Status) (d details) {
+	for _, detail := range s.Details() {
+		switch detail := detail.(type) {
+		case *errdetails.RetryInfo:
+			d.asked = true
+			if delay := detail.GetRetryDelay(); delay != nil {
+				d.wait = max(d.wait, delay.AsDuration())
+			}
+		case *errdetails.QuotaFailure:
+			for _, v := range detail.GetViolations() {
+				d.blame(v.GetQuotaId(), v.GetSubject())
+				d.google = d.google || strings.HasSuffix(v.GetApiService(), "googleapis.com")
+			}
+		case *errdetails.ErrorInfo:
+			d.reason = detail.GetReason()
+			d.blame(detail.GetMetadata()["quota_limit"], "")
+			d.google = d.google || detail.GetDomain() == "googleapis.com"
+		}
+	}
+	return d
+}
+
+// blame notes the limit that a detail names. A long one outranks a short one.
+func (d *details) blame(limit, subject string) {
+	name := limit
+	if name == "" {
+		name = subject
+	}
+	long := longLimit.MatchString(limit)
+	if d.scope == "" || long && !d.long {
+		d.scope = name
+	}
+	d.long = d.long || long
+	d.month = d.month || monthLimit.MatchString(limit)
+}
+
+// until is the time until a used-up quota is whole again, 0 if unknown. A short
+// RetryInfo beside it is of another limit.
+func (d details) until(now time.Time) time.Duration {
+	var wait time.Duration
+	switch {
+	case d.google && d.month:
+		wait = cruisehttp.NextPacificMonth(now).Sub(now)
+	case d.google:
+		wait = cruisehttp.NextPacificDay(now).Sub(now)
+	}
+	if d.wait > LongWait {
+		wait = max(wait, d.wait)
+	}
+	return wait
+}
+
+// pushback is what a server says in its trailer.
+type pushback struct {
+	given, stop bool
+	wait        time.Duration
+}
+
+func (a *attemptError) pushed() pushback {
+	if a == nil {
+		return pushback{}
+	}
+	values := a.trailer.Get(PushbackKey)
+	if len(values) == 0 {
+		return pushback{}
+	}
+	ms, err := strconv.ParseInt(values[0], 10, 64)
+	if err != nil || ms < 0 || ms > math.MaxInt32 || len(values) > 1 {
+		return pushback{stop: true}
+	}
+	return pushback{given: true, wait: time.Duration(ms) * time.Millisecond}
+}

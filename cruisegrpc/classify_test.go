@@ -1,0 +1,173 @@
+package cruisegrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/protoadapt"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// conformanceStatus builds what a line of testdata/conformance.txt describes.
+func conformanceStatus(t *testing.T, input string) (err error, strict bool) {
+	t.Helper()
+	parts := strings.Split(input, " ~ ")
+	var code codes.Code
+	require.NoError(t, code.UnmarshalJSON([]byte(`"`+parts[0]+`"`)))
+	a := &attemptError{trailer: metadata.MD{}}
+	var (
+		message string
+		details []protoadapt.MessageV1
+		info    *errdetails.ErrorInfo
+	)
+	for _, part := range parts[1:] {
+		kind, rest, _ := strings.Cut(part, " ")
+		switch kind {
+		case "msg":
+			message = rest
+		case "retry":
+			d, err := time.ParseDuration(rest)
+			require.NoError(t, err)
+			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(d)})
+		case "push":
+			a.trailer.Append(PushbackKey, rest)
+		case "quota":
+			details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaId: rest}}})
+		case "info":
+			reason, limit, _ := strings.Cut(rest, " ")
+			info = &errdetails.ErrorInfo{Reason: reason, Metadata: map[string]string{"quota_limit": limit}}
+			details = append(details, info)
+		case "google":
+			info.Domain = "googleapis.com"
+		case "strict":
+			strict = true
+		case "unsafe":
+			a.unsafe = true
+		case "ended":
+			a.ended = true
+		default:
+			t.Fatalf("part %q", part)
+		}
+	}
+	if code == codes.OK {
+		return nil, strict
+	}
+	s := status.New(code, message)
+	if len(details) > 0 {
+		s, err = s.WithDetails(details...)
+		require.NoError(t, err)
+	}
+	a.err = s.Err()
+	return a, strict
+}
+
+func TestConformance(t *testing.T) {
+	now := time.Date(2026, time.November, 20, 12, 0, 0, 0, time.UTC)
+	outcomes := map[string]cruise.Outcome{
+		"success": cruise.OutcomeSuccess, "throttled": cruise.OutcomeThrottled, "quota": cruise.OutcomeQuotaExhausted,
+		"transient": cruise.OutcomeTransient, "permanent": cruise.OutcomePermanent, "dropped": cruise.OutcomeDropped,
+		"declined": cruise.OutcomeUnknown,
+	}
+	text, err := os.ReadFile("testdata/conformance.txt")
+	require.NoError(t, err)
+	ids := map[string]bool{}
+	for n, line := range strings.Split(string(text), "\n") {
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		cells := strings.Split(line, " | ")
+		require.Len(t, cells, 5, "line %d: five columns", n+1)
+		id, input, outcome, wait := cells[0], cells[1], cells[2], cells[3]
+		require.False(t, ids[id], "%s is there twice", id)
+		ids[id] = true
+		t.Run(id, func(t *testing.T) {
+			require.Contains(t, outcomes, outcome)
+			failure, strict := conformanceStatus(t, input)
+			v := classify(failure, strict, now)
+			assert.Equal(t, outcomes[outcome].String(), v.Outcome.String())
+			var want time.Duration
+			if wait != "none" {
+				want, err = time.ParseDuration(wait)
+				require.NoError(t, err)
+			}
+			assert.Equal(t, want, v.RetryAfter)
+		})
+	}
+}
+
+func TestClassifyFindsTheStatus(t *testing.T) {
+	throttled := status.Error(codes.ResourceExhausted, "slow down")
+	for name, tc := range map[string]struct {
+		err  error
+		want cruise.Outcome
+	}{
+		"bare":               {throttled, cruise.OutcomeThrottled},
+		"wrapped":            {fmt.Errorf("listing: %w", throttled), cruise.OutcomeThrottled},
+		"marked permanent":   {cruise.Permanent(throttled), cruise.OutcomeUnknown},
+		"inside a Retrier's": {&cruise.Error{Reason: cruise.ErrAttemptsExhausted, Last: throttled}, cruise.OutcomeUnknown},
+		"no status":          {errors.New("odd"), cruise.OutcomeUnknown},
+		"a context's":        {context.DeadlineExceeded, cruise.OutcomeUnknown},
+		"none":               {nil, cruise.OutcomeSuccess},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want.String(), Classify(tc.err).Outcome.String())
+		})
+	}
+	pushed := WithTrailer(status.Error(codes.Unavailable, "busy"), metadata.Pairs(PushbackKey, "250"))
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 250 * time.Millisecond}, Classify(pushed))
+	assert.Equal(t, codes.Unavailable, status.Code(pushed))
+	assert.NoError(t, WithTrailer(nil, nil))
+}
+
+func TestClassifyNamesTheLimit(t *testing.T) {
+	s, err := status.New(codes.ResourceExhausted, "quota").WithDetails(
+		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{
+			{QuotaId: "RequestsPerMinute"}, {QuotaId: "RequestsPerDay"}, {Subject: "project:7"},
+		}})
+	require.NoError(t, err)
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, Scope: "RequestsPerDay"}, Classify(s.Err()))
+
+	s, err = status.New(codes.ResourceExhausted, "quota").WithDetails(
+		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{Subject: "project:7"}}})
+	require.NoError(t, err)
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, Scope: "project:7"}, Classify(s.Err()))
+}
+
+func TestMethods(t *testing.T) {
+	m := methods{named: map[string]bool{"/a.B/Get": true, "/c.D/*": true}}
+	for method, want := range map[string]bool{"/a.B/Get": true, "/a.B/Put": false, "/c.D/Any": true, "/x.Y/Z": false, "odd": false} {
+		assert.Equal(t, want, m.idempotent(method), method)
+	}
+	assert.True(t, (&methods{named: map[string]bool{"*": true}}).idempotent("/x.Y/Z"))
+	for _, good := range []string{"*", "/a.B/*", "/a.B/Get", "/B/Get"} {
+		assert.NoError(t, checkMethod(good), good)
+	}
+	for _, bad := range []string{"", "/", "a.B/Get", "/a.B", "/a.B/", "//Get", "/a.*/Get", "/a/B/Get"} {
+		assert.Error(t, checkMethod(bad), bad)
+	}
+}
+
+func TestRetriersForgetTheLeastUsed(t *testing.T) {
+	r, err := newRetriers(2, nil)
+	require.NoError(t, err)
+	a, b := r.get("a"), r.get("b")
+	assert.NotSame(t, a, b)
+	assert.Same(t, a, r.get("a"))
+	r.get("c") // forgets b
+	assert.Same(t, a, r.get("a"))
+	assert.NotSame(t, b, r.get("b"))
+	assert.Len(t, r.byScope, 2)
+}

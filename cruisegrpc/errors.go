@@ -1,0 +1,78 @@
+package cruisegrpc
+
+import (
+	"context"
+	"errors"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// attemptError is the error of one attempt with what else is known of it.
+type attemptError struct {
+	err     error
+	trailer metadata.MD
+	ended   bool // the caller's context has
+	unsafe  bool // the work may be done, and doing it twice may harm
+}
+
+func (e *attemptError) Error() string              { return e.err.Error() }
+func (e *attemptError) Unwrap() error              { return e.err }
+func (e *attemptError) GRPCStatus() *status.Status { return status.Convert(e.err) }
+
+// bare is err without what only a classifier needs.
+func bare(err error) error {
+	if a, ok := err.(*attemptError); ok {
+		return a.err
+	}
+	return err
+}
+
+// givenUp is a [cruise.Error] with a gRPC status, so that callers who look at
+// codes find one.
+type givenUp struct {
+	why    *cruise.Error
+	status *status.Status
+}
+
+func (e *givenUp) Error() string              { return e.why.Error() }
+func (e *givenUp) Unwrap() error              { return e.why }
+func (e *givenUp) GRPCStatus() *status.Status { return e.status }
+
+// surface is the error that a caller gets to see: a permanent failure of the
+// first attempt as gRPC made it, or why the call was given up, with the status
+// that fits: that of the caller's context if it has ended, else of the last
+// attempt, else of the reason.
+func surface(ctx context.Context, err error) error {
+	e, ok := err.(*cruise.Error)
+	if !ok {
+		return bare(err)
+	}
+	clean := *e // an observer may hold the other one
+	clean.Last, clean.Reason = bare(e.Last), bare(e.Reason)
+	return &givenUp{why: &clean, status: statusOf(ctx, &clean)}
+}
+
+func statusOf(ctx context.Context, e *cruise.Error) *status.Status {
+	if err := ctx.Err(); err != nil {
+		return status.New(status.FromContextError(err).Code(), e.Error())
+	}
+	if e.Last != nil {
+		s := status.Convert(e.Last).Proto()
+		s.Message = e.Error()
+		return status.FromProto(s)
+	}
+	code := codes.Unavailable
+	switch {
+	case errors.Is(e.Reason, context.DeadlineExceeded), errors.Is(e.Reason, cruise.ErrMaxElapsed):
+		code = codes.DeadlineExceeded
+	case errors.Is(e.Reason, cruise.ErrCost):
+		code = codes.InvalidArgument
+	case errors.Is(e.Reason, cruise.ErrServerDelay), errors.Is(e.Reason, cruise.ErrQuotaExhausted):
+		code = codes.ResourceExhausted
+	}
+	return status.New(code, e.Error())
+}

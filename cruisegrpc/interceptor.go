@@ -1,0 +1,130 @@
+package cruisegrpc
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// An Interceptor makes the calls of gRPC clients pass a limiter, learn from the
+// server's answers, and be retried where that is safe. It has a
+// [cruise.Retrier], and so a limiter and a budget, for each scope: by default
+// each method of each target.
+//
+// An Interceptor is safe for concurrent use and may serve many connections. It
+// is made by [New] and must not be copied.
+type Interceptor struct {
+	scope    func(ctx context.Context, target, method string) string
+	retriers *retriers
+	methods  methods
+	buffer   int
+}
+
+// New returns an Interceptor. The error names every option that is out of
+// bounds.
+func New(opts ...Option) (*Interceptor, error) {
+	c := config{scope: ScopeByMethod, maxScopes: DefaultMaxScopes, buffer: DefaultStreamBuffer, named: map[string]bool{}}
+	for _, opt := range opts {
+		if opt == nil {
+			c.errs = append(c.errs, errors.New("cruisegrpc: nil option"))
+			continue
+		}
+		opt(&c)
+	}
+	retriers, err := newRetriers(c.maxScopes, append(c.retrier, cruise.WithClassifier(c.classify)))
+	if err = errors.Join(append(c.errs, err)...); err != nil {
+		return nil, err
+	}
+	return &Interceptor{scope: c.scope, retriers: retriers, methods: methods{named: c.named}, buffer: c.buffer}, nil
+}
+
+// DialOptions are what a client needs: both interceptors, after those that the
+// client has already, and gRPC's own retries by service config switched off, so
+// that attempts do not multiply.
+func (i *Interceptor) DialOptions() []grpc.DialOption {
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(i.Unary()),
+		grpc.WithChainStreamInterceptor(i.Stream()),
+		grpc.WithDisableRetry(),
+	}
+}
+
+// Retrier returns the Retrier of a scope, to look at its limiter or to make
+// calls of another kind share it.
+func (i *Interceptor) Retrier(scope string) *cruise.Retrier { return i.retriers.get(scope) }
+
+// Unary returns the interceptor of unary calls.
+//
+// Its error is the call's own if that was permanent at the first attempt, else
+// it wraps a [cruise.Error], which says why the call was given up. Either has a
+// gRPC status: that of the last attempt, or that of the caller's context if it
+// has ended.
+func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
+	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		var (
+			trailer metadata.MD
+			from    peer.Peer
+		)
+		c := i.call(ctx, method, cc, opts)
+		c.opts = append(c.opts, grpc.Trailer(&trailer), grpc.Peer(&from))
+		err := c.retrier.Do(ctx, func(ctx context.Context) error {
+			trailer, from = nil, peer.Peer{}
+			err := invoker(c.begin(ctx), method, req, reply, cc, c.opts...)
+			if err == nil {
+				return nil
+			}
+			return c.failed(err, trailer, from.Addr != nil)
+		}, c.cost)
+		return surface(ctx, err)
+	}
+}
+
+// call is a call on its way through its attempts.
+type call struct {
+	ctx      context.Context // the caller's
+	retrier  *cruise.Retrier
+	safe     bool // to do twice
+	opts     []grpc.CallOption
+	cost     cruise.CallOption
+	attempts int
+	over     atomic.Bool // gRPC itself has seen the attempt, and its end
+}
+
+func (i *Interceptor) call(ctx context.Context, method string, cc *grpc.ClientConn, opts []grpc.CallOption) *call {
+	target := ""
+	if cc != nil {
+		target = cc.Target()
+	}
+	c := &call{ctx: ctx, retrier: i.retriers.get(i.scope(ctx, target, method)), safe: i.methods.idempotent(method), cost: cruise.WithCost(1)}
+	c.opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { c.over.Store(true) }))
+	for _, o := range opts {
+		if o, ok := o.(costOption); ok {
+			c.cost = cruise.WithCost(o.cost)
+		}
+	}
+	return c
+}
+
+// begin counts an attempt and tells the server how many came before (gRFC A6).
+func (c *call) begin(ctx context.Context) context.Context {
+	c.over.Store(false)
+	if c.attempts++; c.attempts == 1 {
+		return ctx
+	}
+	return metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strconv.Itoa(c.attempts-1))
+}
+
+// failed makes an attempt's error one that a classifier understands. sent says
+// that there was a connection to send it on; that there was none is no proof if
+// gRPC never saw the options that would tell.
+func (c *call) failed(err error, trailer metadata.MD, sent bool) error {
+	unsent := !sent && c.over.Load()
+	return &attemptError{err: err, trailer: trailer, ended: c.ctx.Err() != nil, unsafe: !c.safe && !unsent}
+}

@@ -1,0 +1,145 @@
+package cruisegrpc
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"google.golang.org/grpc"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Defaults of an [Interceptor].
+const (
+	// DefaultMaxScopes is how many scopes are kept.
+	DefaultMaxScopes = 1000
+	// DefaultStreamBuffer is how many bytes of sent messages a stream keeps for a
+	// retry: what grpc-go keeps for its own.
+	DefaultStreamBuffer = 256 << 10
+)
+
+// An Option tunes an [Interceptor].
+type Option func(*config)
+
+type config struct {
+	errs       []error
+	retrier    []cruise.Option
+	classifier cruise.Classifier
+	strict     bool
+	scope      func(ctx context.Context, target, method string) string
+	maxScopes  int
+	named      map[string]bool
+	buffer     int
+}
+
+func (c *config) fail(format string, args ...any) {
+	c.errs = append(c.errs, fmt.Errorf("cruisegrpc: "+format, args...))
+}
+
+// classify asks the caller's classifier, if there is one, and then ours.
+func (c config) classify(err error) cruise.Verdict {
+	if c.classifier != nil {
+		if v := c.classifier(bare(err)); v.Outcome != cruise.OutcomeUnknown {
+			return v
+		}
+	}
+	if c.strict {
+		return ClassifyStrict(err)
+	}
+	return Classify(err)
+}
+
+// WithRetrier tunes the Retrier of every scope: attempts, backoff, limits of
+// rates, an observer. A limiter or a budget given here is shared by all scopes;
+// by default each scope has its own. A classifier given here is not used: see
+// [WithClassifier].
+func WithRetrier(opts ...cruise.Option) Option {
+	return func(c *config) { c.retrier = append(c.retrier, opts...) }
+}
+
+// WithScope names what a call's limit belongs to; calls of one scope share a
+// limiter and a budget. target is that of the connection, method is
+// "/package.Service/Method". Default [ScopeByMethod].
+func WithScope(scope func(ctx context.Context, target, method string) string) Option {
+	return func(c *config) {
+		if scope == nil {
+			c.fail("WithScope(nil): want a function")
+		}
+		c.scope = scope
+	}
+}
+
+// ScopeByMethod is for servers that limit each method by itself.
+func ScopeByMethod(_ context.Context, target, method string) string { return target + method }
+
+// ScopeByService is for servers that limit all methods of a service together.
+func ScopeByService(_ context.Context, target, method string) string {
+	return target + method[:max(0, strings.LastIndexByte(method, '/'))]
+}
+
+// ScopeByTarget is for servers that limit all calls together.
+func ScopeByTarget(_ context.Context, target, _ string) string { return target }
+
+// WithMaxScopes is how many scopes are kept, 1 or more; beyond that the one not
+// used for longest is forgotten with what it has learned. Default 1000.
+func WithMaxScopes(n int) Option {
+	return func(c *config) {
+		if n < 1 {
+			c.fail("WithMaxScopes(%d): want 1 or more", n)
+		}
+		c.maxScopes = n
+	}
+}
+
+// WithIdempotent names methods that may be retried after any transient failure,
+// even if the server may have done the work: "/package.Service/Method",
+// "/package.Service/*" for all methods of a service, or "*". Default: those whose
+// proto file declares them NO_SIDE_EFFECTS or IDEMPOTENT, which are always
+// included. Throttled attempts are retried for every method.
+func WithIdempotent(methods ...string) Option {
+	return func(c *config) {
+		for _, m := range methods {
+			c.errs = append(c.errs, checkMethod(m))
+			c.named[m] = true
+		}
+	}
+}
+
+// WithClassifier asks f what an error of a call means before [Classify] is
+// asked. What it calls transient is retried for every method.
+func WithClassifier(f cruise.Classifier) Option {
+	return func(c *config) {
+		if f == nil {
+			c.errs = append(c.errs, errors.New("cruisegrpc: WithClassifier(nil): want a Classifier"))
+		}
+		c.classifier = f
+	}
+}
+
+// WithStrict makes RESOURCE_EXHAUSTED permanent unless the server says how long
+// to wait: see [ClassifyStrict].
+func WithStrict() Option { return func(c *config) { c.strict = true } }
+
+// WithStreamBuffer is how many bytes of sent messages a stream keeps so that it
+// can be retried, 0 or more; a stream that has sent more is not retried. A
+// message that is not a [google.golang.org/protobuf/proto.Message] counts as 16
+// KiB. Messages must not be changed after they were sent. Default 256 KiB.
+func WithStreamBuffer(bytes int) Option {
+	return func(c *config) {
+		if bytes < 0 {
+			c.fail("WithStreamBuffer(%d): want 0 or more", bytes)
+		}
+		c.buffer = bytes
+	}
+}
+
+// Cost is a call option: what the call costs at the limiter, for APIs that count
+// units rather than calls: 0 or more, 0 being free. Default 1.
+func Cost(n int) grpc.CallOption { return costOption{cost: n} }
+
+type costOption struct {
+	grpc.EmptyCallOption
+	cost int
+}

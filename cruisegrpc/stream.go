@@ -1,0 +1,277 @@
+package cruisegrpc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"iter"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Stream returns the interceptor of streaming calls. An attempt of a stream ends
+// when its first message arrives, or it fails before: then it may be retried,
+// with what was sent on it so far. What comes after the first message is not
+// retried, nor does the limiter learn of it. Asking for the stream's Header ends
+// retries too.
+//
+// As for every gRPC stream, its resources are freed when its context ends, or
+// RecvMsg has returned an error.
+func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
+	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		s := &stream{call: i.call(ctx, method, cc, opts), single: !desc.ServerStreams, limit: i.buffer}
+		s.open = func(ctx context.Context) (grpc.ClientStream, error) {
+			return streamer(ctx, desc, cc, method, s.opts...)
+		}
+		s.next, s.stop = iter.Pull2(s.retrier.Attempts(ctx, s.cost))
+		s.release = context.AfterFunc(ctx, s.abandon)
+		if err := s.advance(nil); err != nil {
+			return nil, err
+		}
+		return s, nil
+	}
+}
+
+// stream is a ClientStream that is another one after each retry.
+//
+// Only NewStream and RecvMsg replace it, so that they may read it at any time;
+// mu keeps senders off meanwhile. A send can block for as long as the server
+// does not read, so RecvMsg takes mu only when the attempt has failed, which
+// ends such a send.
+type stream struct {
+	*call
+	open   func(context.Context) (grpc.ClientStream, error)
+	single bool // one message at most will arrive
+	limit  int  // of bytes kept
+
+	current   atomic.Pointer[opened]
+	committed atomic.Bool // to the current attempt
+
+	mu     sync.Mutex // guards the fields below, and sending
+	sent   []any
+	bytes  int
+	closed bool // for sending
+
+	turn    sync.Mutex // guards the fields below
+	next    func() (*cruise.Attempt, error, bool)
+	stop    func()
+	release func() bool
+	attempt *cruise.Attempt // nil when the last one has ended
+}
+
+// opened is the stream of one attempt.
+type opened struct {
+	grpc.ClientStream
+	attempt context.Context
+	cancel  context.CancelFunc
+	detach  func() bool // so that the end of the attempt isn't that of the stream
+}
+
+// advance ends an attempt that failed with err, if any, and begins another one,
+// if that is worth it. Else it returns what the stream ends with.
+func (s *stream) advance(err error) error {
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	for {
+		if err != nil {
+			if s.attempt == nil {
+				return bare(err)
+			}
+			s.attempt.Done(err)
+		}
+		attempt, gaveUp, ok := s.next()
+		s.attempt = attempt
+		switch {
+		case gaveUp != nil:
+			s.end()
+			return surface(s.ctx, gaveUp)
+		case !ok || err != nil && s.committed.Load(): // while we waited
+			s.end()
+			return bare(err)
+		}
+		failure, begun := s.begin(attempt)
+		switch {
+		case failure != nil:
+			err = failure
+		case !begun:
+			s.end()
+			return bare(err)
+		default:
+			return nil
+		}
+	}
+}
+
+// begin opens the stream of an attempt and sends on it what was sent before. It
+// is not begun if that is no longer known.
+func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
+	// The attempt's context ends with the attempt, and the stream must not.
+	ctx, cancel := context.WithCancel(mixed{s.ctx, attempt.Context()})
+	detach := context.AfterFunc(attempt.Context(), cancel)
+	cs, err := s.open(s.call.begin(ctx))
+	if err != nil {
+		detach()
+		cancel()
+		return s.failed(err, nil, false), false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.committed.Load() {
+		detach()
+		cancel()
+		return nil, false
+	}
+	for _, m := range s.sent {
+		if cs.SendMsg(m) != nil {
+			break // RecvMsg will say why
+		}
+	}
+	if s.closed {
+		_ = cs.CloseSend() // never fails, by its contract
+	}
+	s.current.Store(&opened{cs, attempt.Context(), cancel, detach})
+	return nil, true
+}
+
+// broken is the error of an attempt whose stream was open.
+func (s *stream) broken(cs *opened, err error) error {
+	if s.ctx.Err() == nil && errors.Is(cs.attempt.Err(), context.DeadlineExceeded) && status.Code(err) == codes.Canceled {
+		err = status.Error(codes.DeadlineExceeded, "cruisegrpc: no message within the time of one attempt")
+	}
+	return s.failed(err, cs.Trailer(), true)
+}
+
+// end lets the loop over attempts go; turn must be held.
+func (s *stream) end() {
+	s.attempt = nil
+	s.stop()
+	s.release()
+}
+
+// settle ends the attempts with what became of the last one, which will not be
+// retried.
+func (s *stream) settle(err error) {
+	s.committed.Store(true)
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	if s.attempt == nil {
+		return
+	}
+	if cs := s.current.Load(); cs != nil {
+		cs.detach()
+	}
+	s.attempt.Done(err)
+	if err == nil {
+		s.next()
+	}
+	s.end()
+}
+
+// abandon is for the end of the caller's context, should nobody read any more.
+func (s *stream) abandon() {
+	s.committed.Store(true)
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.end()
+}
+
+// RecvMsg receives a message, the first one after as many attempts as it takes.
+func (s *stream) RecvMsg(m any) error {
+	for {
+		cs := s.current.Load()
+		err := cs.RecvMsg(m)
+		switch {
+		case err == nil || errors.Is(err, io.EOF):
+			s.settle(nil)
+			if err != nil || s.single {
+				cs.cancel()
+			}
+			return err
+		case s.committed.Load():
+			s.settle(s.broken(cs, err))
+			cs.cancel()
+			return err
+		}
+		failure := s.broken(cs, err)
+		cs.detach()
+		cs.cancel()
+		if err := s.advance(failure); err != nil {
+			return err
+		}
+	}
+}
+
+// SendMsg sends a message and keeps it for a retry.
+func (s *stream) SendMsg(m any) error {
+	cs, err := s.send(m)
+	if err != nil && !errors.Is(err, io.EOF) {
+		s.settle(s.failed(err, nil, true))
+		cs.cancel()
+	}
+	return err
+}
+
+func (s *stream) send(m any) (*opened, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if size := sizeOf(m); s.bytes+size <= s.limit && !s.committed.Load() {
+		s.sent, s.bytes = append(s.sent, m), s.bytes+size
+	} else {
+		s.sent = nil
+		s.committed.Store(true)
+	}
+	cs := s.current.Load()
+	err := cs.SendMsg(m)
+	if errors.Is(err, io.EOF) && !s.committed.Load() {
+		err = nil // RecvMsg will find out why, and may send it again
+	}
+	return cs, err
+}
+
+// CloseSend says that nothing more will be sent.
+func (s *stream) CloseSend() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closed = true
+	return s.current.Load().CloseSend()
+}
+
+// Header waits for the server's header, and ends retries.
+func (s *stream) Header() (metadata.MD, error) {
+	s.committed.Store(true)
+	cs := s.current.Load()
+	header, err := cs.Header()
+	if err != nil {
+		s.settle(s.failed(err, nil, true))
+	}
+	return header, err
+}
+
+// Trailer returns the trailer of the last attempt.
+func (s *stream) Trailer() metadata.MD { return s.current.Load().Trailer() }
+
+// Context returns the context of the current attempt.
+func (s *stream) Context() context.Context { return s.current.Load().Context() }
+
+func sizeOf(m any) int {
+	if m, ok := m.(proto.Message); ok {
+		return proto.Size(m)
+	}
+	return 16 << 10
+}
+
+// mixed is one context with the values of another.
+type mixed struct {
+	context.Context
+	values context.Context
+}
+
+func (m mixed) Value(key any) any { return m.values.Value(key) }

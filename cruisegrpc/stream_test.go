@@ -1,0 +1,202 @@
+package cruisegrpc_test
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisegrpc"
+)
+
+var slowDown = status.Error(codes.ResourceExhausted, "slow down")
+
+func twoMessages() *pb.StreamingOutputCallRequest {
+	return &pb.StreamingOutputCallRequest{ResponseParameters: []*pb.ResponseParameters{{}, {}}}
+}
+
+func TestStreamIsRetriedBeforeItsFirstMessage(t *testing.T) {
+	s := serve(t, &service{gate: first(2, slowDown)})
+	client, seen := throttle(t, s)
+	stream, err := client.StreamingOutputCall(within(t, 20*time.Second), twoMessages())
+	require.NoError(t, err)
+	for i := range 2 {
+		m, err := stream.Recv()
+		require.NoError(t, err)
+		assert.Equal(t, []byte{byte(i)}, m.GetPayload().GetBody())
+	}
+	_, err = stream.Recv()
+	assert.Equal(t, io.EOF, err)
+	assert.Equal(t, []string{"throttled", "throttled", "success"}, seen.outcomes())
+}
+
+func TestStreamIsNotRetriedAfterItsFirstMessage(t *testing.T) {
+	s := serve(t, &service{after: func(int) error { return slowDown }})
+	client, seen := throttle(t, s)
+	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assert.Equal(t, slowDown.Error(), err.Error())
+	assert.EqualValues(t, 1, s.seen.Load())
+	assert.Equal(t, []string{"success"}, seen.outcomes())
+}
+
+func TestStreamSendsAgainWhatWasSent(t *testing.T) {
+	s := serve(t, &service{gate: first(2, slowDown)})
+	client, _ := throttle(t, s)
+	stream, err := client.StreamingInputCall(within(t, 20*time.Second))
+	require.NoError(t, err)
+	for range 10 {
+		require.NoError(t, stream.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: make([]byte, 1000)}}))
+		time.Sleep(time.Millisecond) // the server has said no by now
+	}
+	reply, err := stream.CloseAndRecv()
+	require.NoError(t, err)
+	assert.EqualValues(t, 10_000, reply.GetAggregatedPayloadSize())
+	assert.EqualValues(t, 3, s.seen.Load())
+}
+
+func TestStreamThatSentTooMuchIsNotRetried(t *testing.T) {
+	s := serve(t, &service{gate: first(2, slowDown)})
+	client, seen := throttle(t, s, cruisegrpc.WithStreamBuffer(1500))
+	stream, err := client.StreamingInputCall(within(t, 10*time.Second))
+	require.NoError(t, err)
+	for range 3 {
+		if err := stream.Send(&pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: make([]byte, 1000)}}); err != nil {
+			assert.Equal(t, io.EOF, err)
+			break
+		}
+	}
+	_, err = stream.CloseAndRecv()
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.EqualValues(t, 1, s.seen.Load())
+	assert.Equal(t, []string{"throttled"}, seen.outcomes(), "the limiter learns all the same")
+}
+
+func TestStreamBothWays(t *testing.T) {
+	s := serve(t, &service{gate: first(1, slowDown)})
+	client, seen := throttle(t, s)
+	stream, err := client.FullDuplexCall(within(t, 20*time.Second))
+	require.NoError(t, err)
+	const messages = 200
+	sent := make(chan error, 1)
+	go func() {
+		for i := range messages {
+			if err := stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: bytes.Repeat([]byte{byte(i)}, 500)}}); err != nil {
+				sent <- err
+				return
+			}
+		}
+		sent <- stream.CloseSend()
+	}()
+	for i := range messages {
+		m, err := stream.Recv()
+		require.NoError(t, err)
+		require.Equal(t, byte(i), m.GetPayload().GetBody()[0], "in order, none lost, none twice")
+	}
+	_, err = stream.Recv()
+	assert.Equal(t, io.EOF, err)
+	require.NoError(t, <-sent)
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+}
+
+func TestStreamHeaderEndsRetries(t *testing.T) {
+	s := serve(t, &service{gate: first(1, slowDown)})
+	client, seen := throttle(t, s)
+	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
+	require.NoError(t, err)
+	_, err = stream.Header()
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assert.Equal(t, slowDown.Error(), err.Error())
+	assert.Equal(t, []string{"throttled"}, seen.outcomes())
+	assert.EqualValues(t, 1, s.seen.Load())
+}
+
+func TestStreamPushback(t *testing.T) {
+	s := serve(t, &service{gate: func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
+		trailer(metadata.Pairs(cruisegrpc.PushbackKey, "-1"))
+		return slowDown
+	}})
+	client, seen := throttle(t, s)
+	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Equal(t, []string{"permanent"}, seen.outcomes())
+}
+
+// The timeout of an attempt is over with its first message.
+func TestStreamOutlivesItsAttempt(t *testing.T) {
+	slow := func(n int) error {
+		time.Sleep(150 * time.Millisecond)
+		return nil
+	}
+	s := serve(t, &service{after: slow})
+	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
+	require.NoError(t, err)
+	for range 2 {
+		_, err := stream.Recv()
+		require.NoError(t, err)
+	}
+	_, err = stream.Recv()
+	assert.Equal(t, io.EOF, err)
+
+	s = serve(t, &service{gate: func(n int64, _ metadata.MD, _ func(metadata.MD)) error {
+		if n == 1 {
+			time.Sleep(300 * time.Millisecond)
+		}
+		return nil
+	}})
+	client, seen := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	stream, err = client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+}
+
+func TestAbandonedStreamLeavesTheLimiter(t *testing.T) {
+	release := make(chan struct{})
+	defer close(release)
+	s := serve(t, &service{gate: func(int64, metadata.MD, func(metadata.MD)) error { <-release; return nil }})
+	client, seen := throttle(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	_, err := client.StreamingOutputCall(ctx, twoMessages())
+	require.NoError(t, err)
+	cancel()
+	require.Eventually(t, func() bool { return len(seen.outcomes()) == 1 }, 5*time.Second, time.Millisecond)
+	assert.Equal(t, []string{"dropped"}, seen.outcomes())
+}
+
+func TestCancelWhileAStreamBacksOff(t *testing.T) {
+	s := serve(t, &service{gate: func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
+		trailer(metadata.Pairs(cruisegrpc.PushbackKey, "60000"))
+		return slowDown
+	}})
+	client, _ := throttle(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	stream, err := client.StreamingOutputCall(ctx, twoMessages())
+	require.NoError(t, err)
+	time.AfterFunc(50*time.Millisecond, cancel)
+	_, err = stream.Recv()
+	assert.Equal(t, codes.Canceled, status.Code(err))
+	assert.ErrorIs(t, err, context.Canceled)
+	_, ok := status.FromError(err)
+	assert.True(t, ok)
+	var gaveUp *cruise.Error
+	assert.ErrorAs(t, err, &gaveUp)
+	assert.Contains(t, err.Error(), "slow down", "the server's word is not lost")
+}

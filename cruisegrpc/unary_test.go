@@ -1,0 +1,277 @@
+package cruisegrpc_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	pb "google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisegrpc"
+)
+
+func TestUnaryRetriesAThrottle(t *testing.T) {
+	var previous []string
+	s := serve(t, &service{gate: func(n int64, md metadata.MD, _ func(metadata.MD)) error {
+		previous = append(previous, strings.Join(md.Get("grpc-previous-rpc-attempts"), ","))
+		if n < 3 {
+			return status.Error(codes.ResourceExhausted, "slow down")
+		}
+		return nil
+	}})
+	client, seen := throttle(t, s)
+	reply, err := client.UnaryCall(within(t, 20*time.Second), hello())
+	require.NoError(t, err)
+	assert.Equal(t, "hello", string(reply.GetPayload().GetBody()))
+	assert.Equal(t, []string{"throttled", "throttled", "success"}, seen.outcomes())
+	assert.Equal(t, []string{"", "1", "2"}, previous)
+}
+
+func TestUnaryRetriesOnlyWhatIsSafe(t *testing.T) {
+	down := status.Error(codes.Unavailable, "restarting")
+	s := serve(t, &service{gate: first(1, down)})
+	client, _ := throttle(t, s)
+	_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.Equal(t, down.Error(), err.Error(), "untouched")
+	assert.EqualValues(t, 1, s.seen.Load())
+
+	s = serve(t, &service{gate: first(1, down)})
+	client, seen := throttle(t, s, cruisegrpc.WithIdempotent(unaryMethod))
+	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
+	require.NoError(t, err)
+	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+}
+
+// A call that found no connection was sent to nobody.
+func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	client, seen := throttle(t, &service{addr: l.Addr().String()}, cruisegrpc.WithRetrier(cruise.WithMaxAttempts(3)))
+	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+	assert.Equal(t, []string{"transient", "transient", "transient"}, seen.outcomes())
+}
+
+func TestWaitForReadyIsRespected(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	require.NoError(t, l.Close())
+	client, seen := throttle(t, &service{addr: l.Addr().String()})
+	_, err = client.UnaryCall(within(t, 200*time.Millisecond), hello(), grpc.WaitForReady(true))
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	assert.Equal(t, []string{"dropped"}, seen.outcomes(), "one attempt, which waited")
+}
+
+func TestPushback(t *testing.T) {
+	for name, tc := range map[string]struct {
+		values   []string
+		attempts int64
+	}{
+		"a wait":   {[]string{"150"}, 2},
+		"at once":  {[]string{"0"}, 2},
+		"stop":     {[]string{"-1"}, 1},
+		"unparsed": {[]string{"soon"}, 1},
+		"twice":    {[]string{"1", "1"}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var times []time.Time
+			s := serve(t, &service{gate: func(n int64, _ metadata.MD, trailer func(metadata.MD)) error {
+				times = append(times, time.Now())
+				if n > 1 {
+					return nil
+				}
+				trailer(metadata.MD{cruisegrpc.PushbackKey: tc.values})
+				return status.Error(codes.Unavailable, "busy")
+			}})
+			client, _ := throttle(t, s)
+			_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+			assert.Equal(t, tc.attempts, s.seen.Load())
+			if tc.attempts == 1 {
+				assert.Equal(t, codes.Unavailable, status.Code(err))
+				return
+			}
+			require.NoError(t, err)
+			gap := times[1].Sub(times[0])
+			if tc.values[0] == "150" {
+				assert.GreaterOrEqual(t, gap, 150*time.Millisecond)
+			}
+			assert.Less(t, gap, 280*time.Millisecond, "not the pause of a throttle without a wait")
+		})
+	}
+}
+
+func TestOversizedMessagesAreNotRetried(t *testing.T) {
+	s := serve(t, &service{})
+	client, seen := throttle(t, s)
+	_, err := client.UnaryCall(within(t, 10*time.Second), hello(), grpc.MaxCallRecvMsgSize(2))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	_, err = client.UnaryCall(within(t, 10*time.Second), hello(), grpc.MaxCallSendMsgSize(2))
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.Equal(t, []string{"permanent", "permanent"}, seen.outcomes())
+}
+
+func TestErrorsHaveAStatus(t *testing.T) {
+	s := serve(t, &service{gate: first(100, status.Error(codes.ResourceExhausted, "slow down"))})
+	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithMaxAttempts(2)))
+	_, err := client.UnaryCall(within(t, 20*time.Second), hello())
+	assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+	gaveUp, ok := errors.AsType[*cruise.Error](err)
+	require.True(t, ok)
+	assert.Equal(t, 2, gaveUp.Attempts)
+	got := status.Convert(err)
+	assert.Equal(t, codes.ResourceExhausted, got.Code())
+	assert.Contains(t, got.Message(), "slow down")
+
+	// The pause is longer than the caller can wait: no attempt, and told at once.
+	began := time.Now()
+	_, err = client.UnaryCall(within(t, 20*time.Millisecond), hello())
+	assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	assert.Less(t, time.Since(began), 2*time.Second)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = client.UnaryCall(ctx, hello())
+	assert.Equal(t, codes.Canceled, status.Code(err))
+	assert.ErrorIs(t, err, context.Canceled)
+
+	_, err = client.UnaryCall(within(t, time.Second), hello(), cruisegrpc.Cost(-1))
+	assert.Error(t, err)
+}
+
+func TestScopes(t *testing.T) {
+	for name, tc := range map[string]struct {
+		scope func(context.Context, string, string) string
+		want  string
+	}{
+		"method":  {cruisegrpc.ScopeByMethod, "t/grpc.testing.TestService/UnaryCall"},
+		"service": {cruisegrpc.ScopeByService, "t/grpc.testing.TestService"},
+		"target":  {cruisegrpc.ScopeByTarget, "t"},
+	} {
+		assert.Equal(t, tc.want, tc.scope(t.Context(), "t", unaryMethod), name)
+	}
+
+	// A throttled method does not slow another one.
+	s := serve(t, &service{})
+	i, err := cruisegrpc.New()
+	require.NoError(t, err)
+	client := connect(t, s.addr, i.DialOptions()...)
+	limiter := i.Retrier(s.addr + unaryMethod).Limiter().(*cruise.AdaptiveLimiter)
+	limiter.Pause(time.Minute)
+	_, err = client.UnaryCall(within(t, time.Second), hello())
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+	stream, err := client.FullDuplexCall(within(t, 10*time.Second))
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+}
+
+func TestOptionsAreChecked(t *testing.T) {
+	for name, opt := range map[string]cruisegrpc.Option{
+		"nil":        nil,
+		"scope":      cruisegrpc.WithScope(nil),
+		"scopes":     cruisegrpc.WithMaxScopes(0),
+		"method":     cruisegrpc.WithIdempotent("UnaryCall"),
+		"classifier": cruisegrpc.WithClassifier(nil),
+		"buffer":     cruisegrpc.WithStreamBuffer(-1),
+		"retrier":    cruisegrpc.WithRetrier(cruise.WithMaxAttempts(0)),
+	} {
+		_, err := cruisegrpc.New(opt)
+		assert.Error(t, err, name)
+	}
+}
+
+func TestClassifierAndStrict(t *testing.T) {
+	s := serve(t, &service{gate: first(1, status.Error(codes.NotFound, "not yet"))})
+	client, _ := throttle(t, s, cruisegrpc.WithClassifier(func(err error) cruise.Verdict {
+		if status.Code(err) == codes.NotFound {
+			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+		}
+		return cruise.Verdict{}
+	}))
+	_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+	require.NoError(t, err)
+
+	s = serve(t, &service{gate: first(1, status.Error(codes.ResourceExhausted, "full"))})
+	client, _ = throttle(t, s, cruisegrpc.WithStrict())
+	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.EqualValues(t, 1, s.seen.Load())
+}
+
+// A stream that the server refused unseen is retried by gRPC itself, within one
+// attempt of ours.
+func TestTransparentRetriesAreNotCounted(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	var streams int
+	var server sync.WaitGroup
+	server.Go(func() {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		preface := make([]byte, len(http2.ClientPreface))
+		if _, err := conn.Read(preface); err != nil {
+			return
+		}
+		f := http2.NewFramer(conn, conn)
+		_ = f.WriteSettings()
+		for {
+			frame, err := f.ReadFrame()
+			if err != nil {
+				return
+			}
+			switch frame := frame.(type) {
+			case *http2.SettingsFrame:
+				if !frame.IsAck() {
+					_ = f.WriteSettingsAck()
+				}
+			case *http2.HeadersFrame:
+				if streams++; streams == 1 {
+					_ = f.WriteRSTStream(frame.StreamID, http2.ErrCodeRefusedStream)
+					continue
+				}
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: frame.StreamID, EndHeaders: true, EndStream: true,
+					BlockFragment: fields(":status", "200", "content-type", "application/grpc", "grpc-status", "5")})
+			}
+		}
+	})
+	t.Cleanup(func() { // after the connection is closed
+		server.Wait()
+		assert.Equal(t, 2, streams, "of which gRPC made two")
+	})
+	client, seen := throttle(t, &service{addr: l.Addr().String()})
+	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
+	assert.Equal(t, codes.NotFound, status.Code(err))
+	require.NoError(t, l.Close())
+	assert.Equal(t, []string{"permanent"}, seen.outcomes(), "one attempt")
+}
+
+func fields(pairs ...string) []byte {
+	var b strings.Builder
+	e := hpack.NewEncoder(&b)
+	for i := 0; i < len(pairs); i += 2 {
+		_ = e.WriteField(hpack.HeaderField{Name: pairs[i], Value: pairs[i+1]})
+	}
+	return []byte(b.String())
+}
