@@ -176,10 +176,19 @@ func WithObserver(o Observer) LimiterOption { return observerOption{o} }
 
 // A CallOption tunes one call.
 type CallOption struct {
-	cost    int
-	costSet bool
+	cost       int
+	costSet    bool
+	background bool
 }
 
 // WithCost is what a call costs at the limiter, for APIs that count units rather
 // than calls: 0 or more, 0 being free. Default 1.
 func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
+
+// WithBackground makes a call yield: behind a limiter of this package it waits
+// until no other call waits there, its retries too. So that it never starves, of
+// every 8 calls that go while background calls wait, one is a background call.
+//
+// A [DelayLimiter] makes no call wait for another, and a limiter of another
+// package knows no background; there it changes nothing.
+func WithBackground() CallOption { return CallOption{background: true} }

@@ -241,6 +241,7 @@ type calling struct {
 	ctx        context.Context // the caller's
 	record     *record         // nil if nothing needs it
 	cost       int
+	background bool
 	started    time.Time
 	sent       time.Time // when the limiter let the attempt go
 	attemptCtx context.Context
@@ -263,6 +264,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 		if o.costSet {
 			c.cost = o.cost
 		}
+		c.background = c.background || o.background
 	}
 	if err := checkCost(c.cost); err != nil {
 		return err
@@ -280,7 +282,7 @@ func (c *calling) admit() error {
 	c.attemptCtx = c.ctx
 	if !r.bare || c.attempts > 0 {
 		if c.record == nil {
-			c.record = &record{Context: c.ctx, maxPause: r.maxServerDelay}
+			c.record = &record{Context: c.ctx, maxPause: r.maxServerDelay, background: c.background}
 		}
 		c.record.attempt.Store(int64(c.attempts + 1))
 		c.attemptCtx = c.record
@@ -510,9 +512,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // carries reports up to it, and tells limiters which attempt comes.
 type record struct {
 	context.Context
-	attempt  atomic.Int64          // which is under way; a call may outlive its attempt
-	maxPause time.Duration         // longest pause to wait for
-	quota    atomic.Pointer[Quota] // reported, for the limiter
+	attempt    atomic.Int64          // which is under way; a call may outlive its attempt
+	maxPause   time.Duration         // longest pause to wait for
+	background bool                  // yields to calls that are not
+	quota      atomic.Pointer[Quota] // reported, for the limiter
 }
 
 type recordKey struct{}
