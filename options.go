@@ -32,6 +32,10 @@ type config struct {
 	budgetSet       bool
 	classifier      Classifier
 	observer        Observer
+	scopeLimiter    func(scope, key string) (Limiter, error)
+	maxScopes       int           // 0: not set
+	scopeIdle       time.Duration // 0: not set
+	scopes          *scopes
 }
 
 func (c *config) fail(format string, args ...any) {

@@ -96,7 +96,14 @@ func TestBackgroundRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(1, 1))
 		r := Must(New(WithLimiter(b), WithBackoff(Must(NewBackoff(WithBase(1), WithJitter(NoJitter()))))))
+		var mu sync.Mutex
 		var order []string
+		went := func(who string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, who)
+			return nil
+		}
 		var wg sync.WaitGroup
 		tries := 0
 		wg.Go(func() {
@@ -105,8 +112,7 @@ func TestBackgroundRetries(t *testing.T) {
 					time.Sleep(500 * ms)
 					return Transient(errors.New("no"))
 				}
-				order = append(order, "retry")
-				return nil
+				return went("retry")
 			}, WithBackground())
 		})
 		synctest.Wait()
@@ -117,10 +123,7 @@ func TestBackgroundRetries(t *testing.T) {
 			}
 			for range 2 {
 				wg.Go(func() {
-					_ = r.Do(t.Context(), func(context.Context) error {
-						order = append(order, who)
-						return nil
-					}, opts...)
+					_ = r.Do(t.Context(), func(context.Context) error { return went(who) }, opts...)
 				})
 				synctest.Wait()
 			}

@@ -81,12 +81,20 @@ func New(opts ...Option) (*Retrier, error) {
 		return nil, errors.Join(c.errs...)
 	}
 	r.learner, _ = c.limiter.(Learner)
+	c.scopes = newScopes(c)
 	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0
 	return r, nil
 }
 
-// Limiter returns the limiter that attempts pass, nil if there is none.
-func (r *Retrier) Limiter() Limiter { return r.limiter }
+// Limiter returns the limiter that attempts pass, nil if there is none. That of a
+// scope is its innermost, which may be another one after a long time without a
+// call.
+func (r *Retrier) Limiter() Limiter {
+	if s, ok := r.limiter.(*scopeLimiter); ok {
+		return s.own()
+	}
+	return r.limiter
+}
 
 // Budget returns what retries are paid from, nil if nothing limits them.
 func (r *Retrier) Budget() *Budget { return r.budget }
@@ -418,7 +426,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	backoff := &r.backoff
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
-		if backoff == nil && (r.learner == nil || c.cost == 0) {
+		if backoff == nil && (c.cost == 0 || !r.pausesFor(v.Scope)) {
 			backoff = &defaultThrottleBackoff
 		}
 	}
@@ -445,6 +453,15 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
 	}
 	return true, nil
+}
+
+// pausesFor reports whether the limiter pauses everyone for a throttle that names
+// a scope.
+func (r *Retrier) pausesFor(scope string) bool {
+	if s, ok := r.learner.(*scopeLimiter); ok {
+		return s.pausesFor(scope)
+	}
+	return r.learner != nil
 }
 
 // learn finds out what an attempt means, and tells whom it concerns.

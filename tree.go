@@ -46,11 +46,14 @@ type peeker interface {
 	peek(now time.Time, n int) time.Duration
 }
 
-// adopt makes a room that nobody has entered yet stand below up, and reports
-// whether it did: it does not if it stands somewhere already.
-func (up *room) adopt(r *room) bool {
+// adopt makes a room that nobody has entered yet stand below up, or at the root
+// if that is nil, and reports whether it did: it does so only once.
+func (r *room) adopt(up *room) bool {
 	if r == up || !r.adopted.CompareAndSwap(false, true) {
 		return false
+	}
+	if up == nil {
+		return true
 	}
 	r.mu.of = up.mu.root()
 	r.up = up
@@ -86,20 +89,27 @@ func (r *room) passAll(now time.Time, n int) (time.Time, bool) {
 // holds it up, and reports whether that changed anything above.
 func (r *room) stand(now time.Time) (changed bool) {
 	now = r.advance(now)
-	w := r.head()
-	for w != nil && w.below != nil && !w.below.open(now) {
-		w = r.head()
-	}
-	if w == nil {
+	for w := r.head(); w != nil; w = r.head() {
+		if w.below != nil && !w.below.open(now) {
+			continue
+		}
+		if wait := r.peek(now, w.n); wait > 0 {
+			r.arm(wait)
+			return r.rise(nil)
+		}
+		if w.below == nil && !r.seat.queued {
+			// What changed above while r held it up has not reached it yet.
+			if w.err = r.refusal(now, w, 0); w.err != nil {
+				r.leave(w)
+				close(w.done)
+				continue
+			}
+		}
 		r.disarm()
-		return r.rise(nil)
-	}
-	if wait := r.peek(now, w.n); wait > 0 {
-		r.arm(wait)
-		return r.rise(nil)
+		return r.rise(w)
 	}
 	r.disarm()
-	return r.rise(w)
+	return r.rise(nil)
 }
 
 // rise makes the seat above that of w, nobody's if w is nil.

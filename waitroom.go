@@ -409,6 +409,13 @@ func (r *room) rehold(now time.Time) {
 	}
 }
 
+// paused reports whether a pause is in force.
+func (r *room) paused() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resume.After(r.advance(clock()))
+}
+
 // pauseFor is Pause of the limiters.
 func (r *room) pauseFor(d time.Duration) {
 	r.mu.Lock()
