@@ -28,10 +28,12 @@ import (
 // Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
 //
 // An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero
-// value is not usable. It starts no goroutine that outlives those who wait.
+// value admits nothing, with an error that says so. It starts no goroutine that
+// outlives those who wait.
 type AdaptiveLimiter struct {
 	observer Observer
 	burst    int // 0: by the rate
+	min, max rate.Limit
 
 	room    room // guards the fields below too
 	law     law
@@ -39,6 +41,7 @@ type AdaptiveLimiter struct {
 	paced   bool // there is a rate
 	largest int  // cost seen
 	stats   AdaptiveStats
+	quota   Quota // that stats points to
 }
 
 // AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
@@ -212,8 +215,10 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 	a := &AdaptiveLimiter{
 		observer: c.observer,
 		burst:    c.burst,
+		min:      c.min,
+		max:      c.max,
 		law:      l,
-		tokens:   bucket{rate.NewLimiter(rate.Inf, 1)},
+		tokens:   bucket{lim: rate.NewLimiter(rate.Inf, 1)},
 		largest:  1,
 	}
 	a.room.pacer = a
@@ -237,6 +242,9 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if a.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
 	if n <= 0 {
 		return free(ctx, n)
 	}
@@ -249,12 +257,13 @@ func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent time.Tim
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
 // less is of an attempt that was never admitted, and is ignored.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
-	if f.Cost <= 0 {
+	if f.Cost <= 0 || a.room.pacer == nil {
 		return
 	}
 	now := clock()
 	a.room.mu.Lock()
 	now = a.room.advance(now)
+	f.Sent = a.room.sentAt(f.Sent)
 	was := a.law.limit()
 	this := a.law.done(now, f, a.room.waiting == 0)
 	is := a.law.limit()
@@ -272,7 +281,7 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 	a.room.mu.Unlock()
 
 	if a.observer != nil {
-		a.tell(now, f, this, paused, was, is)
+		a.tell(f, this, paused, was, is)
 	}
 }
 
@@ -284,12 +293,13 @@ func (a *AdaptiveLimiter) count(f Feedback) {
 		a.stats.Throttles++
 	}
 	if f.Quota != nil {
-		a.stats.Quota = f.Quota
+		a.quota = *f.Quota // its owner may use it again
+		a.stats.Quota = &a.quota
 	}
 }
 
 // tell is called without the lock.
-func (a *AdaptiveLimiter) tell(now time.Time, f Feedback, this lesson, paused bool, was, is float64) {
+func (a *AdaptiveLimiter) tell(f Feedback, this lesson, paused bool, was, is float64) {
 	ctx := context.Background()
 	if f.Outcome == OutcomeThrottled {
 		notify(ctx, a.observer, ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: this.late})
@@ -298,8 +308,14 @@ func (a *AdaptiveLimiter) tell(now time.Time, f Feedback, this lesson, paused bo
 		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
 	}
 	if paused {
-		notify(ctx, a.observer, Paused{Until: satAdd(now, this.pause), For: this.pause})
+		notify(ctx, a.observer, pausedFor(this.pause))
 	}
+}
+
+// pausedFor reads the wall clock, which the room's own times do not follow.
+func pausedFor(d time.Duration) Paused {
+	d = min(d, farthest)
+	return Paused{Until: time.Now().Add(d), For: d}
 }
 
 // apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
@@ -323,16 +339,20 @@ func (a *AdaptiveLimiter) apply(now time.Time) {
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, also for those who wait; the limiter goes on learning
-// from there. The error says what is allowed, with nothing changed: above 0, and
-// finite or [rate.Inf], which begins anew.
+// from there. [rate.Inf] begins anew, at the maximum rate if there is one. The
+// error says what is allowed, with nothing changed: the minimum to the maximum
+// rate, or rate.Inf.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
-	if err := checkLimit("limit", limit); err != nil {
-		return err
+	if a.room.pacer == nil {
+		return errZeroLimiter
+	}
+	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
+		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", float64(limit), float64(a.min), float64(a.max))
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock())
 	was := a.law.limit()
-	a.law.setLimit(now, perSecond(limit))
+	a.law.setLimit(now, perSecond(min(limit, a.max)))
 	is := a.law.limit()
 	a.apply(now)
 	a.room.changed(now)
@@ -345,13 +365,20 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing.
-func (a *AdaptiveLimiter) Pause(d time.Duration) { a.room.pauseFor(d) }
+func (a *AdaptiveLimiter) Pause(d time.Duration) {
+	if a.room.pauseFor(d) && a.observer != nil {
+		notify(context.Background(), a.observer, pausedFor(d))
+	}
+}
 
 // Resume ends a pause. Those who waited go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() { a.room.resumeNow() }
 
 // Stats returns what the limiter is doing now.
 func (a *AdaptiveLimiter) Stats() AdaptiveStats {
+	if a.room.pacer == nil {
+		return AdaptiveStats{}
+	}
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
 	s := a.stats

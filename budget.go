@@ -81,6 +81,9 @@ func (b *Budget) success() {
 	b.giveBack(clock(), b.ratio)
 }
 
+// rounding is what sums of ratios may be off: ten times 0.1 is a whole retry.
+const rounding = 1e-9
+
 // take takes one retry, and reports whether there was one.
 func (b *Budget) take() bool {
 	if b == nil {
@@ -89,12 +92,22 @@ func (b *Budget) take() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveBack(clock(), 0)
-	if b.spent+1 > b.capacity {
+	if b.spent+1 > b.capacity+rounding {
 		return false
 	}
 	b.spent++
 	b.intact.Store(false)
 	return true
+}
+
+// refund gives back what a retry took that was not made.
+func (b *Budget) refund() {
+	if b == nil {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.giveBack(clock(), 1)
 }
 
 // giveBack gives back some tokens and what time is worth; mu must be held.

@@ -30,7 +30,7 @@ import (
 // its being a retry or background work.
 //
 // A DelayLimiter is safe for concurrent use and must not be copied. The zero
-// value is not usable.
+// value admits nothing, with an error that says so.
 type DelayLimiter struct {
 	room   room // guards the fields below too
 	delays delays
@@ -269,6 +269,9 @@ func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if d.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
 	if n <= 0 {
 		return free(ctx, n)
 	}
@@ -279,12 +282,13 @@ func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent time.Time, 
 // and pauses if the server asked for a wait. A Feedback of Cost 0 or less is of
 // an attempt that was never admitted, and is ignored.
 func (d *DelayLimiter) Learn(f Feedback) {
-	if f.Cost <= 0 {
+	if f.Cost <= 0 || d.room.pacer == nil {
 		return
 	}
 	d.room.mu.Lock()
 	defer d.room.mu.Unlock()
 	now := d.room.advance(clock())
+	f.Sent = d.room.sentAt(f.Sent)
 	was := d.delays.delay
 	d.delays.learn(now, f)
 	paused := false

@@ -1,2 +1,59 @@
-// Package cruise is adaptive cruise control for API calls.
+// Package cruise is adaptive cruise control for API calls: it finds the rate that
+// a throttling API gives, keeps to it, brakes for every caller the moment the
+// server says stop, retries what is worth retrying, and says why it gave up.
+//
+//	var api = cruise.Must(cruise.New()) // one for each API, shared by all goroutines
+//
+//	err := api.Do(ctx, func(ctx context.Context) error {
+//		return client.Call(ctx)
+//	})
+//
+// # The loop
+//
+//	          ┌───────────────────────────── Retrier.Do ──────────────────────────────┐
+//	caller ─▶ │ Limiter.WaitN ─▶ call(ctx) ─▶ Classify ─▶ Learner.Learn ─▶ done? ─────│─▶ result
+//	          │   (pace, pause)               (Outcome)    (halve, grow)     │        │
+//	          │        ▲                                                     ▼        │
+//	          │        └───────────── Backoff.Delay ◀──── Budget ◀──── worth a retry? │
+//	          └───────────────────────────────────────────────────────────────────────┘
+//
+// Every attempt passes the limiter, first or retry; only retries are paid from
+// the [Budget]. The limiter knows nothing of retries, the [Backoff] nothing of
+// rates, and each can be used without the others.
+//
+// # What the server says
+//
+// A call says by its error what came of an attempt: [Throttled], [Transient],
+// [Permanent], [QuotaExhausted], or any error that [Classify] understands, such
+// as those of the AWS SDK. A wait that the server asks for, given by [RetryAfter],
+// is never cut short. [Report] passes on the quota that a response names, on
+// success too. Package cruisehttp reads all that from HTTP responses.
+//
+// # Which option
+//
+//	a known rate                          WithLimiter(NewTokenBucket)
+//	no more than a rate, less if need be  WithMaxRate
+//	calls that cost several units         WithCost, at Do
+//	bulk work that must get through       WithUncountedThrottles, with a deadline
+//	an answer within a time               a context with a deadline, WithMaxElapsed
+//	no attempt that hangs                 WithAttemptTimeout
+//	more or fewer attempts                WithMaxAttempts, WithBackoff
+//	one limit for several Retriers        WithLimiter, WithBudget
+//	errors that Classify does not know    WithClassifier
+//	to see what happens                   WithObserver: package cruiseslog
+//	retries alone, without pacing         WithoutLimiter
+//	code that does not fit in a function  Retrier.Attempts
+//
+// # Errors
+//
+// What Do returns is the call's own error if the first attempt failed for good,
+// else an [*Error]. It matches its reason, such as [ErrAttemptsExhausted] or
+// [context.DeadlineExceeded], and the last error of the call.
+//
+// # Concurrency and time
+//
+// All exported types are safe for concurrent use, except that an [Attempt]
+// belongs to its loop. No goroutine outlives the last caller that waits, so
+// nothing needs a Close. Time is that of package time, without a clock to inject:
+// test code that uses cruise under testing/synctest.
 package cruise

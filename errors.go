@@ -51,7 +51,8 @@ type Error struct {
 	Reason error
 	// Attempts is how often the call was made, 0 or more.
 	Attempts int
-	// Elapsed is the time since Do was called.
+	// Elapsed is the time since Do was called; without limiter, observer and
+	// limits of time, since the first attempt ended, as nobody read the clock.
 	Elapsed time.Duration
 	// RetryAfter is how long it will be until another try makes sense, where
 	// that is known: the wait that the server asked for, or what is left of a
@@ -93,6 +94,9 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
+// means is that whoever gave up has retried already, whatever the last error was.
+func (e *Error) means() Verdict { return Verdict{Outcome: OutcomePermanent} }
+
 // trimmed prints an error of this package without the prefix that the message
 // around it already has.
 type trimmed struct{ err error }
@@ -119,6 +123,14 @@ func contextError(ctx context.Context) error {
 	return &causeError{err, cause}
 }
 
+// withCause is err, and the cause of the end of ctx where err does not tell it.
+func withCause(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
+		return &causeError{err, cause}
+	}
+	return err
+}
+
 type causeError struct{ err, cause error }
 
 func (e *causeError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
@@ -132,6 +144,8 @@ type wrapper struct {
 
 func (w *wrapper) Error() string { return w.err.Error() }
 func (w *wrapper) Unwrap() error { return w.err }
+
+func (w *wrapper) means() Verdict { return w.verdict }
 
 // A Hint tells more about a throttle: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)
@@ -176,11 +190,13 @@ func wrap(err error, o Outcome, hints []Hint) error {
 	if err == nil {
 		return nil
 	}
-	w := &wrapper{err: err, verdict: Verdict{Outcome: o}}
+	w := &wrapper{err: err}
 	for _, hint := range hints {
 		if hint != nil {
 			hint(&w.verdict)
 		}
 	}
+	w.verdict.Outcome = o
+	w.verdict.RetryAfter = max(0, w.verdict.RetryAfter)
 	return w
 }

@@ -52,7 +52,7 @@ var (
 // a row up to a minute. [AdaptiveLimiter] finds the limit by itself.
 //
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
-// value is not usable.
+// value admits nothing, with an error that says so.
 type TokenBucket struct {
 	room   room // guards the fields below too
 	tokens bucket
@@ -67,7 +67,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		return nil, err
 	}
 	b := &TokenBucket{
-		tokens: bucket{rate.NewLimiter(limit, burst)},
+		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
 		brake:  newBrake(),
 	}
 	b.room.pacer = &b.tokens
@@ -84,10 +84,13 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 }
 
 func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if b.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
 	if n <= 0 {
 		return free(ctx, n)
 	}
-	if burst := b.tokens.lim.Burst(); n > burst && b.Limit() != rate.Inf {
+	if burst := b.tokens.lim.Burst(); n > burst {
 		return came, sent, costError(n, burst)
 	}
 	return b.room.enter(ctx, n)
@@ -96,20 +99,32 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, e
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
 // exhausted for a known time.
 func (b *TokenBucket) Learn(f Feedback) {
+	if b.room.pacer == nil {
+		return
+	}
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	now := b.room.advance(clock())
+	f.Sent = b.room.sentAt(f.Sent)
 	if wait := b.brake.learn(now, f, never); wait > 0 && b.room.pause(now, satAdd(now, wait)) {
 		b.room.changed(now)
 	}
 }
 
 // Limit returns the limit in calls per second.
-func (b *TokenBucket) Limit() rate.Limit { return b.tokens.lim.Limit() }
+func (b *TokenBucket) Limit() rate.Limit {
+	if b.room.pacer == nil {
+		return 0
+	}
+	return b.tokens.lim.Limit()
+}
 
 // SetLimit changes the limit, also for those who wait. The error is that of
 // [NewTokenBucket], with nothing changed.
 func (b *TokenBucket) SetLimit(limit rate.Limit) error {
+	if b.room.pacer == nil {
+		return errZeroLimiter
+	}
 	if err := checkLimit("limit", limit); err != nil {
 		return err
 	}
@@ -138,7 +153,10 @@ func (b *TokenBucket) Waiting() int {
 
 // bucket is the pacer of a token bucket: the arithmetic of x/time at explicit
 // times.
-type bucket struct{ lim *rate.Limiter }
+type bucket struct {
+	lim   *rate.Limiter
+	empty time.Time // when a pause last emptied it, or will
+}
 
 func (b *bucket) pass(now time.Time, n int) time.Duration {
 	if b.lim.AllowN(now, n) {
@@ -171,10 +189,14 @@ func (b *bucket) hold(now, until time.Time) {
 	if limit == rate.Inf {
 		return
 	}
+	if !until.After(now) && !b.empty.After(now) {
+		return // a pause is lifted whose first token is on its way
+	}
 	at := until.Add(-ceilSeconds(1 / float64(limit)))
 	if at.Before(now) {
 		at = now
 	}
+	b.empty = at
 	burst := b.lim.Burst()
 	b.lim.SetBurstAt(at, 0)
 	b.lim.SetBurstAt(at, burst)
@@ -250,7 +272,9 @@ func ceilSeconds(s float64) time.Duration {
 }
 
 // farthest is as far as a pause may reach, about 100 years.
-const farthest = 100 * 365 * 24 * time.Hour
+const farthest = 100 * year
+
+const year = 365 * 24 * time.Hour
 
 // satAdd is t+d without overflow.
 func satAdd(t time.Time, d time.Duration) time.Time { return t.Add(min(d, farthest)) }

@@ -52,8 +52,8 @@ type RetryScheduled struct {
 	Err     error         // of the attempt that failed
 }
 
-// GaveUp: Do returns an error. A call whose first attempt failed permanently,
-// or that the caller cancelled, is not given up but done.
+// GaveUp: Do returns an [*Error]. A call whose first attempt failed permanently,
+// or was cancelled by the caller, is not given up but done.
 type GaveUp struct {
 	Err *Error
 }

@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"fmt"
+	"reflect"
 	"time"
 )
 
@@ -48,6 +49,8 @@ func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
 		if l == nil {
 			c.fail("WithLimiter(nil): want a Limiter, or WithoutLimiter")
+		} else if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
+			c.fail("WithLimiter: the %T is nil: see the error of what made it", l)
 		}
 		c.limiter, c.limiterSet = l, true
 	})
@@ -83,8 +86,9 @@ func WithMaxAttempts(n int) Option {
 	})
 }
 
-// WithMaxElapsed starts no attempt later than d after Do was called. d must be
-// above 0. Default: no limit but the context's.
+// WithMaxElapsed starts no attempt when d has gone by since Do was called, and
+// no wait that would last until then. d must be above 0. Default: no limit but
+// the context's.
 func WithMaxElapsed(d time.Duration) Option {
 	return option(func(c *config) {
 		if d <= 0 {
@@ -137,6 +141,8 @@ func WithBudget(b *Budget) Option {
 	return option(func(c *config) {
 		if b == nil {
 			c.fail("WithBudget(nil): want a Budget, or WithoutBudget")
+		} else if b.capacity == 0 {
+			c.fail("WithBudget: the Budget is zero: want one made by NewBudget")
 		}
 		c.budget, c.budgetSet = b, true
 	})

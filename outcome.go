@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -83,12 +84,17 @@ type Verdict struct {
 }
 
 // Classifier tells what an error of a call means. It is never asked about nil,
-// nor about the end of the caller's own context. A Classifier that returns the
-// zero Verdict declines, and [Classify] decides.
+// nor about the end of the caller's own context, nor about an [*Error], which
+// has been retried already. A Classifier that returns the zero Verdict, or an
+// Outcome that does not exist, declines, and [Classify] decides.
 type Classifier func(error) Verdict
 
 // The shapes by which errors of SDKs are understood without importing them.
 type (
+	markedError interface { // a wrapper or an Error of this package
+		error
+		means() Verdict
+	}
 	retryAfterError interface {
 		error
 		RetryAfter() time.Duration
@@ -138,10 +144,12 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 // errors anywhere in the tree that have one of these methods:
 //
 //	ErrorCode() string          AWS codes: the SDK's 14 throttle codes, request timeouts
-//	HTTPStatusCode() int        by StatusOutcome
-//	StatusCode() int            by StatusOutcome
+//	HTTPStatusCode() int        300 or more: by StatusOutcome
+//	StatusCode() int            300 or more: by StatusOutcome
 //	RetryAfter() time.Duration  alone, a positive wait is a throttle
 //	Timeout() bool              true is transient
+//
+// A wrapper without a wait or a scope takes that of the error that it wraps.
 //
 // nil is a success. An [*Error] is permanent, because whoever made it has
 // already retried. [context.Canceled] is dropped: something was given up on
@@ -159,11 +167,14 @@ func Classify(err error) (v Verdict) {
 			v = Verdict{Outcome: OutcomeTransient}
 		}
 	}()
-	if w, ok := errors.AsType[*wrapper](err); ok {
-		return w.verdict
-	}
-	if _, ok := errors.AsType[*Error](err); ok {
-		return Verdict{Outcome: OutcomePermanent}
+	if m, ok := errors.AsType[markedError](err); ok {
+		v := m.means()
+		if w, ok := m.(*wrapper); ok {
+			inner := Classify(w.err)
+			v.RetryAfter = cmp.Or(v.RetryAfter, inner.RetryAfter)
+			v.Scope = cmp.Or(v.Scope, inner.Scope)
+		}
+		return v
 	}
 	if e, ok := errors.AsType[retryAfterError](err); ok {
 		v.RetryAfter = max(0, e.RetryAfter())
@@ -181,10 +192,10 @@ func outcomeOf(err error, retryAfter time.Duration) Outcome {
 			return OutcomeTransient
 		}
 	}
-	if e, ok := errors.AsType[httpStatusCodeError](err); ok && e.HTTPStatusCode() != 0 {
+	if e, ok := errors.AsType[httpStatusCodeError](err); ok && e.HTTPStatusCode() >= 300 {
 		return StatusOutcome(e.HTTPStatusCode(), retryAfter)
 	}
-	if e, ok := errors.AsType[statusCodeError](err); ok && e.StatusCode() != 0 {
+	if e, ok := errors.AsType[statusCodeError](err); ok && e.StatusCode() >= 300 {
 		return StatusOutcome(e.StatusCode(), retryAfter)
 	}
 	if retryAfter > 0 {

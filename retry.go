@@ -3,6 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"math"
 	"sync/atomic"
@@ -74,7 +75,7 @@ func New(opts ...Option) (*Retrier, error) {
 	if c.maxAttempts == 0 {
 		c.maxAttempts = DefaultMaxAttempts
 		if n := c.backoff.Retries(); n > 0 {
-			c.maxAttempts = n + 1
+			c.maxAttempts = min(n, Unlimited-1) + 1
 		}
 	}
 	if len(c.errs) > 0 {
@@ -229,7 +230,9 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				return Permanent(errNotDone)
 			})
 			if left {
-				c.learn(err)
+				if c.learn(err).Outcome == OutcomeSuccess {
+					r.budget.success()
+				}
 				return
 			}
 			again, err := c.settle(err)
@@ -253,8 +256,9 @@ type calling struct {
 	started    time.Time
 	sent       time.Time // when the limiter let the attempt go
 	attemptCtx context.Context
-	attempts   int // made
-	counted    int // of them, towards the maximum
+	attempts   int  // made
+	counted    int  // of them, towards the maximum
+	paid       bool // from the budget, for a retry that is not made yet
 	delay      time.Duration
 	last       error // of the call itself
 }
@@ -300,6 +304,7 @@ func (c *calling) admit() error {
 		return err
 	}
 	c.attempts++
+	c.paid = false
 	if r.observer != nil {
 		notify(c.ctx, r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
 	}
@@ -327,6 +332,9 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		c.sent = clock()
 	}
 	if c.started.IsZero() {
+		if came.IsZero() { // refused at the door
+			came = clock()
+		}
 		c.started = came
 	}
 	if err != nil {
@@ -340,23 +348,35 @@ func (c *calling) refused(ctx context.Context, err error) error {
 	reason, wait := err, time.Duration(0)
 	if e, ok := errors.AsType[*Error](err); ok {
 		reason, wait = e.Reason, e.RetryAfter
-	} else if l, ok := c.r.limiter.(*rate.Limiter); ok && ctx.Err() == nil && c.cost <= l.Burst() {
-		reason = ErrDeadline // the only other thing that it says, in text alone
+	} else if l, ok := c.r.limiter.(*rate.Limiter); ok && ctx.Err() == nil {
+		reason = ErrDeadline // it says so in text alone
+		if c.cost > l.Burst() {
+			reason = fmt.Errorf("%w: %w", ErrCost, err)
+		}
 	}
 	switch {
 	case c.ctx.Err() != nil:
 		reason = contextError(c.ctx)
-	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded) && !c.pastDeadline(wait):
-		reason = ErrMaxElapsed
+	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
+		_, reason = c.left()
 	}
 	return c.giveUp(reason, wait)
 }
 
-// pastDeadline reports whether a wait that begins now would pass the deadline of
-// the caller's context.
-func (c *calling) pastDeadline(wait time.Duration) bool {
-	deadline, ok := c.ctx.Deadline()
-	return ok && wait > deadline.Sub(clock())
+// left is the time left for waiting, and the reason for which there is no more;
+// nil if there is no end to it. The deadline may lack a monotonic reading, so
+// the clock is read as contexts do.
+func (c *calling) left() (left time.Duration, reason error) {
+	left = never
+	if c.r.maxElapsed > 0 {
+		left, reason = c.r.maxElapsed-clock().Sub(c.started), ErrMaxElapsed
+	}
+	if deadline, ok := c.ctx.Deadline(); ok {
+		if until := time.Until(deadline); until <= left {
+			left, reason = until, ErrDeadline
+		}
+	}
+	return left, reason
 }
 
 // attempt calls fn. Should fn not return, the limiter is told all the same.
@@ -390,7 +410,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 		if c.attempts == 1 {
 			return false, err
 		}
-		return false, c.giveUp(err, 0)
+		return false, c.giveUp(withCause(c.ctx, err), 0)
 	}
 	c.last = err
 	if !r.nested && callOf(c.ctx) != nil {
@@ -435,14 +455,13 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		c.delay = backoff.Delay(c.attempts, c.delay)
 		wait = max(wait, c.delay)
 	}
-	switch {
-	case r.maxElapsed > 0 && wait > r.maxElapsed-clock().Sub(c.started):
-		return false, c.giveUp(ErrMaxElapsed, wait)
-	case c.pastDeadline(wait):
-		return false, c.giveUp(ErrDeadline, wait)
-	case !r.budget.take():
+	if left, reason := c.left(); reason != nil && wait >= left {
+		return false, c.giveUp(reason, wait)
+	}
+	if !r.budget.take() {
 		return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
 	}
+	c.paid = true
 	if backoff == nil {
 		wait = 0 // the limiter pauses for everyone: its line is the place to wait
 	}
@@ -464,10 +483,12 @@ func (r *Retrier) pausesFor(scope string) bool {
 	return r.learner != nil
 }
 
-// learn finds out what an attempt means, and tells whom it concerns.
+// learn finds out what an attempt means, and tells whom it concerns, even should
+// the classifier panic.
 func (c *calling) learn(err error) Verdict {
-	v := c.verdict(err)
-	c.teach(v, err)
+	v := Verdict{Outcome: OutcomeDropped}
+	defer func() { c.teach(v, err) }()
+	v = c.verdict(err)
 	return v
 }
 
@@ -477,16 +498,33 @@ func (c *calling) verdict(err error) Verdict {
 		return Verdict{Outcome: OutcomeSuccess}
 	case err == errLeft:
 		return Verdict{Outcome: OutcomeDropped}
-	case c.ctx.Err() != nil && (errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(c.ctx))):
+	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
-	if c.r.classifier != nil {
-		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown {
+	if c.r.classifier != nil && !retried(err) {
+		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped {
 			v.RetryAfter = max(0, v.RetryAfter)
 			return v
 		}
 	}
 	return Classify(err)
+}
+
+// isEnd reports whether err comes from the end of ctx.
+func isEnd(ctx context.Context, err error) (is bool) {
+	defer func() { _ = recover() }() // of the methods of err
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
+}
+
+// retried reports whether another Retrier has given up on err, and nobody has
+// marked it anew. A classifier that looks for the server's error would find it
+// in there, and retries would multiply.
+func retried(err error) (is bool) {
+	defer func() { _ = recover() }() // of the methods of err
+	if m, ok := errors.AsType[markedError](err); ok {
+		_, is = m.(*Error)
+	}
+	return is
 }
 
 // teach tells the limiter and the observer how an attempt ended.
@@ -505,6 +543,9 @@ func (c *calling) teach(v Verdict, err error) {
 }
 
 func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
+	if c.paid {
+		c.r.budget.refund()
+	}
 	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().Sub(c.started), RetryAfter: retryAfter, Last: c.last}
 	if c.r.observer != nil {
 		notify(c.ctx, c.r.observer, GaveUp{Err: e})
@@ -559,6 +600,6 @@ func Report(ctx context.Context, q Quota) {
 		return
 	}
 	if r := callOf(ctx); r != nil {
-		r.quota.Store(&q)
+		r.quota.Store(new(q))
 	}
 }

@@ -15,6 +15,8 @@ import (
 // As one room has one seat, rooms take turns above, however many wait in each.
 //
 // A tree has one lock, that of its root, so there is no order to take locks in.
+// Each room has its own time, so what goes from one to another is a reading of
+// the clock.
 
 // branch is what a room has to do with the one above.
 type branch struct {
@@ -71,26 +73,27 @@ func (r *room) peek(now time.Time, n int) time.Duration {
 
 // passAll lets a call go through r and all rooms above, where nobody waits, and
 // reports whether it did, and when.
-func (r *room) passAll(now time.Time, n int) (time.Time, bool) {
+func (r *room) passAll(now time.Time, n int) (sent time.Time, ok bool) {
+	reading := r.reading(now)
 	for x := r; x != nil; x = x.up {
-		now = x.advance(now)
-		if x.waiting > 0 || x.peek(now, n) > 0 {
-			return now, false
+		if x.waiting > 0 || x.peek(x.advance(reading), n) > 0 {
+			return sent, false
 		}
 	}
 	for x := r; x != nil; x = x.up {
-		x.last = now
-		x.pass(now, n)
+		x.pass(x.last, n)
+		if at := x.reading(x.last); at.After(sent) {
+			sent = at
+		}
 	}
-	return now, true
+	return sent, true
 }
 
 // stand gives the head of the line its seat above, or takes it away if r itself
 // holds it up, and reports whether that changed anything above.
 func (r *room) stand(now time.Time) (changed bool) {
-	now = r.advance(now)
 	for w := r.head(); w != nil; w = r.head() {
-		if w.below != nil && !w.below.open(now) {
+		if w.below != nil && !w.below.open(r.reading(now)) {
 			continue
 		}
 		if wait := r.peek(now, w.n); wait > 0 {
@@ -132,14 +135,14 @@ func (r *room) rise(w *waiter) (changed bool) {
 
 // open reports whether r, whose seat is the head of the line above, holds it up
 // no more. If it does, the seat is given up, so another one is the head.
-func (r *room) open(now time.Time) bool {
-	r.stand(now)
+func (r *room) open(reading time.Time) bool {
+	r.stand(r.advance(reading))
 	return r.seat.queued && r.up.head() == &r.seat
 }
 
 // passBelow lets the head of the line go, whose seat was just let go above.
-func (r *room) passBelow(now time.Time) {
-	now = r.advance(now)
+func (r *room) passBelow(reading time.Time) {
+	now := r.advance(reading)
 	w := r.head()
 	r.pass(now, w.n)
 	r.letGo(now, w)

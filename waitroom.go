@@ -38,9 +38,10 @@ type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
 	pacer   pacer
-	delays  *delays   // the pacer, if it gives each waiter a time of its own
-	last    time.Time // latest time seen, so that time never runs backwards
-	resume  time.Time // nobody goes before
+	delays  *delays       // the pacer, if it gives each waiter a time of its own
+	last    time.Time     // latest time seen, so that time never runs backwards
+	skew    time.Duration // of the room's time from the clock: see advance
+	resume  time.Time     // nobody goes before
 	lines   [classes]line
 	waiting int
 	skipped int         // turns that went past waiting background work
@@ -120,6 +121,10 @@ func clock() time.Time { return base.Add(time.Since(base)) }
 // errNilContext is what a nil context gets instead of a panic deep inside.
 var errNilContext = errors.New("cruise: nil context")
 
+// errZeroLimiter is what the zero value of a limiter gives instead: it has a room
+// without a pacer.
+var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
+
 // enter waits until a call of cost n may go, and returns when it came and when it
 // went.
 //
@@ -137,14 +142,14 @@ func (r *room) enter(ctx context.Context, n int) (came, sent time.Time, err erro
 	now := r.advance(came)
 	if r.waiting == 0 {
 		if r.up != nil {
-			var ok bool
-			if now, ok = r.passAll(now, n); ok {
+			if sent, ok := r.passAll(now, n); ok {
 				r.mu.Unlock()
-				return came, now, nil
+				return came, sent, nil
 			}
 		} else if r.pass(now, n) == 0 {
+			sent = r.reading(now)
 			r.mu.Unlock()
-			return came, now, nil
+			return came, sent, nil
 		}
 	}
 	w := newWaiter(ctx, n)
@@ -204,14 +209,35 @@ func (r *room) abandon(w *waiter) bool {
 	return true
 }
 
-// advance returns now, or the latest time seen if that is later: callers read
-// the clock outside the lock, so they may come in another order.
-func (r *room) advance(now time.Time) time.Time {
-	if now.Before(r.last) {
+// advance returns the room's time for a reading of the clock, or the latest time
+// seen if that is later: callers read the clock outside the lock, so they may
+// come in another order.
+//
+// A limiter may outlive its clock: in tests each synctest bubble has its own,
+// which begins decades away from the real one and earlier than the last bubble's
+// end. The room's time goes on from where it was.
+func (r *room) advance(reading time.Time) time.Time {
+	now := reading.Add(r.skew)
+	if d := now.Sub(r.last); d < 0 {
+		r.skew += max(0, r.last.Sub(clock().Add(r.skew)))
 		return r.last
+	} else if d > year && !r.last.IsZero() {
+		r.skew -= d - year
+		now = r.last.Add(year)
 	}
 	r.last = now
 	return now
+}
+
+// reading is the inverse of advance: what the clock said at a time of the room.
+func (r *room) reading(now time.Time) time.Time { return now.Add(-r.skew) }
+
+// sentAt is the room's time of what it gave out by reading, zero if not known.
+func (r *room) sentAt(t time.Time) time.Time {
+	if t.IsZero() {
+		return t
+	}
+	return t.Add(r.skew)
 }
 
 // row returns the lines of the room.
@@ -246,14 +272,11 @@ func (r *room) ahead(c class) int {
 
 // refusal is why w need not wait at all, behind others of a cost in all.
 func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
-	for x := r; x != nil; x = x.up {
-		now = x.advance(now)
-		if err := x.refuse(now, w, ahead); err != nil {
-			return err
-		}
-		ahead = 0 // who knows
+	err := r.refuse(now, w, ahead)
+	for x := r.up; x != nil && err == nil; x = x.up {
+		err = x.refuse(x.advance(r.reading(now)), w, 0) // who knows how many are ahead
 	}
-	return nil
+	return err
 }
 
 func (r *room) refuse(now time.Time, w *waiter, ahead int) error {
@@ -271,7 +294,7 @@ func (r *room) refuse(now time.Time, w *waiter, ahead int) error {
 	if wait < 0 { // overflow
 		wait = never
 	}
-	if wait > w.deadline.Sub(now) {
+	if wait > w.deadline.Sub(r.reading(now)) {
 		return &Error{Reason: ErrDeadline, RetryAfter: wait}
 	}
 	return nil
@@ -318,13 +341,13 @@ func (r *room) letGo(now time.Time, w *waiter) {
 		r.skipped++
 	}
 	if w.below != nil {
-		w.below.passBelow(now)
+		w.below.passBelow(r.reading(now))
 		return
 	}
 	if r.delays != nil {
 		r.delays.slept(now.Sub(w.came))
 	}
-	w.sent = now
+	w.sent = r.reading(now)
 	close(w.done)
 }
 
@@ -333,12 +356,12 @@ func (r *room) letGo(now time.Time, w *waiter) {
 func (r *room) release(now time.Time) {
 	if r.up != nil {
 		if r.stand(now) {
-			r.up.release(r.up.advance(now))
+			r.up.release(r.up.advance(r.reading(now)))
 		}
 		return
 	}
 	for w := r.head(); w != nil; w = r.head() {
-		if w.below != nil && !w.below.open(now) {
+		if w.below != nil && !w.below.open(r.reading(now)) {
 			continue
 		}
 		if wait := r.due(now, w); wait > 0 {
@@ -416,18 +439,27 @@ func (r *room) paused() bool {
 	return r.resume.After(r.advance(clock()))
 }
 
-// pauseFor is Pause of the limiters.
-func (r *room) pauseFor(d time.Duration) {
+// pauseFor is Pause of the limiters. It reports whether the pause is new or
+// extends another.
+func (r *room) pauseFor(d time.Duration) bool {
+	if r.pacer == nil {
+		return false
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if r.pause(now, satAdd(now, d)) {
-		r.changed(now)
+	if !r.pause(now, satAdd(now, d)) {
+		return false
 	}
+	r.changed(now)
+	return true
 }
 
 // resumeNow is Resume of the limiters.
 func (r *room) resumeNow() {
+	if r.pacer == nil {
+		return
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
@@ -455,6 +487,7 @@ func (r *room) sweep(now time.Time) {
 		for w := row[c].head; w != nil; {
 			next := w.next
 			if w.below != nil {
+				now := w.below.advance(r.reading(now))
 				w.below.sweep(now)
 				w.below.stand(now)
 			} else if w.err = r.refusal(now, w, ahead); w.err != nil {

@@ -40,7 +40,7 @@ const ExactCalls = 10_000
 // process fills says nothing about the calls of others.
 //
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero
-// value is not usable.
+// value admits nothing, with an error that says so.
 type SlidingWindow struct {
 	room  room // guards the fields below too
 	spans spans
@@ -92,6 +92,9 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 }
 
 func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if s.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
 	if n <= 0 {
 		return free(ctx, n)
 	}
@@ -104,9 +107,13 @@ func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent time.Time,
 // Learn pauses the window if the attempt was throttled, or if a quota is
 // exhausted for a known time.
 func (s *SlidingWindow) Learn(f Feedback) {
+	if s.room.pacer == nil {
+		return
+	}
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
 	now := s.room.advance(clock())
+	f.Sent = s.room.sentAt(f.Sent)
 	if wait := s.brake.learn(now, f, never); wait > 0 && s.room.pause(now, satAdd(now, wait)) {
 		s.room.changed(now)
 	}
@@ -132,7 +139,7 @@ func (s *SlidingWindow) Free() int {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
 	now := s.room.advance(clock())
-	free := math.MaxInt
+	free := s.spans.most
 	for i := range s.spans.all {
 		w := &s.spans.all[i]
 		w.expire(now.Sub(base))

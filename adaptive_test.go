@@ -1,0 +1,303 @@
+package cruise
+
+import (
+	"fmt"
+	"math"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+)
+
+// steadyPause is a pause backoff without chance: 1 s, doubled to 8 s.
+var steadyPause = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(8*time.Second), WithJitter(NoJitter())))
+
+func TestAdaptiveOptions(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tt := range []struct {
+		name string
+		opts []LimiterOption
+		want string
+	}{
+		{"none", nil, ""},
+		{"all at their bounds", []LimiterOption{WithInitialRate(1), WithMinRate(1), WithMaxRate(1), WithBurst(1), WithIncrease(1), WithForgiveAfter(1)}, ""},
+		{"no limit, said so", []LimiterOption{WithInitialRate(rate.Inf), WithMaxRate(rate.Inf)}, ""},
+		{"initial rate 0", []LimiterOption{WithInitialRate(0)}, "cruise: WithInitialRate 0: want calls per second above 0, or rate.Inf"},
+		{"initial rate negative", []LimiterOption{WithInitialRate(-1)}, "cruise: WithInitialRate -1: want calls per second above 0, or rate.Inf"},
+		{"initial rate NaN", []LimiterOption{WithInitialRate(rate.Limit(nan))}, "cruise: WithInitialRate NaN: want calls per second above 0, or rate.Inf"},
+		{"initial rate +Inf", []LimiterOption{WithInitialRate(rate.Limit(inf))}, "cruise: WithInitialRate +Inf: want calls per second above 0, or rate.Inf"},
+		{"minimum rate 0", []LimiterOption{WithMinRate(0)}, "cruise: WithMinRate 0: want calls per second above 0 and finite"},
+		{"minimum rate negative", []LimiterOption{WithMinRate(-1)}, "cruise: WithMinRate -1: want calls per second above 0 and finite"},
+		{"minimum rate NaN", []LimiterOption{WithMinRate(rate.Limit(nan))}, "cruise: WithMinRate NaN: want calls per second above 0 and finite"},
+		{"minimum rate +Inf", []LimiterOption{WithMinRate(rate.Limit(inf))}, "cruise: WithMinRate +Inf: want calls per second above 0 and finite"},
+		{"minimum rate unlimited", []LimiterOption{WithMinRate(rate.Inf)}, "cruise: WithMinRate 1.7976931348623157e+308: want calls per second above 0 and finite"},
+		{"maximum rate 0", []LimiterOption{WithMaxRate(0)}, "cruise: WithMaxRate 0: want calls per second above 0, or rate.Inf"},
+		{"maximum rate negative", []LimiterOption{WithMaxRate(-1)}, "cruise: WithMaxRate -1: want calls per second above 0, or rate.Inf"},
+		{"maximum rate NaN", []LimiterOption{WithMaxRate(rate.Limit(nan))}, "cruise: WithMaxRate NaN: want calls per second above 0, or rate.Inf"},
+		{"maximum rate +Inf", []LimiterOption{WithMaxRate(rate.Limit(inf))}, "cruise: WithMaxRate +Inf: want calls per second above 0, or rate.Inf"},
+		{"minimum above maximum", []LimiterOption{WithMinRate(2), WithMaxRate(1)}, "cruise: WithMinRate(2) is above WithMaxRate(1)"},
+		{"initial below minimum", []LimiterOption{WithInitialRate(1), WithMinRate(2), WithMaxRate(3)}, "cruise: WithInitialRate(1): want 2 to 3, the minimum and maximum rate"},
+		{"initial above maximum", []LimiterOption{WithInitialRate(4), WithMinRate(2), WithMaxRate(3)}, "cruise: WithInitialRate(4): want 2 to 3, the minimum and maximum rate"},
+		{"burst 0", []LimiterOption{WithBurst(0)}, "cruise: WithBurst 0: want 1 to 2147483647"},
+		{"burst negative", []LimiterOption{WithBurst(-1)}, "cruise: WithBurst -1: want 1 to 2147483647"},
+		{"decrease 0", []LimiterOption{WithDecreaseFactor(0)}, "cruise: WithDecreaseFactor 0: want above 0 and below 1"},
+		{"decrease 1", []LimiterOption{WithDecreaseFactor(1)}, "cruise: WithDecreaseFactor 1: want above 0 and below 1"},
+		{"decrease NaN", []LimiterOption{WithDecreaseFactor(nan)}, "cruise: WithDecreaseFactor NaN: want above 0 and below 1"},
+		{"increase 0", []LimiterOption{WithIncrease(0)}, "cruise: WithIncrease 0: want above 0 and at most 1"},
+		{"increase above 1", []LimiterOption{WithIncrease(1.5)}, "cruise: WithIncrease 1.5: want above 0 and at most 1"},
+		{"increase NaN", []LimiterOption{WithIncrease(nan)}, "cruise: WithIncrease NaN: want above 0 and at most 1"},
+		{"increase +Inf", []LimiterOption{WithIncrease(inf)}, "cruise: WithIncrease +Inf: want above 0 and at most 1"},
+		{"forgive 0", []LimiterOption{WithForgiveAfter(0)}, "cruise: WithForgiveAfter 0: want 1 or more"},
+		{"forgive negative", []LimiterOption{WithForgiveAfter(-10)}, "cruise: WithForgiveAfter -10: want 1 or more"},
+		{"observer nil", []LimiterOption{WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
+		{"option nil", []LimiterOption{WithBurst(1), nil}, "cruise: option 2 is nil"},
+		{"all that is wrong at once", []LimiterOption{WithBurst(0), WithForgiveAfter(0)}, "cruise: WithBurst 0: want 1 to 2147483647\ncruise: WithForgiveAfter 0: want 1 or more"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a, err := NewAdaptiveLimiter(tt.opts...)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.NotNil(t, a)
+				return
+			}
+			assert.EqualError(t, err, tt.want)
+			assert.Nil(t, a)
+		})
+	}
+}
+
+func TestAdaptiveDefaults(t *testing.T) {
+	a := Must(NewAdaptiveLimiter())
+	assert.Equal(t, AdaptiveStats{Limit: rate.Inf}, a.Stats())
+	assert.Equal(t, rate.Every(10*time.Minute), a.min)
+	assert.Equal(t, rate.Inf, a.max)
+	assert.Equal(t, rate.Limit(8), Must(NewAdaptiveLimiter(WithMaxRate(8))).Limit(), "a maximum paces from the first call on")
+	assert.Equal(t, rate.Limit(5), Must(NewAdaptiveLimiter(WithInitialRate(5), WithMaxRate(8))).Limit())
+}
+
+func TestAdaptiveSetLimit(t *testing.T) {
+	a := Must(NewAdaptiveLimiter(WithMinRate(2), WithMaxRate(8)))
+	for _, tt := range []struct {
+		name      string
+		set, want rate.Limit // want 0: refused
+	}{
+		{"within", 4, 4},
+		{"the minimum", 2, 2},
+		{"the maximum", 8, 8},
+		{"unlimited, up to the maximum", rate.Inf, 8},
+		{"below the minimum", 1, 0},
+		{"above the maximum", 9, 0},
+		{"zero", 0, 0},
+		{"negative", -1, 0},
+		{"NaN", rate.Limit(math.NaN()), 0},
+		{"+Inf", rate.Limit(math.Inf(1)), 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			require.NoError(t, a.SetLimit(5))
+			err := a.SetLimit(tt.set)
+			if tt.want == 0 {
+				want := fmt.Sprintf("cruise: limit %v: want 2 to 8, the minimum and maximum rate, or rate.Inf", float64(tt.set))
+				assert.EqualError(t, err, want)
+				assert.Equal(t, rate.Limit(5), a.Limit())
+				return
+			}
+			require.NoError(t, err)
+			assert.Equal(t, tt.want, a.Limit())
+		})
+	}
+	free := Must(NewAdaptiveLimiter(WithInitialRate(3)))
+	require.NoError(t, free.SetLimit(rate.Inf))
+	assert.Equal(t, rate.Inf, free.Limit())
+}
+
+// A call is an attempt that was let go.
+type call struct {
+	l    admitter
+	sent time.Time
+	cost int
+}
+
+func letGo(t *testing.T, l admitter, cost int) call {
+	t.Helper()
+	_, sent, err := l.admit(t.Context(), cost)
+	require.NoError(t, err)
+	return call{l, sent, cost}
+}
+
+func (c call) ends(o Outcome, asked time.Duration) {
+	c.l.(Learner).Learn(Feedback{Outcome: o, Sent: c.sent, Cost: c.cost, RetryAfter: asked})
+}
+
+// calls lets n calls go, one after another, and succeed.
+func calls(t *testing.T, l admitter, n int) {
+	t.Helper()
+	for range n {
+		letGo(t, l, 1).ends(OutcomeSuccess, 0)
+	}
+}
+
+// Six throttles of one burst are one congestion: they cut the rate once.
+func TestAdaptiveCutsOnceForOneCongestion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(6)))
+		calls(t, a, 20)
+		time.Sleep(time.Second)
+		var burst []call
+		for range 6 {
+			burst = append(burst, letGo(t, a, 1))
+		}
+		time.Sleep(50 * ms)
+		was := a.Limit()
+		burst[0].ends(OutcomeThrottled, 0)
+		is := a.Limit()
+		assert.LessOrEqual(t, is, was/2)
+		for _, c := range burst[1:] {
+			time.Sleep(ms)
+			c.ends(OutcomeThrottled, 0)
+		}
+		assert.Equal(t, is, a.Limit())
+		assert.EqualValues(t, 6, a.Stats().Throttles)
+	})
+}
+
+// A throttle of one call pauses all, for exactly as long as the server asked.
+func TestAdaptivePausesEveryone(t *testing.T) {
+	const asked = 1234567891 * time.Nanosecond
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1000), WithBurst(5)))
+		first := letGo(t, a, 1)
+		late := letGo(t, a, 1)
+		start := time.Now()
+		first.ends(OutcomeThrottled, asked)
+		late.ends(OutcomeThrottled, time.Second) // never shortens
+		assert.Equal(t, asked, a.Stats().PauseLeft)
+		assert.Equal(t, rate.Limit(1000), a.Limit(), "nothing got through yet: a pause is the answer")
+		var wg sync.WaitGroup
+		var mu sync.Mutex
+		at := map[time.Duration]int{}
+		for range 3 {
+			wg.Go(func() {
+				letGo(t, a, 1).ends(OutcomeDropped, 0)
+				mu.Lock()
+				defer mu.Unlock()
+				at[time.Since(start)]++
+			})
+		}
+		synctest.Wait()
+		assert.Equal(t, 3, a.Stats().Waiting)
+		wg.Wait()
+		for d := range at {
+			assert.GreaterOrEqual(t, d, asked)
+		}
+		assert.Equal(t, 1, at[asked], "one goes at its end, the others follow at the pace")
+		assert.Zero(t, a.Stats().PauseLeft)
+		checkEmpty(t, &a.room)
+	})
+}
+
+// Pauses double while throttles follow each other, and lose a level for every ten
+// calls that were not throttled.
+func TestAdaptivePauseBackoff(t *testing.T) {
+	const second = time.Second
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1), WithMinRate(1), WithPauseBackoff(steadyPause)))
+		throttle := func() time.Duration {
+			c := letGo(t, a, 1)
+			time.Sleep(time.Nanosecond)
+			c.ends(OutcomeThrottled, 0)
+			return a.Stats().PauseLeft
+		}
+		for i, want := range []time.Duration{second, 2 * second, 4 * second, 8 * second, 8 * second} {
+			assert.Equal(t, want, throttle(), "throttle %d", i+1)
+		}
+		calls(t, a, 30)
+		assert.Equal(t, 4*second, throttle(), "three of five levels forgiven")
+		calls(t, a, 9)
+		assert.Equal(t, 8*second, throttle(), "nine forgive nothing")
+	})
+}
+
+func TestAdaptivePauseAndResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter())
+		start := time.Now()
+		a.Pause(time.Second)
+		a.Pause(ms)
+		assert.Equal(t, time.Second, a.Stats().PauseLeft)
+		letGo(t, a, 1).ends(OutcomeSuccess, 0)
+		assert.Equal(t, time.Second, time.Since(start))
+		a.Pause(time.Hour)
+		a.Resume()
+		assert.Zero(t, a.Stats().PauseLeft)
+		letGo(t, a, 1).ends(OutcomeSuccess, 0)
+		assert.Equal(t, time.Second, time.Since(start))
+		a.Pause(math.MaxInt64)
+		assert.Equal(t, farthest, a.Stats().PauseLeft)
+	})
+}
+
+// Without a chosen burst, any cost is admitted in the end; with one, what can
+// never be admitted is refused.
+func TestAdaptiveCosts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(10)))
+		letGo(t, a, 1)
+		start := time.Now()
+		letGo(t, a, 50).ends(OutcomeSuccess, 0)
+		assert.Equal(t, 5*time.Second, time.Since(start), "it waits for all its tokens")
+		time.Sleep(time.Minute)
+		start = time.Now()
+		letGo(t, a, 50).ends(OutcomeSuccess, 0)
+		assert.Zero(t, time.Since(start), "and the bucket has grown to hold them")
+
+		b := Must(NewAdaptiveLimiter(WithBurst(5)))
+		assert.ErrorIs(t, b.WaitN(t.Context(), 6), ErrCost)
+		assert.NoError(t, b.WaitN(t.Context(), 5))
+		assert.EqualError(t, b.WaitN(t.Context(), -1), "cruise: cost -1: want 0 or more")
+		assert.NoError(t, b.WaitN(t.Context(), 0))
+		assert.EqualValues(t, 1, b.Stats().Admitted)
+	})
+}
+
+// A quota that runs out slows the rate before the server throttles.
+func TestAdaptiveHeedsQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter())
+		for left := 30; left > 0; left-- {
+			c := letGo(t, a, 1)
+			time.Sleep(10 * ms)
+			q := Quota{Limit: 100, Remaining: left, Reset: time.Minute}
+			a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent, Cost: 1, Quota: &q})
+			q.Remaining = 1000 // ours again
+		}
+		assert.Zero(t, a.Stats().Throttles)
+		assert.Less(t, a.Limit(), rate.Limit(100), "it had been going at 100 a second")
+		assert.Equal(t, &Quota{Limit: 100, Remaining: 1, Reset: time.Minute}, a.Stats().Quota)
+	})
+}
+
+// What was never admitted teaches nothing.
+func TestAdaptiveIgnoresFreeCalls(t *testing.T) {
+	a := Must(NewAdaptiveLimiter())
+	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour})
+	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour, Cost: -1})
+	assert.Equal(t, AdaptiveStats{Limit: rate.Inf}, a.Stats())
+}
+
+func TestAdaptiveStats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1000)))
+		calls(t, a, 3)
+		for _, o := range []Outcome{OutcomeTransient, OutcomePermanent, OutcomeDropped, OutcomeQuotaExhausted} {
+			letGo(t, a, 1).ends(o, 0)
+		}
+		letGo(t, a, 1).ends(OutcomeThrottled, time.Second)
+		s := a.Stats()
+		s.Limit = 0
+		assert.Equal(t, AdaptiveStats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
+	})
+}

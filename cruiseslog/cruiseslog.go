@@ -1,0 +1,330 @@
+// Package cruiseslog writes what cruise does to log/slog: one readable line for
+// each change of state, not one for each call.
+//
+//	api, err := cruise.New(cruise.WithObserver(cruiseslog.NewObserver(logger)))
+//
+// At warn: throttled, rate cut, paused, gave up. At info: rate recovered, rate
+// raised, rate set. At debug, for each call: attempts, retries, and why a call
+// had to wait.
+//
+// What repeats itself without changing anything is counted, and told by the
+// attribute throttles or calls of a later line: the throttles that one
+// congestion sends to many callers, pauses that are extended a little, steps of
+// a growing rate, and calls given up for the same reason.
+package cruiseslog
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Observer is a [cruise.Observer] that logs. Make one for each limiter, with a
+// logger whose attributes name it, since it follows the limiter's state.
+//
+// An Observer is safe for concurrent use and must not be copied. It is made by
+// [NewObserver].
+type Observer struct {
+	logger *slog.Logger
+	every  time.Duration
+
+	mu        sync.Mutex // guards the fields below; nothing is logged under it
+	throttled bool       // since a throttle or a cut, until the rate has recovered
+	cut       bool       // the rate was, since then
+	throttles int        // not told yet
+	target    rate.Limit // at which the rate has recovered; 0 if that is not known
+	told      rate.Limit // rate of the last line about it; 0 if there was none
+	toldAt    time.Time
+	pausedTo  time.Time
+	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
+}
+
+// givenUp are the calls given up for one reason.
+type givenUp struct {
+	at    time.Time // of the last line
+	calls int       // since then
+}
+
+var _ cruise.Observer = (*Observer)(nil)
+
+// An Option tunes an [Observer].
+type Option func(*Observer)
+
+// DefaultInterval is that of [WithInterval].
+const DefaultInterval = 10 * time.Second
+
+// WithInterval is the least time between two lines that say that the rate has
+// grown further, or that calls are given up for the same reason. Changes of state
+// are told at once. 0 or less means no limit. Default [DefaultInterval].
+func WithInterval(d time.Duration) Option {
+	return func(o *Observer) { o.every = d }
+}
+
+// NewObserver returns an Observer that writes to logger. With a nil logger it
+// writes to what [slog.Default] is at the time. Nil options do nothing.
+func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
+	o := &Observer{logger: logger, every: DefaultInterval}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(o)
+		}
+	}
+	return o
+}
+
+// change is how far a rate or a pause must be from what was told to be worth
+// another line.
+const change = .1
+
+// noWait is what it takes at most to pass a limiter without waiting.
+const noWait = time.Millisecond
+
+// reasons are those for which calls are given up. What matches several is the
+// first of them.
+var reasons = [...]error{
+	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrServerDelay,
+	cruise.ErrQuotaExhausted, cruise.ErrPermanent, cruise.ErrDeadline, cruise.ErrCost,
+	context.DeadlineExceeded, context.Canceled,
+}
+
+// Observe logs an event if it is worth a line.
+func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
+	switch e := event.(type) {
+	case cruise.AttemptStarted:
+		o.attemptStarted(ctx, e)
+	case cruise.AttemptEnded:
+		o.attemptEnded(ctx, e)
+		if o.debugs(ctx) {
+			o.log(ctx, slog.LevelDebug, "cruise: attempt ended",
+				append([]slog.Attr{slog.Int("attempt", e.Attempt), slog.String("outcome", e.Outcome.String()),
+					slog.Duration("took", e.Took)}, failure(e.Err)...)...)
+		}
+	case cruise.RetryScheduled:
+		if o.debugs(ctx) {
+			o.log(ctx, slog.LevelDebug, "cruise: will retry",
+				append([]slog.Attr{slog.Int("attempt", e.Attempt), slog.String("reason", e.Reason.String()),
+					slog.Duration("delay", e.Delay)}, failure(e.Err)...)...)
+		}
+	case cruise.GaveUp:
+		o.callGivenUp(ctx, e.Err)
+	case cruise.ThrottleSeen:
+		o.throttle(ctx, e)
+	case cruise.RateChanged:
+		o.rateChanged(ctx, e)
+	case cruise.Paused:
+		o.paused(ctx, e)
+	}
+}
+
+func (o *Observer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+	o.to().LogAttrs(ctx, level, message, attrs...)
+}
+
+func (o *Observer) to() *slog.Logger {
+	if o.logger == nil {
+		return slog.Default()
+	}
+	return o.logger
+}
+
+func (o *Observer) debugs(ctx context.Context) bool { return o.to().Enabled(ctx, slog.LevelDebug) }
+
+// attemptStarted tells why a call had to wait, if it had to.
+func (o *Observer) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
+	if !o.debugs(ctx) {
+		return
+	}
+	attempt := slog.Int("attempt", e.Attempt)
+	if e.Waited < noWait {
+		o.log(ctx, slog.LevelDebug, "cruise: attempt started", attempt)
+		return
+	}
+	o.mu.Lock()
+	came := time.Now().Add(-e.Waited)
+	why := "the rate, and calls that came before"
+	if came.Before(o.pausedTo) {
+		why = "a pause"
+	}
+	told := o.told
+	o.mu.Unlock()
+	attrs := []slog.Attr{attempt, slog.Duration("waited", e.Waited), slog.String("for", why)}
+	if told != 0 {
+		attrs = append(attrs, limit("rate", told))
+	}
+	o.log(ctx, slog.LevelDebug, "cruise: attempt started after a wait", attrs...)
+}
+
+// attemptEnded notices that throttling is over where no rate tells: as long as
+// nothing gets through, throttles only pause.
+func (o *Observer) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
+	if e.Outcome != cruise.OutcomeSuccess {
+		return
+	}
+	o.mu.Lock()
+	over := o.throttled && !o.cut && time.Since(o.pausedTo) >= e.Took
+	var attrs []slog.Attr
+	if over {
+		o.throttled = false
+		attrs = o.countThrottles(nil)
+	}
+	o.mu.Unlock()
+	if over {
+		o.log(ctx, slog.LevelInfo, "cruise: no longer throttled", attrs...)
+	}
+}
+
+// throttle logs the first throttle since all was well, and counts the others.
+func (o *Observer) throttle(ctx context.Context, e cruise.ThrottleSeen) {
+	o.mu.Lock()
+	first := !o.throttled
+	if first {
+		o.throttled, o.cut, o.target = true, false, 0
+	} else {
+		o.throttles++
+	}
+	o.mu.Unlock()
+	if !first {
+		return
+	}
+	var attrs []slog.Attr
+	if e.RetryAfter > 0 {
+		attrs = append(attrs, slog.Duration("retry_after", e.RetryAfter))
+	}
+	if e.Scope != "" {
+		attrs = append(attrs, slog.String("scope", e.Scope))
+	}
+	o.log(ctx, slog.LevelWarn, "cruise: throttled by the server", attrs...)
+}
+
+func (o *Observer) rateChanged(ctx context.Context, e cruise.RateChanged) {
+	now := time.Now()
+	o.mu.Lock()
+	level, message, from := o.judge(now, e)
+	var attrs []slog.Attr
+	if message != "" {
+		o.told, o.toldAt = e.To, now
+		attrs = o.countThrottles([]slog.Attr{limit("from", from), limit("to", e.To), slog.String("why", string(e.Why))})
+	}
+	o.mu.Unlock()
+	if message != "" {
+		o.log(ctx, level, message, attrs...)
+	}
+}
+
+// judge returns the line that a rate is worth, if any, and the rate to compare it
+// with: where steps are summed up, that of the line before. mu must be held.
+func (o *Observer) judge(now time.Time, e cruise.RateChanged) (level slog.Level, message string, from rate.Limit) {
+	if o.told == 0 && e.From != rate.Inf {
+		o.told = e.From
+	}
+	switch {
+	case e.Why == cruise.CauseSet:
+		o.throttled, o.target = false, 0
+		return slog.LevelInfo, "cruise: rate set", e.From
+	case e.To < e.From && (e.Why == cruise.CauseThrottle || !o.throttled):
+		o.throttled, o.cut, o.target = true, true, e.From
+		if e.From == rate.Inf {
+			o.target = 0
+		}
+		return slog.LevelWarn, "cruise: rate cut", e.From
+	case o.throttled && o.target > 0 && e.To >= o.target:
+		o.throttled, o.target = false, 0
+		return slog.LevelInfo, "cruise: rate recovered", o.told
+	case math.Abs(float64(e.To-o.told)) <= change*float64(o.told) || now.Sub(o.toldAt) < o.every:
+		return 0, "", 0
+	case e.To < o.told:
+		return slog.LevelInfo, "cruise: rate lowered", o.told
+	}
+	if o.target == 0 {
+		o.throttled = false // there was no rate before the cut to go back to
+	}
+	return slog.LevelInfo, "cruise: rate raised", o.told
+}
+
+// countThrottles adds those that had no line; mu must be held.
+func (o *Observer) countThrottles(attrs []slog.Attr) []slog.Attr {
+	if o.throttles > 0 {
+		attrs = append(attrs, slog.Int("throttles", o.throttles))
+		o.throttles = 0
+	}
+	return attrs
+}
+
+func (o *Observer) paused(ctx context.Context, e cruise.Paused) {
+	o.mu.Lock()
+	left := max(0, time.Until(o.pausedTo))
+	longer := float64(e.For) > (1+change)*float64(left)
+	var attrs []slog.Attr
+	if longer {
+		o.pausedTo = e.Until
+		attrs = o.countThrottles([]slog.Attr{slog.Duration("for", round(e.For)), slog.Time("until", time.Now().Add(e.For))})
+	}
+	o.mu.Unlock()
+	if longer {
+		o.log(ctx, slog.LevelWarn, "cruise: paused", attrs...)
+	}
+}
+
+func (o *Observer) callGivenUp(ctx context.Context, err *cruise.Error) {
+	now := time.Now()
+	o.mu.Lock()
+	g := &o.gaveUp[reasonIndex(err.Reason)]
+	if !g.at.IsZero() && now.Sub(g.at) < o.every {
+		g.calls++
+		o.mu.Unlock()
+		return
+	}
+	more := g.calls
+	g.at, g.calls = now, 0
+	o.mu.Unlock()
+	attrs := []slog.Attr{
+		slog.Any("reason", err.Reason), slog.Int("attempts", err.Attempts), slog.Duration("elapsed", round(err.Elapsed)),
+	}
+	if err.RetryAfter > 0 {
+		attrs = append(attrs, slog.Duration("retry_after", round(err.RetryAfter)))
+	}
+	if more > 0 {
+		attrs = append(attrs, slog.Int("calls", more+1)) // since the last line
+	}
+	o.log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
+}
+
+func reasonIndex(reason error) int {
+	for i, r := range reasons {
+		if errors.Is(reason, r) {
+			return i
+		}
+	}
+	return len(reasons)
+}
+
+// limit is a rate in calls per second, to four digits.
+func limit(key string, l rate.Limit) slog.Attr {
+	if l == rate.Inf {
+		return slog.String(key, "unlimited")
+	}
+	scale := math.Pow(10, 3-math.Floor(math.Log10(float64(l))))
+	return slog.Float64(key, math.Round(float64(l)*scale)/scale)
+}
+
+// round leaves what people read of a time.
+func round(d time.Duration) time.Duration {
+	if d < time.Second {
+		return d.Round(time.Microsecond)
+	}
+	return d.Round(time.Millisecond)
+}
+
+func failure(err error) []slog.Attr {
+	if err == nil {
+		return nil
+	}
+	return []slog.Attr{slog.Any("error", err)}
+}

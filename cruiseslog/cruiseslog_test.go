@@ -1,0 +1,314 @@
+package cruiseslog_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruiseslog"
+)
+
+// recorder is a handler that keeps records as lines of text.
+type recorder struct {
+	level slog.Level
+
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *recorder) Enabled(_ context.Context, level slog.Level) bool { return level >= r.level }
+func (r *recorder) WithAttrs([]slog.Attr) slog.Handler               { return r }
+func (r *recorder) WithGroup(string) slog.Handler                    { return r }
+
+func (r *recorder) Handle(_ context.Context, rec slog.Record) error {
+	line := rec.Level.String() + " " + strings.TrimPrefix(rec.Message, "cruise: ")
+	rec.Attrs(func(a slog.Attr) bool {
+		if a.Key == "until" {
+			a = slog.Duration("in", time.Until(a.Value.Time()).Round(time.Millisecond))
+		}
+		line += fmt.Sprintf(" %s=%v", a.Key, a.Value)
+		return true
+	})
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.lines = append(r.lines, line)
+	return nil
+}
+
+// take returns the lines since the last take.
+func (r *recorder) take() []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := r.lines
+	r.lines = nil
+	return lines
+}
+
+func record(level slog.Level, opts ...cruiseslog.Option) (*recorder, func(...cruise.Event)) {
+	r := &recorder{level: level}
+	o := cruiseslog.NewObserver(slog.New(r), opts...)
+	return r, func(events ...cruise.Event) {
+		for _, e := range events {
+			o.Observe(context.Background(), e)
+		}
+	}
+}
+
+func paused(d time.Duration) cruise.Paused {
+	return cruise.Paused{Until: time.Now().Add(d), For: d}
+}
+
+func TestOneLineForEachChangeOfState(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+
+		// One congestion throttles several calls.
+		observe(
+			cruise.AttemptStarted{Attempt: 1},
+			cruise.ThrottleSeen{RetryAfter: 2 * time.Second, Scope: "ACCOUNT"},
+			cruise.RateChanged{From: 20, To: 9.87654, Why: cruise.CauseThrottle},
+			paused(2*time.Second),
+			cruise.AttemptEnded{Attempt: 1, Outcome: cruise.OutcomeThrottled},
+			cruise.RetryScheduled{Attempt: 2},
+			cruise.ThrottleSeen{RetryAfter: 2 * time.Second, Late: true},
+			cruise.ThrottleSeen{RetryAfter: 2 * time.Second, Late: true},
+		)
+		time.Sleep(time.Millisecond)
+		observe(paused(2 * time.Second)) // 1 ms longer
+		assert.Equal(t, []string{
+			"WARN throttled by the server retry_after=2s scope=ACCOUNT",
+			"WARN rate cut from=20 to=9.877 why=throttle",
+			"WARN paused for=2s in=2s",
+		}, r.take())
+
+		// The way back.
+		time.Sleep(4 * time.Second)
+		for limit := rate.Limit(10); limit < 20; limit++ {
+			observe(cruise.RateChanged{From: limit, To: limit + 1, Why: cruise.CauseSuccess})
+		}
+		assert.Equal(t, []string{"INFO rate recovered from=9.877 to=20 why=success throttles=2"}, r.take())
+
+		// Beyond: a line for more than 10 %, at most one in 10 s.
+		for limit := rate.Limit(20); limit < 40; limit++ {
+			time.Sleep(2 * time.Second)
+			observe(cruise.RateChanged{From: limit, To: limit + 1, Why: cruise.CauseSuccess})
+		}
+		assert.Equal(t, []string{
+			"INFO rate raised from=20 to=25 why=success",
+			"INFO rate raised from=25 to=30 why=success",
+			"INFO rate raised from=30 to=35 why=success",
+			"INFO rate raised from=35 to=40 why=success",
+		}, r.take())
+
+		// The next throttle is news again, however soon.
+		observe(cruise.ThrottleSeen{}, cruise.RateChanged{From: 40, To: 20, Why: cruise.CauseThrottle})
+		assert.Equal(t, []string{
+			"WARN throttled by the server",
+			"WARN rate cut from=40 to=20 why=throttle",
+		}, r.take())
+
+		// So is a cut on the way back, which ends at the rate before it.
+		observe(
+			cruise.RateChanged{From: 20, To: 30, Why: cruise.CauseSuccess},
+			cruise.ThrottleSeen{},
+			cruise.RateChanged{From: 30, To: 15, Why: cruise.CauseThrottle},
+			cruise.RateChanged{From: 15, To: 30, Why: cruise.CauseSuccess},
+		)
+		assert.Equal(t, []string{
+			"WARN rate cut from=30 to=15 why=throttle throttles=1",
+			"INFO rate recovered from=15 to=30 why=success",
+		}, r.take())
+
+		observe(cruise.RateChanged{From: 30, To: 5, Why: cruise.CauseSet})
+		assert.Equal(t, []string{"INFO rate set from=30 to=5 why=set"}, r.take())
+	})
+}
+
+func TestFirstRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo, cruiseslog.WithInterval(0))
+		observe(
+			cruise.ThrottleSeen{},
+			cruise.RateChanged{From: rate.Inf, To: 0.00123456, Why: cruise.CauseThrottle},
+			cruise.RateChanged{From: 0.00123456, To: 0.002, Why: cruise.CauseSuccess},
+			cruise.ThrottleSeen{},
+			cruise.RateChanged{From: 0.002, To: rate.Inf, Why: cruise.CauseSet},
+		)
+		assert.Equal(t, []string{
+			"WARN throttled by the server",
+			"WARN rate cut from=unlimited to=0.001235 why=throttle",
+			"INFO rate raised from=0.001235 to=0.002 why=success",
+			"WARN throttled by the server",
+			"INFO rate set from=0.002 to=unlimited why=set",
+		}, r.take())
+	})
+}
+
+// Nothing got through before the first throttle, so there is no rate to tell of.
+func TestThrottledWithoutARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		success := cruise.AttemptEnded{Outcome: cruise.OutcomeSuccess, Took: 100 * time.Millisecond}
+		observe(cruise.ThrottleSeen{}, paused(time.Second), cruise.ThrottleSeen{}, success)
+		time.Sleep(1050 * time.Millisecond)
+		observe(success) // sent before the pause ended
+		time.Sleep(50 * time.Millisecond)
+		observe(success, success)
+		assert.Equal(t, []string{
+			"WARN throttled by the server",
+			"WARN paused for=1s in=1s",
+			"INFO no longer throttled throttles=1",
+		}, r.take())
+	})
+}
+
+// A quota moves the rate up and down all the time.
+func TestRateFollowsAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		observe(
+			cruise.RateChanged{From: 20, To: 15, Why: cruise.CauseQuota},
+			cruise.RateChanged{From: 15, To: 11, Why: cruise.CauseQuota},
+			cruise.RateChanged{From: 11, To: 8, Why: cruise.CauseQuota},
+		)
+		time.Sleep(cruiseslog.DefaultInterval)
+		observe(
+			cruise.RateChanged{From: 8, To: 8.5, Why: cruise.CauseQuota},
+			cruise.RateChanged{From: 8.5, To: 21, Why: cruise.CauseQuota},
+		)
+		assert.Equal(t, []string{
+			"WARN rate cut from=20 to=15 why=quota",
+			"INFO rate lowered from=15 to=8.5 why=quota",
+			"INFO rate recovered from=8.5 to=21 why=quota",
+		}, r.take())
+	})
+}
+
+func TestPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		observe(paused(10*time.Second), paused(11*time.Second), paused(12*time.Second))
+		time.Sleep(12 * time.Second)
+		observe(paused(123456789 * time.Nanosecond))
+		assert.Equal(t, []string{
+			"WARN paused for=10s in=10s",
+			"WARN paused for=12s in=12s",
+			"WARN paused for=123.457ms in=123ms",
+		}, r.take())
+	})
+}
+
+func TestGivingUpIsSampledByReason(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		last := errors.New("503 Service Unavailable")
+		budget := cruise.GaveUp{Err: &cruise.Error{Reason: cruise.ErrBudgetExhausted, Attempts: 2, Elapsed: 1234567 * time.Microsecond, Last: last}}
+		canceled := func() cruise.GaveUp {
+			return cruise.GaveUp{Err: &cruise.Error{Reason: fmt.Errorf("%w: shutdown", context.Canceled), RetryAfter: time.Minute}}
+		}
+		observe(budget, budget, budget, canceled(), canceled())
+		time.Sleep(cruiseslog.DefaultInterval)
+		observe(budget, cruise.GaveUp{Err: &cruise.Error{}})
+		assert.Equal(t, []string{
+			"WARN gave up reason=cruise: retry budget of this client exhausted attempts=2 elapsed=1.235s error=503 Service Unavailable",
+			"WARN gave up reason=context canceled: shutdown attempts=0 elapsed=0s retry_after=1m0s",
+			"WARN gave up reason=cruise: retry budget of this client exhausted attempts=2 elapsed=1.235s calls=3 error=503 Service Unavailable",
+			"WARN gave up reason=<nil> attempts=0 elapsed=0s",
+		}, r.take())
+	})
+}
+
+func TestDebugTellsOfEachCallAndWhyItWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelDebug)
+		failed := errors.New("no route to host")
+		observe(
+			cruise.AttemptStarted{Attempt: 1, Waited: time.Microsecond},
+			cruise.AttemptEnded{Attempt: 1, Outcome: cruise.OutcomeTransient, Err: failed, Took: time.Second},
+			cruise.RetryScheduled{Attempt: 2, Delay: 100 * time.Millisecond, Reason: cruise.OutcomeTransient, Err: failed},
+			cruise.RateChanged{From: 4, To: 2, Why: cruise.CauseThrottle},
+			paused(time.Second),
+		)
+		time.Sleep(1500 * time.Millisecond)
+		observe(cruise.AttemptStarted{Attempt: 2, Waited: 1200 * time.Millisecond})
+		observe(cruise.AttemptStarted{Attempt: 1, Waited: 400 * time.Millisecond})
+		assert.Equal(t, []string{
+			"DEBUG attempt started attempt=1",
+			"DEBUG attempt ended attempt=1 outcome=transient took=1s error=no route to host",
+			"DEBUG will retry attempt=2 reason=transient delay=100ms error=no route to host",
+			"WARN rate cut from=4 to=2 why=throttle",
+			"WARN paused for=1s in=1s",
+			"DEBUG attempt started after a wait attempt=2 waited=1.2s for=a pause rate=2",
+			"DEBUG attempt started after a wait attempt=1 waited=400ms for=the rate, and calls that came before rate=2",
+		}, r.take())
+	})
+}
+
+// A whole congestion of many callers, as a Retrier tells it.
+func TestWithARetrier(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{level: slog.LevelInfo}
+		api := cruise.Must(cruise.New(
+			cruise.WithObserver(cruiseslog.NewObserver(slog.New(r))),
+			cruise.WithInitialRate(100),
+		))
+		start := time.Now()
+		var all sync.WaitGroup
+		for range 20 {
+			all.Go(func() {
+				assert.NoError(t, api.Do(t.Context(), func(context.Context) error {
+					early := time.Since(start) < time.Second // the first five
+					time.Sleep(45 * time.Millisecond)
+					if early {
+						return cruise.Throttled(errors.New("slow down"), cruise.RetryAfter(time.Second))
+					}
+					return nil
+				}))
+			})
+		}
+		all.Wait()
+		assert.Equal(t, []string{
+			"WARN throttled by the server retry_after=1s",
+			"WARN paused for=1s in=1s",
+			"INFO no longer throttled throttles=4",
+		}, r.take())
+	})
+}
+
+func TestNilLoggerMeansTheDefaultOfTheMoment(t *testing.T) {
+	before := slog.Default()
+	defer slog.SetDefault(before)
+	o := cruiseslog.NewObserver(nil, nil)
+	var text bytes.Buffer
+	slog.SetDefault(slog.New(slog.NewTextHandler(&text, nil)))
+	o.Observe(t.Context(), cruise.ThrottleSeen{})
+	assert.Contains(t, text.String(), "throttled by the server")
+}
+
+func TestConcurrentUse(t *testing.T) {
+	r, observe := record(slog.LevelDebug)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 100 {
+				observe(cruise.AttemptStarted{Attempt: 1, Waited: time.Second}, cruise.ThrottleSeen{},
+					cruise.RateChanged{From: 10, To: rate.Limit(i) + 1, Why: cruise.CauseThrottle}, paused(time.Second),
+					cruise.AttemptEnded{Outcome: cruise.OutcomeSuccess}, cruise.GaveUp{Err: &cruise.Error{}})
+			}
+		})
+	}
+	all.Wait()
+	require.NotEmpty(t, r.take())
+}

@@ -1,0 +1,268 @@
+package cruise_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+var errServer = errors.New("server says 503")
+
+func busy(hints ...cruise.Hint) error { return cruise.Throttled(errServer, hints...) }
+
+// A wait that cannot end in time is not begun.
+func TestDeadline(t *testing.T) {
+	oneASecond := func() cruise.Option {
+		b := cruise.Must(cruise.NewTokenBucket(1, 1))
+		return cruise.WithLimiter(b)
+	}
+	for _, tt := range []struct {
+		name       string
+		opts       func() cruise.Option
+		returns    error
+		attempts   int
+		elapsed    time.Duration
+		retryAfter time.Duration
+		reason     error
+	}{
+		{"backoff", cruise.WithoutLimiter, errServer, 2, 100 * time.Millisecond, 200 * time.Millisecond, cruise.ErrDeadline},
+		{"backoff for a throttle", cruise.WithoutLimiter, busy(), 1, 0, time.Second, cruise.ErrDeadline},
+		{"wait that the server asked for", cruise.WithoutLimiter, busy(cruise.RetryAfter(time.Minute)), 1, 0, time.Minute, cruise.ErrDeadline},
+		{"wait that ends in the moment of the deadline", cruise.WithoutLimiter, cruise.Transient(errServer, cruise.RetryAfter(300*time.Millisecond)), 1, 0, 300 * time.Millisecond, cruise.ErrDeadline},
+		{"pace", oneASecond, errServer, 1, 100 * time.Millisecond, 900 * time.Millisecond, cruise.ErrDeadline},
+		{"pace of x/time", func() cruise.Option { return cruise.WithLimiter(rate.NewLimiter(1, 1)) }, errServer, 1, 100 * time.Millisecond, 0, cruise.ErrDeadline},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := cruise.Must(cruise.NewBudget(10, 1, 0))
+				r := plain(tt.opts(), cruise.WithBudget(budget))
+				ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+				defer cancel()
+				start := time.Now()
+				err := r.Do(ctx, func(context.Context) error { return tt.returns })
+
+				assert.Equal(t, &cruise.Error{
+					Reason: tt.reason, Attempts: tt.attempts, Elapsed: tt.elapsed, RetryAfter: tt.retryAfter, Last: tt.returns,
+				}, err)
+				assert.Equal(t, tt.elapsed, time.Since(start))
+				assert.ErrorIs(t, err, cruise.ErrDeadline)
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.ErrorIs(t, err, errServer)
+				assert.Equal(t, 10-float64(tt.attempts-1), budget.Left(), "a retry that was ruled out costs nothing")
+			})
+		})
+	}
+}
+
+func TestDeadlineBehindAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := cruise.Must(cruise.New())
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		start := time.Now()
+		err := r.Do(ctx, func(context.Context) error { return busy(cruise.RetryAfter(time.Minute)) })
+		assert.ErrorIs(t, err, cruise.ErrDeadline)
+		assert.Equal(t, time.Minute, gaveUp(t, err).RetryAfter)
+
+		err = r.Do(ctx, func(context.Context) error { t.Error("called during the pause"); return nil })
+		assert.ErrorIs(t, err, cruise.ErrDeadline)
+		assert.Equal(t, time.Minute, gaveUp(t, err).RetryAfter)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+func TestDeadlineWithoutMonotonicReading(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Second).Round(0))
+		defer cancel()
+		n := 0
+		err := plain().Do(ctx, func(context.Context) error {
+			if n++; n == 1 {
+				return errServer
+			}
+			return nil
+		})
+		assert.NoError(t, err)
+	})
+}
+
+func TestSoonerOfDeadlineAndMaxElapsedIsTheReason(t *testing.T) {
+	limiters := map[string]func() cruise.Option{
+		"backoff":      cruise.WithoutLimiter,
+		"token bucket": func() cruise.Option { return cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(.01, 1))) },
+		"x/time":       func() cruise.Option { return cruise.WithLimiter(rate.NewLimiter(.01, 1)) },
+	}
+	for name, limiter := range limiters {
+		for _, tt := range []struct {
+			name              string
+			deadline, elapsed time.Duration
+			reason            error
+		}{
+			{"deadline", time.Second, 2 * time.Second, cruise.ErrDeadline},
+			{"max elapsed", 2 * time.Second, time.Second, cruise.ErrMaxElapsed},
+		} {
+			t.Run(name+", "+tt.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					r := plain(limiter(), cruise.WithMaxElapsed(tt.elapsed), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(900*time.Millisecond))))
+					ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+					defer cancel()
+					err := r.Do(ctx, func(context.Context) error { return errServer })
+					assert.Equal(t, tt.reason, gaveUp(t, err).Reason)
+					assert.ErrorIs(t, err, errServer)
+					assert.Equal(t, tt.reason == cruise.ErrDeadline, errors.Is(err, context.DeadlineExceeded))
+				})
+			})
+		}
+	}
+}
+
+func TestMaxElapsedCountsTheWaitForTheLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := plain(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1, 1))), cruise.WithMaxElapsed(2500*time.Millisecond))
+		n := 0
+		err := r.Do(t.Context(), func(context.Context) error { n++; return errServer })
+		e := gaveUp(t, err)
+		assert.Equal(t, cruise.ErrMaxElapsed, e.Reason)
+		assert.Equal(t, 3, n) // at 0, 1 and 2 s
+		assert.Equal(t, 2*time.Second+400*time.Millisecond, e.Elapsed)
+		assert.Equal(t, 600*time.Millisecond, e.RetryAfter)
+		assert.NotErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestServerDelayStopsEveryone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := cruise.Must(cruise.New(cruise.WithMaxServerDelay(time.Minute)))
+		err := r.Do(t.Context(), func(context.Context) error { return busy(cruise.RetryAfter(time.Hour)) })
+		assert.Equal(t, &cruise.Error{Reason: cruise.ErrServerDelay, Attempts: 1, RetryAfter: time.Hour, Last: busy(cruise.RetryAfter(time.Hour))}, err)
+
+		time.Sleep(10 * time.Minute)
+		err = r.Do(t.Context(), func(context.Context) error { t.Error("called during the pause"); return nil })
+		assert.Equal(t, &cruise.Error{Reason: cruise.ErrServerDelay, RetryAfter: 50 * time.Minute}, err)
+
+		time.Sleep(49*time.Minute + 30*time.Second)
+		start := time.Now()
+		assert.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }))
+		assert.Equal(t, 30*time.Second, time.Since(start), "a wait that is short enough is waited for")
+	})
+}
+
+var errShutdown = errors.New("shutting down")
+
+// The cause of a cancellation is kept, and the server's error is never hidden.
+func TestCancellation(t *testing.T) {
+	inLine := func() cruise.Option { return cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(.001, 1))) }
+	for _, tt := range []struct {
+		name     string
+		limiter  func() cruise.Option
+		fn       func(ctx context.Context, attempt int) error
+		attempts int
+	}{
+		{"backing off", cruise.WithoutLimiter, func(context.Context, int) error { return busy(cruise.RetryAfter(time.Minute)) }, 1},
+		{"in line for a retry", inLine, func(context.Context, int) error { return errServer }, 1},
+		{"in line for a retry, x/time", func() cruise.Option { return cruise.WithLimiter(rate.NewLimiter(.001, 1)) },
+			func(context.Context, int) error { return errServer }, 1},
+		{"in the call, which returns the server's error", cruise.WithoutLimiter, func(ctx context.Context, _ int) error {
+			<-ctx.Done()
+			return errServer
+		}, 1},
+		{"in a retry, which returns the context's error", cruise.WithoutLimiter, func(ctx context.Context, attempt int) error {
+			if attempt == 1 {
+				return errServer
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		}, 2},
+		{"in a retry, which returns the cause", cruise.WithoutLimiter, func(ctx context.Context, attempt int) error {
+			if attempt == 1 {
+				return errServer
+			}
+			<-ctx.Done()
+			return errors.Join(ctx.Err(), context.Cause(ctx))
+		}, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := cruise.Must(cruise.NewBudget(10, 1, 0))
+				r := plain(tt.limiter(), cruise.WithBudget(budget))
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(10*time.Second, func() { cancel(errShutdown) })
+				start, n := time.Now(), 0
+				err := r.Do(ctx, func(ctx context.Context) error { n++; return tt.fn(ctx, n) })
+				assert.Equal(t, 10*time.Second, time.Since(start))
+				e := gaveUp(t, err)
+				assert.Equal(t, tt.attempts, e.Attempts)
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.ErrorIs(t, err, errShutdown)
+				assert.ErrorIs(t, err, errServer)
+				assert.Equal(t, 10-float64(tt.attempts-1), budget.Left(), "a retry that was not made costs nothing")
+			})
+		})
+	}
+}
+
+func TestCancellationWhileAnErrorPanics(t *testing.T) {
+	w := &witness{}
+	ctx, cancel := context.WithCancel(t.Context())
+	err := plain(cruise.WithLimiter(w)).Do(ctx, func(context.Context) error { cancel(); return grumpyError{} })
+	assert.Equal(t, context.Canceled, gaveUp(t, err).Reason)
+	assert.Equal(t, []cruise.Outcome{cruise.OutcomeTransient}, w.outcomes())
+}
+
+func TestCancellationDuringTheFirstAttemptIsUntouched(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var returned error
+	err := plain().Do(ctx, func(ctx context.Context) error {
+		cancel()
+		returned = errors.Join(errors.New("call"), ctx.Err())
+		return returned
+	})
+	assert.True(t, err == returned)
+}
+
+func TestCallUnderADeadContextIsNotMade(t *testing.T) {
+	limiters := map[string]cruise.Option{
+		"none":     cruise.WithoutLimiter(),
+		"adaptive": cruise.WithInitialRate(1),
+		"bucket":   cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1, 1))),
+		"x/time":   cruise.WithLimiter(rate.NewLimiter(1, 1)),
+	}
+	for name, limiter := range limiters {
+		t.Run(name, func(t *testing.T) {
+			r := cruise.Must(cruise.New(limiter))
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(errShutdown)
+			err := r.Do(ctx, func(context.Context) error { t.Error("called"); return nil })
+			assert.EqualError(t, err, "cruise: call not made: context canceled: shutting down")
+			assert.ErrorIs(t, err, context.Canceled)
+			assert.ErrorIs(t, err, errShutdown)
+
+			// Its token is there for the next one.
+			require.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }))
+		})
+	}
+}
+
+func TestContextErrorsOfOthersAreNotOurs(t *testing.T) {
+	dead, cancel := context.WithTimeout(t.Context(), -1)
+	defer cancel()
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		err := plain().Do(t.Context(), func(context.Context) error {
+			if n++; n < 3 {
+				return dead.Err() // a timeout somewhere within the call
+			}
+			return nil
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, 3, n)
+	})
+}

@@ -1,0 +1,305 @@
+package cruise
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// A lawDriver drives a law at explicit times, with steps of its rules rather than
+// of its constants.
+type lawDriver struct {
+	law law
+	now time.Time
+}
+
+func newLawDriver(low, high float64) *lawDriver {
+	pause := brake{backoff: steadyPause, forgive: defaultForgive}
+	return &lawDriver{newAIMD(aimdConfig{min: low, max: high, decrease: 0.5, increase: 0.1}, pause), time.Unix(0, 0)}
+}
+
+func (d *lawDriver) send() time.Time {
+	d.law.sent(d.now)
+	return d.now
+}
+
+func (d *lawDriver) after(t time.Duration) *lawDriver {
+	d.now = d.now.Add(t)
+	return d
+}
+
+func (d *lawDriver) end(o Outcome, sent time.Time) lesson {
+	return d.law.done(d.now, Feedback{Outcome: o, Sent: sent, Cost: 1}, false)
+}
+
+// succeed makes n calls succeed, gap apart, held back by the rate.
+func (d *lawDriver) succeed(n int, gap time.Duration) {
+	for range n {
+		d.after(ms).law.held(d.now)
+		sent := d.send()
+		d.after(gap-ms).end(OutcomeSuccess, sent)
+	}
+}
+
+func (d *lawDriver) throttle() lesson {
+	sent := d.send()
+	return d.after(ms).end(OutcomeThrottled, sent)
+}
+
+func TestLawBegins(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	assert.True(t, math.IsInf(d.law.limit(), 1), "without a rate")
+	assert.Zero(t, d.law.room(d.now))
+	sent := d.send()
+	assert.Positive(t, d.law.room(d.now), "one call in flight at first")
+	d.after(ms).end(OutcomeSuccess, sent)
+	for range 100 {
+		sent := d.send()
+		d.send()
+		d.after(ms).end(OutcomeSuccess, sent)
+		d.end(OutcomeSuccess, sent)
+	}
+	d.send()
+	assert.Zero(t, d.law.room(d.now), "and more as they succeed")
+	assert.True(t, math.IsInf(d.law.limit(), 1), "success alone sets no rate")
+}
+
+func TestLawOnlyThrottlesGiveARate(t *testing.T) {
+	for _, o := range []Outcome{OutcomeUnknown, OutcomeTransient, OutcomePermanent, OutcomeQuotaExhausted, OutcomeDropped} {
+		t.Run(o.String(), func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.succeed(10, 100*ms)
+			for range 10 {
+				sent := d.send()
+				d.after(ms).end(o, sent)
+			}
+			assert.True(t, math.IsInf(d.law.limit(), 1))
+			d.law.setLimit(d.now, 10)
+			for range 10 {
+				sent := d.send()
+				d.after(ms).end(o, sent)
+			}
+			assert.Equal(t, 10., d.law.limit())
+		})
+	}
+}
+
+func TestLawCutsToHalfOfTheLesser(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		set  float64
+		want float64 // at most, before any way back
+	}{
+		{"of what was delivered", 1000, 5},
+		{"of the rate", 4, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			for range 200 { // 10 a second, which nothing held back
+				sent := d.send()
+				d.after(100*ms).end(OutcomeSuccess, sent)
+			}
+			d.law.setLimit(d.now, tt.set)
+			this := d.throttle()
+			assert.Equal(t, CauseThrottle, this.why)
+			assert.False(t, this.late)
+			assert.InDelta(t, tt.want, d.law.limit(), tt.want/20)
+		})
+	}
+}
+
+func TestLawIgnoresLateThrottles(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 10)
+	d.succeed(10, 100*ms)
+	var burst []time.Time
+	for range 6 {
+		burst = append(burst, d.send())
+	}
+	d.after(ms)
+	assert.False(t, d.end(OutcomeThrottled, burst[0]).late)
+	is := d.law.limit()
+	for _, sent := range burst[1:] {
+		this := d.after(ms).end(OutcomeThrottled, sent)
+		assert.True(t, this.late)
+		assert.Zero(t, this.pause)
+		assert.Equal(t, is, d.law.limit())
+	}
+	// A success in between, also of a late call, does not make the next late
+	// throttle new.
+	d.end(OutcomeSuccess, burst[0])
+	is = d.law.limit()
+	assert.True(t, d.end(OutcomeThrottled, burst[1]).late)
+	assert.Equal(t, is, d.law.limit())
+}
+
+func TestLawNeedsASuccessBetweenCuts(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 10)
+	d.throttle()
+	assert.Equal(t, 10., d.law.limit(), "nothing got through yet")
+	d.succeed(10, 100*ms)
+	d.throttle()
+	is := d.law.limit()
+	assert.Less(t, is, 10.)
+	for i := range 5 {
+		this := d.after(time.Second).throttle()
+		assert.Positive(t, this.pause, "throttle %d", i)
+		assert.Equal(t, is, d.law.limit(), "a server that is closed says nothing about the rate")
+	}
+	d.succeed(1, 100*ms)
+	was := d.law.limit()
+	d.throttle()
+	assert.Less(t, d.law.limit(), was)
+}
+
+func TestLawGrowsOnlyWhenItHoldsCallsBack(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 10)
+	for range 100 {
+		sent := d.send()
+		d.after(time.Second).end(OutcomeSuccess, sent)
+	}
+	assert.Equal(t, 10., d.law.limit(), "nobody wanted more")
+	d.succeed(20, 100*ms)
+	assert.Greater(t, d.law.limit(), 10.)
+}
+
+func TestLawIdleTimeEarnsNothing(t *testing.T) {
+	growth := func(idle time.Duration) float64 {
+		d := newLawDriver(0.01, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		d.succeed(20, 100*ms)
+		was := d.law.limit()
+		d.after(idle)
+		d.succeed(1, 100*ms)
+		return d.law.limit() - was
+	}
+	assert.Positive(t, growth(0))
+	assert.LessOrEqual(t, growth(time.Hour), 10*growth(0), "an hour is 36000 intervals")
+}
+
+func TestLawKeepsItsBounds(t *testing.T) {
+	d := newLawDriver(2, 20)
+	d.law.setLimit(d.now, 10)
+	for range 20 {
+		d.succeed(1, time.Second)
+		d.throttle()
+	}
+	assert.Equal(t, 2., d.law.limit(), "no throttle cuts below the minimum")
+	d.after(time.Hour).succeed(100_000, 50*ms)
+	assert.Equal(t, 20., d.law.limit(), "no success grows above the maximum")
+}
+
+// Calls that hang, or whose end nobody tells, do not close the door for good.
+func TestLawHangingCalls(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		begin func(d *lawDriver)
+	}{
+		{"at the start", func(*lawDriver) {}},
+		{"after throttles in a row", func(d *lawDriver) {
+			d.succeed(5, 100*ms)
+			d.throttle()
+			d.throttle()
+			d.throttle()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			tt.begin(d)
+			for range 10 {
+				d.send() // and never heard of again
+				wait := d.law.room(d.now)
+				assert.Positive(t, wait)
+				assert.LessOrEqual(t, wait, time.Minute)
+				d.after(wait)
+				assert.Zero(t, d.law.room(d.now))
+			}
+		})
+	}
+}
+
+// The server's wait is for the pause, and for nothing else.
+func TestLawRetryAfterChangesOnlyThePause(t *testing.T) {
+	limits := map[time.Duration]float64{}
+	for _, asked := range []time.Duration{0, 1, time.Second, time.Hour} {
+		d := newLawDriver(0.01, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		d.succeed(10, 100*ms)
+		sent := d.send()
+		this := d.law.done(d.after(ms).now, Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1, RetryAfter: asked}, false)
+		if asked > 0 {
+			assert.Equal(t, asked, this.pause)
+		} else {
+			assert.Positive(t, this.pause)
+		}
+		d.succeed(10, 100*ms)
+		limits[asked] = d.law.limit()
+	}
+	for asked, limit := range limits {
+		assert.Equal(t, limits[0], limit, "Retry-After %v", asked)
+	}
+}
+
+// Random outcomes at random times, and what must hold whatever the constants are.
+func TestLawInvariants(t *testing.T) {
+	for seed := range uint64(50) {
+		rng := rand.New(rand.NewPCG(seed, 0))
+		script := make([]byte, 2000)
+		for i := range script {
+			script[i] = byte(rng.Uint32())
+		}
+		if !checkLaw(t, script) {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzLaw(f *testing.F) {
+	f.Add([]byte{})
+	f.Add([]byte{0, 0, 2, 0, 0, 2, 1, 0, 3, 1, 3, 200})
+	f.Add([]byte("halve on throttle, grow linearly on success"))
+	f.Fuzz(func(t *testing.T, script []byte) { checkLaw(t, script) })
+}
+
+// checkLaw runs a script of three bytes an event: what, which, how much.
+func checkLaw(t *testing.T, script []byte) bool {
+	const low, high = 0.5, 500.
+	d := newLawDriver(low, high)
+	d.law.setLimit(d.now, 50)
+	var flying []time.Time
+	for i := 0; i+2 < len(script); i += 3 {
+		what, which, much := script[i], int(script[i+1]), int(script[i+2])
+		d.after(time.Duration(much*much*much) * time.Microsecond) // to 16 s
+		var this lesson
+		switch what % 4 {
+		case 0:
+			if d.law.room(d.now) == 0 {
+				flying = append(flying, d.send())
+			}
+		case 1:
+			d.law.held(d.now)
+		default:
+			f := Feedback{Outcome: Outcome(which % 7), Cost: 1}
+			if len(flying) > 0 {
+				k := which % len(flying)
+				f.Sent = flying[k]
+				flying = append(flying[:k], flying[k+1:]...)
+			}
+			if what%4 == 3 && what&64 != 0 {
+				f.RetryAfter = time.Duration(much) * time.Second
+			}
+			this = d.law.done(d.now, f, what&128 != 0)
+		}
+		limit, wait := d.law.limit(), d.law.room(d.now)
+		if !(limit >= low && limit <= high) || this.pause < 0 || this.pause > 255*time.Second || wait < 0 || wait > time.Minute {
+			t.Errorf("event %d: limit %v, pause %v, room %v", i/3, limit, this.pause, wait)
+			return false
+		}
+	}
+	return true
+}

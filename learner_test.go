@@ -1,0 +1,259 @@
+package cruise_test
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"runtime"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// witness is a limiter that lets everyone go, or refuses, and keeps what it is told.
+type witness struct {
+	refuse error
+
+	mu       sync.Mutex // guards the fields below
+	admitted []int
+	told     []cruise.Feedback
+}
+
+func (w *witness) WaitN(_ context.Context, n int) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.refuse != nil {
+		return w.refuse
+	}
+	w.admitted = append(w.admitted, n)
+	return nil
+}
+
+func (w *witness) Learn(f cruise.Feedback) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.told = append(w.told, f)
+}
+
+func (w *witness) outcomes() (os []cruise.Outcome) {
+	for _, f := range w.told {
+		os = append(os, f.Outcome)
+	}
+	return os
+}
+
+// One Learn for every attempt that was let go, whatever becomes of it.
+func TestLearnerIsToldOnceForEveryAttempt(t *testing.T) {
+	panicky := func(error) cruise.Verdict { panic("classifier") }
+	for _, tt := range []struct {
+		name string
+		opts []cruise.Option
+		fn   func(ctx context.Context) error
+		want []cruise.Outcome
+	}{
+		{"success", nil, func(context.Context) error { return nil }, []cruise.Outcome{cruise.OutcomeSuccess}},
+		{"permanent", nil, func(context.Context) error { return cruise.Permanent(errBoom) }, []cruise.Outcome{cruise.OutcomePermanent}},
+		{"quota", nil, func(context.Context) error { return cruise.QuotaExhausted(errBoom) }, []cruise.Outcome{cruise.OutcomeQuotaExhausted}},
+		{"throttled and retried", []cruise.Option{cruise.WithMaxAttempts(2)}, func(context.Context) error { return cruise.Throttled(errBoom) },
+			[]cruise.Outcome{cruise.OutcomeThrottled, cruise.OutcomeThrottled}},
+		{"transient and retried", []cruise.Option{cruise.WithMaxAttempts(2)}, func(context.Context) error { return errBoom },
+			[]cruise.Outcome{cruise.OutcomeTransient, cruise.OutcomeTransient}},
+		{"panic", nil, func(context.Context) error { panic("call") }, []cruise.Outcome{cruise.OutcomeDropped}},
+		{"nil panic", nil, func(context.Context) error { panic(nil) }, []cruise.Outcome{cruise.OutcomeDropped}},
+		{"exit of the goroutine", nil, func(context.Context) error { runtime.Goexit(); return nil }, []cruise.Outcome{cruise.OutcomeDropped}},
+		{"panic of the classifier", []cruise.Option{cruise.WithClassifier(panicky)}, func(context.Context) error { return errBoom }, []cruise.Outcome{cruise.OutcomeDropped}},
+		{"panic of the error", []cruise.Option{cruise.WithMaxAttempts(1)}, func(context.Context) error { return grumpyError{} }, []cruise.Outcome{cruise.OutcomeTransient}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &witness{}
+				opts := append([]cruise.Option{cruise.WithLimiter(w)}, tt.opts...)
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					_ = plain(opts...).Do(t.Context(), tt.fn)
+				}()
+				<-done
+				assert.Equal(t, tt.want, w.outcomes())
+				assert.Len(t, w.admitted, len(tt.want))
+			})
+		})
+	}
+}
+
+func TestNobodyIsToldOfWhatWasNotLetGo(t *testing.T) {
+	w := &witness{refuse: errServer}
+	err := plain(cruise.WithLimiter(w)).Do(t.Context(), func(context.Context) error { t.Error("called"); return nil })
+	assert.Equal(t, errServer, gaveUp(t, err).Reason)
+	assert.ErrorIs(t, err, errServer)
+	assert.Empty(t, w.told)
+}
+
+func TestFeedback(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &witness{}
+		start, n := time.Now(), 0
+		err := plain(cruise.WithLimiter(w)).Do(t.Context(), func(ctx context.Context) error {
+			time.Sleep(time.Minute)
+			if n++; n == 1 {
+				cruise.Report(ctx, cruise.Quota{Limit: 100, Remaining: 0, Reset: time.Hour})
+				return cruise.Throttled(errBoom, cruise.RetryAfter(5*time.Second), cruise.InScope("ACCOUNT"))
+			}
+			return nil
+		}, cruise.WithCost(7))
+		require.NoError(t, err)
+		require.Len(t, w.told, 2)
+		sent := func(i int) time.Duration { return w.told[i].Sent.Sub(start) }
+		assert.Equal(t, []int{7, 7}, w.admitted)
+		assert.Equal(t, time.Duration(0), sent(0))
+		assert.Equal(t, 65*time.Second, sent(1))
+		w.told[0].Sent, w.told[1].Sent = time.Time{}, time.Time{}
+		assert.Equal(t, []cruise.Feedback{
+			{
+				Outcome: cruise.OutcomeThrottled, Cost: 7, RetryAfter: 5 * time.Second, Scope: "ACCOUNT",
+				Quota: &cruise.Quota{Limit: 100, Remaining: 0, Reset: time.Hour},
+			},
+			{Outcome: cruise.OutcomeSuccess, Cost: 7}, // the quota was that of the first attempt
+		}, w.told)
+	})
+}
+
+func TestFreeCallsPassTheLimiterUnseen(t *testing.T) {
+	l := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(.01)))
+	r := cruise.Must(cruise.New(cruise.WithLimiter(l)))
+	for range 10 {
+		require.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(0)))
+	}
+	assert.Zero(t, l.Stats().Admitted)
+}
+
+func TestReport(t *testing.T) {
+	call := func(t *testing.T, fn func(context.Context)) *cruise.Quota {
+		w := &witness{}
+		require.NoError(t, plain(cruise.WithLimiter(w)).Do(t.Context(), func(ctx context.Context) error { fn(ctx); return nil }))
+		require.Len(t, w.told, 1)
+		return w.told[0].Quota
+	}
+	t.Run("nothing", func(t *testing.T) {
+		assert.Nil(t, call(t, func(context.Context) {}))
+	})
+	t.Run("the last one wins", func(t *testing.T) {
+		assert.Equal(t, &cruise.Quota{Remaining: 3}, call(t, func(ctx context.Context) {
+			cruise.Report(ctx, cruise.Quota{Remaining: 9})
+			cruise.Report(ctx, cruise.Quota{Remaining: 3})
+		}))
+	})
+	t.Run("a negative rest is no report", func(t *testing.T) {
+		assert.Nil(t, call(t, func(ctx context.Context) { cruise.Report(ctx, cruise.Quota{Remaining: -1}) }))
+	})
+	t.Run("through derived contexts", func(t *testing.T) {
+		assert.Equal(t, &cruise.Quota{Limit: 1}, call(t, func(ctx context.Context) {
+			ctx, cancel := context.WithCancel(context.WithValue(ctx, t, t))
+			cancel()
+			cruise.Report(ctx, cruise.Quota{Limit: 1})
+		}))
+	})
+	t.Run("from many goroutines", func(t *testing.T) {
+		assert.NotNil(t, call(t, func(ctx context.Context) {
+			var wg sync.WaitGroup
+			for i := range 20 {
+				wg.Go(func() { cruise.Report(ctx, cruise.Quota{Remaining: i}) })
+			}
+			wg.Wait()
+		}))
+	})
+	t.Run("to the innermost", func(t *testing.T) {
+		outer, inner := &witness{}, &witness{}
+		require.NoError(t, plain(cruise.WithLimiter(outer)).Do(t.Context(), func(ctx context.Context) error {
+			return plain(cruise.WithLimiter(inner)).Do(ctx, func(ctx context.Context) error {
+				cruise.Report(ctx, cruise.Quota{Remaining: 5})
+				return nil
+			})
+		}))
+		assert.Equal(t, &cruise.Quota{Remaining: 5}, inner.told[0].Quota)
+		assert.Nil(t, outer.told[0].Quota)
+	})
+	t.Run("outside of a Retrier, and after the call", func(t *testing.T) {
+		var none context.Context
+		cruise.Report(none, cruise.Quota{})
+		cruise.Report(t.Context(), cruise.Quota{})
+		var late context.Context
+		call(t, func(ctx context.Context) { late = ctx })
+		cruise.Report(late, cruise.Quota{})
+	})
+}
+
+func TestPanicsPassThrough(t *testing.T) {
+	value := fmt.Errorf("at the disco")
+	for name, r := range map[string]*cruise.Retrier{
+		"no limiter": plain(),
+		"adaptive":   cruise.Must(cruise.New()),
+		"timeout":    plain(cruise.WithAttemptTimeout(time.Hour)),
+		"classifier": plain(cruise.WithClassifier(func(error) cruise.Verdict { panic(value) })),
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.PanicsWithValue(t, value, func() {
+				_ = r.Do(t.Context(), func(context.Context) error {
+					if name == "classifier" {
+						return errBoom
+					}
+					panic(value)
+				})
+			})
+		})
+	}
+}
+
+// Before its first throttle an adaptive limiter has one call in flight: a slot
+// that leaked would hold up the next call.
+func TestPanicsReleaseTheirSlot(t *testing.T) {
+	for name, fn := range map[string]func(context.Context) error{
+		"panic":  func(context.Context) error { panic("call") },
+		"goexit": func(context.Context) error { runtime.Goexit(); return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := cruise.Must(cruise.New())
+				done := make(chan struct{})
+				go func() {
+					defer close(done)
+					defer func() { _ = recover() }()
+					_ = r.Do(t.Context(), fn)
+				}()
+				<-done
+				start := time.Now()
+				require.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }))
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
+}
+
+func TestCostAboveTheBurst(t *testing.T) {
+	for name, limiter := range map[string]cruise.Limiter{
+		"x/time":       rate.NewLimiter(1, 3),
+		"token bucket": cruise.Must(cruise.NewTokenBucket(1, 3)),
+		"adaptive":     cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithBurst(3))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
+			ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+			defer cancel()
+			for _, cost := range []int{4, math.MaxInt} {
+				err := r.Do(ctx, func(context.Context) error { t.Error("called"); return nil }, cruise.WithCost(cost))
+				assert.ErrorIs(t, err, cruise.ErrCost)
+				assert.NotErrorIs(t, err, context.DeadlineExceeded)
+				assert.Less(t, gaveUp(t, err).Elapsed, time.Minute)
+			}
+			assert.NoError(t, r.Do(ctx, func(context.Context) error { return nil }, cruise.WithCost(3)))
+		})
+	}
+}

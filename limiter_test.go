@@ -1,0 +1,272 @@
+package cruise
+
+import (
+	"context"
+	"math"
+	"reflect"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+)
+
+func TestTokenBucketOptions(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit rate.Limit
+		burst int
+		want  string
+	}{
+		{"rate", 10, 1, ""},
+		{"every", rate.Every(800 * ms), 1, ""},
+		{"no limit, said so", rate.Inf, 1, ""},
+		{"smallest rate", math.SmallestNonzeroFloat64, 1, ""},
+		{"largest burst", 10, math.MaxInt32, ""},
+		{"rate of 0", 0, 1, "cruise: limit 0: want calls per second above 0, or rate.Inf"},
+		{"negative rate", -1, 1, "cruise: limit -1: want calls per second above 0, or rate.Inf"},
+		{"NaN", rate.Limit(math.NaN()), 1, "cruise: limit NaN: want calls per second above 0, or rate.Inf"},
+		{"infinity", rate.Limit(math.Inf(1)), 1, "cruise: limit +Inf: want calls per second above 0, or rate.Inf"},
+		{"negative infinity", rate.Limit(math.Inf(-1)), 1, "cruise: limit -Inf: want calls per second above 0, or rate.Inf"},
+		{"burst of 0", 10, 0, "cruise: burst 0: want 1 to 2147483647"},
+		{"negative burst", 10, -5, "cruise: burst -5: want 1 to 2147483647"},
+		{"both", 0, 0, "cruise: limit 0: want calls per second above 0, or rate.Inf\ncruise: burst 0: want 1 to 2147483647"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, err := NewTokenBucket(tt.limit, tt.burst)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, tt.limit, b.Limit())
+				return
+			}
+			assert.EqualError(t, err, tt.want)
+			assert.Nil(t, b)
+			// SetLimit refuses what the constructor refuses, and changes nothing.
+			if tt.burst == 1 {
+				b := Must(NewTokenBucket(7, 1))
+				assert.EqualError(t, b.SetLimit(tt.limit), tt.want)
+				assert.Equal(t, rate.Limit(7), b.Limit())
+			}
+		})
+	}
+}
+
+func TestTokenBucketCost(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		limit rate.Limit
+		n     int
+		want  string
+		is    error
+	}{
+		{"nothing", 10, 0, "", nil},
+		{"the whole burst", 10, 5, "", nil},
+		{"above the burst", 10, 6, "cruise: call not made: cost above the limiter's burst: cost 6, burst 5", ErrCost},
+		{"above the burst, without a limit", rate.Inf, 6, "cruise: call not made: cost above the limiter's burst: cost 6, burst 5", ErrCost},
+		{"most", 10, math.MaxInt, "cruise: call not made: cost above the limiter's burst: cost 9223372036854775807, burst 5", ErrCost},
+		{"negative", 10, -1, "cruise: cost -1: want 0 or more", nil},
+		{"most negative", 10, math.MinInt, "cruise: cost -9223372036854775808: want 0 or more", nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := Must(NewTokenBucket(tt.limit, 5))
+				start := time.Now()
+				err := b.WaitN(t.Context(), tt.n)
+				if tt.want == "" {
+					require.NoError(t, err)
+					return
+				}
+				assert.EqualError(t, err, tt.want)
+				if tt.is != nil {
+					assert.ErrorIs(t, err, tt.is)
+				}
+				// Nothing was taken, and nothing minted.
+				require.NoError(t, b.WaitN(t.Context(), 5))
+				assert.Zero(t, time.Since(start))
+				if tt.limit != rate.Inf {
+					require.NoError(t, b.WaitN(t.Context(), 1))
+					assert.Equal(t, 100*ms, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
+// A call that costs nothing waits for nobody.
+func TestTokenBucketFreeCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 1))
+		b.Pause(time.Hour)
+		start := time.Now()
+		require.NoError(t, b.WaitN(t.Context(), 0))
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// A limiter pauses for what its calls learn, and keeps its limit.
+func TestTokenBucketLearns(t *testing.T) {
+	const second = time.Second
+	fixed := Must(NewBackoff(WithBase(300*ms), WithMaxDelay(time.Minute), WithJitter(NoJitter())))
+	throttled := Feedback{Outcome: OutcomeThrottled, Cost: 1}
+	asked := func(d time.Duration) Feedback {
+		return Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: d}
+	}
+	success := Feedback{Outcome: OutcomeSuccess, Cost: 1}
+	repeat := func(f Feedback, n int) (fs []Feedback) {
+		for range n {
+			fs = append(fs, f)
+		}
+		return fs
+	}
+	join := func(parts ...[]Feedback) (fs []Feedback) {
+		for _, p := range parts {
+			fs = append(fs, p...)
+		}
+		return fs
+	}
+	for _, tt := range []struct {
+		name string
+		fs   []Feedback
+		want time.Duration // of the pause after the last
+	}{
+		{"success", []Feedback{success}, 0},
+		{"transient", []Feedback{{Outcome: OutcomeTransient, Cost: 1}}, 0},
+		{"permanent", []Feedback{{Outcome: OutcomePermanent, Cost: 1}}, 0},
+		{"dropped", []Feedback{{Outcome: OutcomeDropped, Cost: 1, RetryAfter: second}}, 0},
+		{"throttled", []Feedback{throttled}, 300 * ms},
+		{"throttled thrice", repeat(throttled, 3), 1200 * ms},
+		{"throttled ever again", repeat(throttled, 1000), time.Minute},
+		{"Retry-After, to the nanosecond", []Feedback{asked(1234567891)}, 1234567891},
+		{"a later, shorter Retry-After does not shorten", []Feedback{asked(10 * second), asked(second)}, 10 * second},
+		{"a later, longer one extends", []Feedback{asked(second), asked(10 * second)}, 10 * second},
+		{"negative Retry-After is none", []Feedback{asked(-second)}, 300 * ms},
+		{"a Retry-After of centuries saturates", []Feedback{asked(math.MaxInt64)}, farthest},
+		{"quota exhausted until", []Feedback{{Outcome: OutcomeQuotaExhausted, Cost: 1, RetryAfter: second}}, second},
+		{"quota exhausted, until unknown", []Feedback{{Outcome: OutcomeQuotaExhausted, Cost: 1}}, 0},
+		{"success does not end a pause", []Feedback{asked(second), success}, second},
+		{"10 calls forgive one of three", join(repeat(throttled, 3), repeat(success, 10), repeat(throttled, 1)), 1200 * ms},
+		{"9 calls forgive nothing", join(repeat(throttled, 3), repeat(success, 9), repeat(throttled, 1)), 2400 * ms},
+		{"a throttle between makes the count begin anew", join(repeat(throttled, 2), repeat(success, 9), repeat(throttled, 1), repeat(success, 9), repeat(throttled, 1)), 2400 * ms},
+		{"20 calls forgive two of two", join(repeat(throttled, 2), repeat(success, 20), repeat(throttled, 1)), 300 * ms},
+		{"what is dropped forgives nothing", join(repeat(throttled, 1), repeat(Feedback{Outcome: OutcomeDropped, Cost: 1}, 10), repeat(throttled, 1)), 600 * ms},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := Must(NewTokenBucket(1000, 1))
+				b.brake.backoff = fixed
+				for i, f := range tt.fs {
+					if i == len(tt.fs)-1 && f.Outcome == OutcomeThrottled && f.RetryAfter == 0 {
+						b.room.resume = time.Time{} // earlier pauses are over
+					}
+					b.Learn(f)
+				}
+				assert.Equal(t, rate.Limit(1000), b.Limit())
+				assert.Equal(t, tt.want, max(0, b.room.resume.Sub(clock())))
+			})
+		})
+	}
+}
+
+// The burst of throttles that one congestion sends is one throttle, however many
+// attempts it hits.
+func TestTokenBucketLateThrottles(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1000, 1))
+		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), WithJitter(NoJitter())))
+		sent := clock()
+		time.Sleep(100 * ms)
+		for range 6 {
+			b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, Sent: sent})
+		}
+		assert.Equal(t, 300*ms, b.room.resume.Sub(clock()))
+		b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, Sent: sent, RetryAfter: time.Second})
+		assert.Equal(t, time.Second, b.room.resume.Sub(clock()), "a late throttle's Retry-After counts")
+	})
+}
+
+// Limiters that were not made by their constructors say so.
+func TestZeroLimiters(t *testing.T) {
+	type limiter interface {
+		Learner
+		Limit() rate.Limit
+		SetLimit(rate.Limit) error
+		Pause(time.Duration)
+		Resume()
+	}
+	for name, l := range map[string]limiter{"TokenBucket": new(TokenBucket), "AdaptiveLimiter": new(AdaptiveLimiter)} {
+		t.Run(name, func(t *testing.T) {
+			const want = "cruise: limiter not made by its constructor"
+			assert.EqualError(t, l.WaitN(t.Context(), 1), want)
+			assert.EqualError(t, l.WaitN(t.Context(), 0), want)
+			assert.EqualError(t, l.SetLimit(1), want)
+			assert.Zero(t, l.Limit())
+			l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+			l.Pause(time.Second)
+			l.Resume()
+		})
+	}
+	assert.Zero(t, new(TokenBucket).Waiting())
+	assert.Zero(t, new(AdaptiveLimiter).Stats())
+}
+
+// go vet reports copies of what holds a lock by value.
+func TestLimitersCannotBeCopied(t *testing.T) {
+	locker := reflect.TypeFor[sync.Locker]()
+	var holdsLock func(reflect.Type) bool
+	holdsLock = func(typ reflect.Type) bool {
+		if reflect.PointerTo(typ).Implements(locker) {
+			return true
+		}
+		if typ.Kind() == reflect.Struct {
+			for i := range typ.NumField() {
+				if holdsLock(typ.Field(i).Type) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	assert.True(t, holdsLock(reflect.TypeFor[TokenBucket]()))
+	assert.True(t, holdsLock(reflect.TypeFor[AdaptiveLimiter]()))
+}
+
+// The limiter of x/time is a Limiter as it is.
+func TestRateLimiterIsALimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithLimiter(rate.NewLimiter(10, 1))))
+		start := time.Now()
+		for range 3 {
+			require.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }))
+		}
+		assert.Equal(t, 200*ms, time.Since(start))
+		err := r.Do(within(t, 50*ms), func(context.Context) error { return nil })
+		assert.ErrorIs(t, err, ErrDeadline)
+	})
+}
+
+func TestCeilSeconds(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		seconds float64
+		want    time.Duration
+	}{
+		{"whole", 2, 2 * time.Second},
+		{"a part of a nanosecond", 1e-10, 1},
+		{"the smallest", math.SmallestNonzeroFloat64, 1},
+		{"rounded up", 1. / 3, 333333334},
+		{"zero", 0, 0},
+		{"negative", -1, 0},
+		{"NaN", math.NaN(), 0},
+		{"317 years", 1e10, never},
+		{"the largest", math.MaxFloat64, never},
+		{"infinite", math.Inf(1), never},
+		{"negatively infinite", math.Inf(-1), 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.Equal(t, tt.want, ceilSeconds(tt.seconds))
+		})
+	}
+}

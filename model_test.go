@@ -1,0 +1,299 @@
+package cruise
+
+import (
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// roomModel is a room before a token bucket as one would explain it: integers,
+// lists, and no timer. Tokens are counted in billionths, of which a limit of so
+// many calls a second gives as many each nanosecond.
+type roomModel struct {
+	limit, burst int64
+	now          int64 // nanoseconds, as all times here
+	have, since  int64 // tokens at a time, from which on they come
+	pausedTo     int64
+	lines        [classes][]*modelWaiter
+	left         []*modelWaiter // those that went, in order
+}
+
+const token = int64(time.Second)
+
+type modelWaiter struct {
+	id     int
+	n      int64
+	class  class
+	cancel context.CancelFunc
+	at     int64 // when it went
+	given  int64 // billionths of tokens that limits had given by then
+}
+
+func (m *roomModel) tokens(at int64) int64 {
+	return min(m.burst*token, m.have+max(0, at-m.since)*m.limit)
+}
+
+func (m *roomModel) head() *modelWaiter {
+	for _, line := range m.lines {
+		if len(line) > 0 {
+			return line[0]
+		}
+	}
+	return nil
+}
+
+// due is when the head goes if nothing happens.
+func (m *roomModel) due() (*modelWaiter, int64) {
+	w := m.head()
+	if w == nil {
+		return nil, 0
+	}
+	at := max(m.now, m.pausedTo)
+	if missing := w.n*token - m.tokens(at); missing > 0 {
+		at = max(at, m.since) + (missing+m.limit-1)/m.limit
+	}
+	return w, at
+}
+
+// run lets go whoever goes until a time.
+func (m *roomModel) run(until int64) {
+	for {
+		w, at := m.due()
+		if w == nil || at > until {
+			m.now = until
+			return
+		}
+		m.now = at
+		m.have, m.since = m.tokens(at)-w.n*token, max(m.since, at)
+		w.at = at
+		m.leave(w)
+		m.left = append(m.left, w)
+	}
+}
+
+func (m *roomModel) leave(w *modelWaiter) {
+	i := slices.Index(m.lines[w.class], w)
+	m.lines[w.class] = slices.Delete(m.lines[w.class], i, i+1)
+}
+
+func (m *roomModel) waiting() []*modelWaiter {
+	return slices.Concat(m.lines[:]...)
+}
+
+func (m *roomModel) setLimit(limit int64) {
+	m.have, m.since, m.limit = m.tokens(m.now), m.now, limit
+	m.hold()
+}
+
+func (m *roomModel) pause(d int64) {
+	if d > 0 && m.now+d > m.pausedTo {
+		m.pausedTo = m.now + d
+		m.hold()
+	}
+}
+
+// hold empties the bucket, so that its first token is there when the pause ends.
+func (m *roomModel) hold() {
+	if m.pausedTo > m.now {
+		m.have, m.since = 0, max(m.now, m.pausedTo-(token+m.limit-1)/m.limit)
+	}
+}
+
+func (m *roomModel) resume() {
+	if m.pausedTo > m.now {
+		m.pausedTo, m.since = m.now, min(m.since, m.now)
+	}
+}
+
+// slack is by how many nanoseconds the bucket's floating point may be off.
+const slack = 3
+
+// modelRun drives a room and its model by the same operations.
+type modelRun struct {
+	t      *testing.T
+	model  roomModel
+	bucket *TokenBucket
+	start  time.Time
+	wg     sync.WaitGroup
+	given  int64 // by limits, up to the model's time
+	ids    int
+
+	mu   sync.Mutex // guards the fields below
+	went map[int]int64
+	gone map[int]bool // with an error
+}
+
+func (r *modelRun) arrive(c class, n int64) {
+	if len(r.model.waiting()) >= 100 {
+		return
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	w := &modelWaiter{id: r.ids, n: n, class: c, cancel: cancel}
+	r.ids++
+	r.model.lines[c] = append(r.model.lines[c], w)
+	if c == retryClass {
+		ctx = attemptContext(ctx, 2, never)
+	}
+	r.wg.Go(func() {
+		_, sent, err := r.bucket.admit(ctx, int(n))
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		if err != nil {
+			r.gone[w.id] = true
+		} else {
+			r.went[w.id] = int64(sent.Sub(r.start))
+		}
+	})
+	synctest.Wait()
+}
+
+func (r *modelRun) sleep(d int64) {
+	to := r.model.now + d
+	// Nothing happens so close to a departure that slack decides which is first.
+	for m := r.model; ; m.now = min(to, m.now) {
+		m.lines = [classes][]*modelWaiter{slices.Clone(m.lines[0]), slices.Clone(m.lines[1])}
+		m.run(to - slack)
+		if _, at := m.due(); m.head() == nil || at > to+slack {
+			break
+		}
+		to += 4 * slack
+	}
+	before := len(r.model.left)
+	now, given := r.model.now, r.given
+	r.model.run(to)
+	for _, w := range r.model.left[before:] {
+		w.given = given + (w.at-now)*r.model.limit
+	}
+	r.given = given + (to-now)*r.model.limit
+	time.Sleep(time.Duration(to) - time.Since(r.start))
+	synctest.Wait()
+}
+
+// check compares the room with its model, and both with what must always hold.
+func (r *modelRun) check() bool {
+	r.t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if got, want := r.bucket.Waiting(), len(r.model.waiting()); got != want {
+		r.t.Errorf("at %d: %d wait, want %d", r.model.now, got, want)
+		return false
+	}
+	if len(r.went) != len(r.model.left) {
+		r.t.Errorf("at %d: %d went, want %d", r.model.now, len(r.went), len(r.model.left))
+		return false
+	}
+	last := [classes]int{-1, -1}
+	for i, w := range r.model.left {
+		at, ok := r.went[w.id]
+		if !ok || max(at-w.at, w.at-at) > slack {
+			r.t.Errorf("%d (cost %d, class %d) went %v at %d, want %d", w.id, w.n, w.class, ok, at, w.at)
+			return false
+		}
+		if w.id < last[w.class] {
+			r.t.Errorf("%d went after %d of its class", w.id, last[w.class])
+			return false
+		}
+		last[w.class] = w.id
+		// No interval that ends now sees more than burst + limit × time.
+		for j, cost := i, int64(0); j >= 0; j-- {
+			from := r.model.left[j]
+			cost += from.n
+			if cost*token > r.model.burst*token+w.given-from.given {
+				r.t.Errorf("cost %d from %d to %d", cost, from.at, w.at)
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// checkRoom runs a script of three bytes an operation: what, how much, and how
+// long until the next.
+func checkRoom(t *testing.T, script []byte) (ok bool) {
+	limits := []int64{7, 13, 101, 997}
+	script = script[:min(len(script), 3*200)]
+	synctest.Test(t, func(t *testing.T) {
+		const burst = 5
+		r := &modelRun{
+			t: t, bucket: Must(NewTokenBucket(rate.Limit(limits[0]), burst)), start: clock(),
+			model: roomModel{limit: limits[0], burst: burst, have: burst * token},
+			went:  map[int]int64{}, gone: map[int]bool{},
+		}
+		cancelled := 0
+		ok = true
+		for i := 0; ok && i+2 < len(script); i += 3 {
+			what, much, long := script[i], int64(script[i+1]), int64(script[i+2])
+			switch what % 10 {
+			case 0, 1, 2, 3:
+				r.arrive(firstClass, 1+much%burst)
+			case 4:
+				r.arrive(retryClass, 1+much%burst)
+			case 5, 6:
+				if waiting := r.model.waiting(); len(waiting) > 0 {
+					w := waiting[int(much)%len(waiting)]
+					r.model.leave(w)
+					w.cancel()
+					cancelled++
+				}
+			case 7:
+				limit := limits[much%int64(len(limits))]
+				r.model.setLimit(limit)
+				if err := r.bucket.SetLimit(rate.Limit(limit)); err != nil {
+					t.Error(err)
+				}
+			case 8:
+				r.model.pause(much * int64(10*ms))
+				r.bucket.Pause(time.Duration(much) * 10 * ms)
+			case 9:
+				r.model.resume()
+				r.bucket.Resume()
+			}
+			synctest.Wait()
+			r.sleep(long*long*long*100 + 37) // to 1.7 s
+			ok = r.check()
+		}
+		for len(r.model.waiting()) > 0 && ok {
+			r.sleep(int64(time.Minute))
+			ok = r.check()
+		}
+		if !ok {
+			for _, w := range r.model.waiting() {
+				w.cancel()
+			}
+			r.bucket.Resume()
+			_ = r.bucket.SetLimit(rate.Inf)
+		}
+		r.wg.Wait()
+		if ok && (len(r.went) != r.ids-cancelled || len(r.gone) != cancelled) {
+			t.Errorf("of %d, %d went and %d left, want %d to leave", r.ids, len(r.went), len(r.gone), cancelled)
+			ok = false
+		}
+		checkEmpty(t, &r.bucket.room)
+	})
+	return ok
+}
+
+func TestRoomModel(t *testing.T) {
+	for seed := range uint64(100) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		script := make([]byte, 300)
+		for i := range script {
+			script[i] = byte(rng.Uint32())
+		}
+		if !checkRoom(t, script) {
+			t.Fatalf("seed %d", seed)
+		}
+	}
+}
+
+func FuzzRoom(f *testing.F) {
+	f.Add([]byte{0, 4, 0, 0, 0, 0, 4, 2, 100, 8, 50, 20, 7, 3, 0, 9, 0, 200})
+	f.Add([]byte{0, 4, 0, 0, 4, 0, 0, 0, 0, 5, 0, 10, 7, 1, 10, 8, 255, 255, 9, 0, 0})
+	f.Fuzz(func(t *testing.T, script []byte) { checkRoom(t, script) })
+}

@@ -1,0 +1,97 @@
+package cruise_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// Calls within calls: retries must not multiply.
+func TestNested(t *testing.T) {
+	throttled := cruise.Throttled(errBoom)
+	paced := func(opts ...cruise.Option) *cruise.Retrier {
+		return cruise.Must(cruise.New(append(opts, cruise.WithInitialRate(1e6))...))
+	}
+	asAnyServerError := cruise.WithClassifier(func(err error) cruise.Verdict {
+		if errors.Is(err, errBoom) {
+			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+		}
+		return cruise.Verdict{}
+	})
+	for _, tt := range []struct {
+		name         string
+		outer, inner *cruise.Retrier
+		returns      error
+		calls        int
+		reason       error
+	}{
+		{"the outer retries", paced(), plain(), errBoom, 5, cruise.ErrAttemptsExhausted},
+		{"the outer retries throttles", paced(), plain(), throttled, 5, cruise.ErrAttemptsExhausted},
+		{"each has a limiter", paced(), paced(), errBoom, 5, cruise.ErrAttemptsExhausted},
+		{"the inner retries if told to", paced(), plain(cruise.WithNestedRetries()), errBoom, 5, cruise.ErrAttemptsExhausted},
+		{"the inner retries throttles if told to", paced(), plain(cruise.WithNestedRetries()), throttled, 5, cruise.ErrAttemptsExhausted},
+		{"the inner retries, and the outer would know the error", paced(asAnyServerError), plain(cruise.WithNestedRetries()), errBoom, 5, cruise.ErrAttemptsExhausted},
+		{"the outer makes calls at once", plain(), plain(), errBoom, 5, cruise.ErrAttemptsExhausted},
+		{"the outer makes calls at once, throttled", plain(), plain(), throttled, 5, cruise.ErrAttemptsExhausted},
+		{"permanent within", paced(), plain(), cruise.Permanent(errBoom), 1, nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				err := tt.outer.Do(t.Context(), func(ctx context.Context) error {
+					return tt.inner.Do(ctx, func(context.Context) error { calls++; return tt.returns })
+				})
+				assert.Equal(t, tt.calls, calls)
+				assert.ErrorIs(t, err, errBoom)
+				if tt.reason == nil {
+					assert.True(t, err == tt.returns)
+				} else {
+					assert.ErrorIs(t, err, tt.reason)
+				}
+			})
+		})
+	}
+}
+
+func TestThreeLayersDoNotMultiply(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, b, c := plain(), plain(cruise.WithAttemptTimeout(1<<40)), plain(cruise.WithUncountedThrottles())
+		calls := 0
+		err := a.Do(t.Context(), func(ctx context.Context) error {
+			return b.Do(ctx, func(ctx context.Context) error {
+				return c.Do(ctx, func(context.Context) error { calls++; return errBoom })
+			})
+		})
+		assert.ErrorIs(t, err, errBoom)
+		assert.Equal(t, 5, calls)
+	})
+}
+
+func TestInnerErrorMarkedAnewIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner := plain(cruise.WithNestedRetries(), cruise.WithMaxAttempts(2))
+		calls := 0
+		err := plain(cruise.WithMaxAttempts(3)).Do(t.Context(), func(ctx context.Context) error {
+			return cruise.Transient(inner.Do(ctx, func(context.Context) error { calls++; return errBoom }))
+		})
+		assert.ErrorIs(t, err, errBoom)
+		assert.Equal(t, 6, calls)
+	})
+}
+
+func TestSameRetrierWithinItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1, 1)))))
+		calls := 0
+		err := r.Do(t.Context(), func(ctx context.Context) error {
+			return r.Do(ctx, func(context.Context) error { calls++; return nil })
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, 1, calls)
+	})
+}

@@ -1,0 +1,308 @@
+package cruise_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+)
+
+var errBoom = errors.New("boom")
+
+// doubling waits base, 2·base, 4·base … to the millisecond.
+func doubling(base time.Duration) cruise.Backoff {
+	return cruise.Must(cruise.NewBackoff(cruise.WithBase(base), cruise.WithMaxDelay(time.Hour), cruise.WithJitter(cruise.NoJitter())))
+}
+
+// plain is a Retrier without limiter or chance: retries wait 100, 200, 400 ms,
+// and 1, 2, 4 s after throttles.
+func plain(opts ...cruise.Option) *cruise.Retrier {
+	return cruise.Must(cruise.New(append([]cruise.Option{
+		cruise.WithoutLimiter(),
+		cruise.WithBackoff(doubling(100 * time.Millisecond)),
+		cruise.WithThrottleBackoff(doubling(time.Second)),
+	}, opts...)...))
+}
+
+func gaveUp(t *testing.T, err error) *cruise.Error {
+	t.Helper()
+	e, ok := errors.AsType[*cruise.Error](err)
+	require.Truef(t, ok, "want a *cruise.Error, got %T: %v", err, err)
+	return e
+}
+
+// step is one attempt: what the call returns, what that is taken for, how long
+// it is until the next attempt, and what is left in the budget then.
+type step struct {
+	returns error
+	outcome cruise.Outcome
+	delay   time.Duration
+	left    float64
+}
+
+type end struct {
+	reason     error // nil: the last error untouched
+	retryAfter time.Duration
+}
+
+func TestDo(t *testing.T) {
+	const (
+		success   = cruise.OutcomeSuccess
+		throttled = cruise.OutcomeThrottled
+		transient = cruise.OutcomeTransient
+		permanent = cruise.OutcomePermanent
+		quota     = cruise.OutcomeQuotaExhausted
+		dropped   = cruise.OutcomeDropped
+		ms        = time.Millisecond
+		s         = time.Second
+	)
+	throttle := cruise.Throttled(errBoom)
+	asked := func(d time.Duration) error { return cruise.Throttled(errBoom, cruise.RetryAfter(d)) }
+	fatal := cruise.Permanent(errBoom)
+	always := func(v cruise.Verdict) cruise.Option {
+		return cruise.WithClassifier(func(error) cruise.Verdict { return v })
+	}
+	// The budget holds 10 retries; a success gives back a half, time nothing.
+	for _, tt := range []struct {
+		name  string
+		opts  []cruise.Option
+		steps []step
+		end   end
+	}{
+		{"success", nil, []step{{nil, success, 0, 10}}, end{}},
+		{"success after a retry", nil, []step{{errBoom, transient, 100 * ms, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"success after throttles", nil, []step{
+			{throttle, throttled, s, 9}, {throttle, throttled, 2 * s, 8}, {nil, success, 0, 8.5},
+		}, end{}},
+		{"delays grow with the number of the attempt, whatever came before", nil, []step{
+			{errBoom, transient, 100 * ms, 9}, {throttle, throttled, 2 * s, 8}, {errBoom, transient, 400 * ms, 7}, {nil, success, 0, 7.5},
+		}, end{}},
+
+		{"permanent at first is untouched", nil, []step{{fatal, permanent, 0, 10}}, end{}},
+		{"permanent later is wrapped", nil, []step{{errBoom, transient, 100 * ms, 9}, {fatal, permanent, 0, 9}}, end{reason: cruise.ErrPermanent}},
+		{"another's cancellation at first is untouched", nil, []step{{context.Canceled, dropped, 0, 10}}, end{}},
+		{"attempts exhausted, five by default", nil, []step{
+			{errBoom, transient, 100 * ms, 9}, {errBoom, transient, 200 * ms, 8}, {errBoom, transient, 400 * ms, 7},
+			{errBoom, transient, 800 * ms, 6}, {errBoom, transient, 0, 6},
+		}, end{reason: cruise.ErrAttemptsExhausted}},
+		{"one attempt", []cruise.Option{cruise.WithMaxAttempts(1)}, []step{{errBoom, transient, 0, 10}}, end{reason: cruise.ErrAttemptsExhausted}},
+		{"attempts exhausted, and how long the server asked to wait", []cruise.Option{cruise.WithMaxAttempts(1)},
+			[]step{{asked(7 * s), throttled, 0, 10}}, end{cruise.ErrAttemptsExhausted, 7 * s}},
+		{"a backoff that knows when to give up", []cruise.Option{cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(s, cruise.WithRetries(1))))},
+			[]step{{errBoom, transient, s, 9}, {errBoom, transient, 0, 9}}, end{reason: cruise.ErrAttemptsExhausted}},
+		{"the most retries that a backoff can have", []cruise.Option{cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(s, cruise.WithRetries(math.MaxInt))))},
+			[]step{{errBoom, transient, s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"attempts outrank the retries of the backoff", []cruise.Option{
+			cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(s, cruise.WithRetries(9)))),
+		}, []step{{errBoom, transient, s, 9}, {errBoom, transient, 0, 9}}, end{reason: cruise.ErrAttemptsExhausted}},
+
+		{"the server's wait is a floor", nil, []step{{asked(30 * s), throttled, 30 * s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"the server's wait does not shorten the backoff", nil, []step{{asked(ms), throttled, s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a wait of 0 is no licence to retry at once", nil, []step{{asked(0), throttled, s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a negative wait counts as none", nil, []step{{asked(-time.Hour), throttled, s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a transient failure with a wait", nil, []step{{cruise.Transient(errBoom, cruise.RetryAfter(5*s)), transient, 5 * s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a classifier's negative wait counts as none", []cruise.Option{always(cruise.Verdict{Outcome: transient, RetryAfter: math.MinInt64})},
+			[]step{{errBoom, transient, 100 * ms, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"the longest wait that is allowed", nil, []step{{asked(5 * time.Minute), throttled, 5 * time.Minute, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a longer one", nil, []step{{asked(5*time.Minute + 1), throttled, 0, 10}}, end{cruise.ErrServerDelay, 5*time.Minute + 1}},
+		{"the longest one that there is", nil, []step{{asked(math.MaxInt64), throttled, 0, 10}}, end{cruise.ErrServerDelay, math.MaxInt64}},
+		{"a longer one where that is allowed", []cruise.Option{cruise.WithMaxServerDelay(time.Hour)},
+			[]step{{asked(time.Hour), throttled, time.Hour, 9}, {nil, success, 0, 9.5}}, end{}},
+
+		{"quota exhausted", nil, []step{{cruise.QuotaExhausted(errBoom), quota, 0, 10}}, end{reason: cruise.ErrQuotaExhausted}},
+		{"quota exhausted, until when", nil, []step{{cruise.QuotaExhausted(errBoom, cruise.RetryAfter(time.Hour)), quota, 0, 10}}, end{cruise.ErrQuotaExhausted, time.Hour}},
+
+		{"throttles that do not count", []cruise.Option{cruise.WithUncountedThrottles(), cruise.WithMaxAttempts(2)}, []step{
+			{throttle, throttled, s, 9}, {throttle, throttled, 2 * s, 8}, {errBoom, transient, 400 * ms, 7},
+			{throttle, throttled, 8 * s, 6}, {errBoom, transient, 0, 6},
+		}, end{reason: cruise.ErrAttemptsExhausted}},
+
+		{"time used up before the next wait would end", []cruise.Option{cruise.WithMaxElapsed(500 * ms)}, []step{
+			{errBoom, transient, 100 * ms, 9}, {errBoom, transient, 200 * ms, 8}, {errBoom, transient, 0, 8},
+		}, end{cruise.ErrMaxElapsed, 400 * ms}},
+		{"time used up when the next wait ends", []cruise.Option{cruise.WithMaxElapsed(300 * ms)},
+			[]step{{errBoom, transient, 100 * ms, 9}, {errBoom, transient, 0, 9}}, end{cruise.ErrMaxElapsed, 200 * ms}},
+		{"the longest time that there is", []cruise.Option{cruise.WithMaxElapsed(math.MaxInt64)},
+			[]step{{errBoom, transient, 100 * ms, 9}, {nil, success, 0, 9.5}}, end{}},
+
+		{"budget exhausted", []cruise.Option{cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithBackoff(doubling(ms))}, []step{
+			{errBoom, transient, ms, 9}, {errBoom, transient, 2 * ms, 8}, {errBoom, transient, 4 * ms, 7}, {errBoom, transient, 8 * ms, 6},
+			{errBoom, transient, 16 * ms, 5}, {errBoom, transient, 32 * ms, 4}, {errBoom, transient, 64 * ms, 3}, {errBoom, transient, 128 * ms, 2},
+			{errBoom, transient, 256 * ms, 1}, {errBoom, transient, 512 * ms, 0}, {errBoom, transient, 0, 0},
+		}, end{reason: cruise.ErrBudgetExhausted}},
+
+		{"a classifier calls an error a success", []cruise.Option{always(cruise.Verdict{Outcome: success})}, []step{{errBoom, success, 0, 10}}, end{}},
+		{"a classifier drops an error", []cruise.Option{always(cruise.Verdict{Outcome: dropped})}, []step{{errBoom, dropped, 0, 10}}, end{}},
+		{"a classifier declines", []cruise.Option{always(cruise.Verdict{RetryAfter: time.Hour})}, []step{{fatal, permanent, 0, 10}}, end{}},
+		{"a classifier makes up an outcome", []cruise.Option{always(cruise.Verdict{Outcome: 99})}, []step{{fatal, permanent, 0, 10}}, end{}},
+		{"a classifier outranks wrappers", []cruise.Option{always(cruise.Verdict{Outcome: permanent})}, []step{{throttle, permanent, 0, 10}}, end{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := cruise.Must(cruise.NewBudget(10, .5, 0))
+				var outcomes []cruise.Outcome
+				seen := cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					if e, ok := e.(cruise.AttemptEnded); ok {
+						outcomes = append(outcomes, e.Outcome)
+					}
+				})
+				r := plain(append([]cruise.Option{cruise.WithBudget(budget), cruise.WithObserver(seen)}, tt.opts...)...)
+				var began []time.Time
+				var left []float64
+				start := time.Now()
+				err := r.Do(t.Context(), func(context.Context) error {
+					if began = append(began, time.Now()); len(began) > 1 {
+						left = append(left, budget.Left())
+					}
+					return tt.steps[min(len(began), len(tt.steps))-1].returns
+				})
+				began = append(began, time.Now())
+				left = append(left, budget.Left())
+
+				var got []step
+				for i, o := range outcomes {
+					got = append(got, step{tt.steps[min(i, len(tt.steps)-1)].returns, o, began[i+1].Sub(began[i]), left[i]})
+				}
+				assert.Equal(t, tt.steps, got)
+				last := tt.steps[len(tt.steps)-1].returns
+				if tt.end.reason == nil {
+					assert.True(t, err == last, "want the call's own error untouched, got %v", err)
+					return
+				}
+				assert.Equal(t, &cruise.Error{
+					Reason: tt.end.reason, Attempts: len(tt.steps), Elapsed: time.Since(start),
+					RetryAfter: tt.end.retryAfter, Last: last,
+				}, err)
+			})
+		})
+	}
+}
+
+func TestJitterNeverShortensTheServersWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithoutBudget(), cruise.WithMaxAttempts(2)))
+		for range 200 {
+			start := time.Now()
+			_ = r.Do(t.Context(), func(context.Context) error {
+				return cruise.Throttled(errBoom, cruise.RetryAfter(time.Second))
+			})
+			assert.Equal(t, time.Second, time.Since(start)) // the backoff draws from 0 to 1 s
+		}
+	})
+}
+
+func TestDoValue(t *testing.T) {
+	r := plain(cruise.WithBackoff(doubling(time.Millisecond)))
+	t.Run("value", func(t *testing.T) {
+		v, err := cruise.DoValue(t.Context(), r, func(context.Context) (int, error) { return 42, nil })
+		assert.NoError(t, err)
+		assert.Equal(t, 42, v)
+	})
+	t.Run("value and error", func(t *testing.T) {
+		fatal := cruise.Permanent(errBoom)
+		v, err := cruise.DoValue(t.Context(), r, func(context.Context) (string, error) { return "half", fatal })
+		assert.True(t, err == fatal)
+		assert.Equal(t, "half", v)
+	})
+	t.Run("value of the last attempt", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			n := 0
+			v, err := cruise.DoValue(t.Context(), r, func(context.Context) (int, error) { n++; return n, errBoom })
+			assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+			assert.Equal(t, 5, v)
+		})
+	})
+	t.Run("nil function", func(t *testing.T) {
+		_, err := cruise.DoValue[int](t.Context(), r, nil)
+		assert.EqualError(t, err, "cruise: nil function to call")
+	})
+}
+
+func TestDoRefusesWhatCannotWork(t *testing.T) {
+	never := func(context.Context) error { t.Error("called"); return nil }
+	good := plain()
+	for _, tt := range []struct {
+		name string
+		r    *cruise.Retrier
+		ctx  context.Context
+		fn   func(context.Context) error
+		cost int
+		want string
+	}{
+		{"nil Retrier", nil, t.Context(), never, 1, "cruise: Retrier not made by New"},
+		{"zero Retrier", &cruise.Retrier{}, t.Context(), never, 1, "cruise: Retrier not made by New"},
+		{"nil context", good, nil, never, 1, "cruise: nil context"},
+		{"nil function", good, t.Context(), nil, 1, "cruise: nil function to call"},
+		{"negative cost", good, t.Context(), never, -5, "cruise: cost -5: want 0 or more"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			assert.EqualError(t, tt.r.Do(tt.ctx, tt.fn, cruise.WithCost(tt.cost)), tt.want)
+			if tt.fn == nil {
+				return
+			}
+			for _, err := range tt.r.Attempts(tt.ctx, cruise.WithCost(tt.cost)) {
+				assert.EqualError(t, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestAttemptTimeoutIsRetried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := plain(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(3))
+		start, n := time.Now(), 0
+		err := r.Do(t.Context(), func(ctx context.Context) error {
+			if n++; n == 3 {
+				return nil
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, 2*time.Second+300*time.Millisecond, time.Since(start))
+
+		err = r.Do(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+func TestAttemptTimeoutEndsWithTheAttempt(t *testing.T) {
+	r := plain(cruise.WithAttemptTimeout(time.Hour))
+	var of context.Context
+	require.NoError(t, r.Do(t.Context(), func(ctx context.Context) error { of = ctx; return nil }))
+	assert.ErrorIs(t, of.Err(), context.Canceled)
+	require.NoError(t, t.Context().Err())
+}
+
+func TestFunctionThatIgnoresItsContextIsWaitedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Now()
+		err := plain(cruise.WithAttemptTimeout(time.Second)).Do(t.Context(), func(context.Context) error { time.Sleep(time.Hour); return nil })
+		assert.NoError(t, err)
+		assert.Equal(t, time.Hour, time.Since(start))
+	})
+}
+
+func TestElapsedCountsFromTheBeginning(t *testing.T) {
+	for name, limiter := range map[string]cruise.Option{
+		"adaptive":     cruise.WithInitialRate(1000),
+		"token bucket": cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1000, 1000))),
+		"time limit":   cruise.WithMaxElapsed(time.Hour),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := cruise.Must(cruise.New(limiter, cruise.WithMaxAttempts(1)))
+				err := r.Do(t.Context(), func(context.Context) error { time.Sleep(time.Second); return errBoom })
+				assert.Equal(t, time.Second, gaveUp(t, err).Elapsed)
+			})
+		})
+	}
+}

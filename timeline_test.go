@@ -1,0 +1,120 @@
+package cruise
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+)
+
+// What clocks do to a bucket, at explicit times: 10 a second, burst 5.
+func TestBucketClock(t *testing.T) {
+	const second = time.Second
+	type step struct {
+		at   time.Duration
+		want int // calls that go at that time
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"it refills", []step{{0, 5}, {second / 10, 1}, {3 * second / 10, 2}}},
+		{"idle time saves no more than the burst", []step{{0, 5}, {second, 5}, {time.Hour, 5}}},
+		{"a machine that was suspended for an hour", []step{{0, 5}, {time.Hour, 5}, {time.Hour, 0}}},
+		{"a clock that goes backwards mints nothing", []step{{second, 5}, {0, 0}, {second, 0}, {0, 0}, {1100 * ms, 1}}},
+		{"to and fro", []step{{0, 5}, {100 * ms, 1}, {50 * ms, 0}, {100 * ms, 0}, {50 * ms, 0}, {200 * ms, 1}}},
+		{"a clock that stands still", []step{{0, 5}, {0, 0}, {0, 0}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := Must(NewTokenBucket(10, 5))
+				start := clock()
+				time.Sleep(2 * time.Hour) // whatever is read below is old
+				for _, s := range tt.steps {
+					now := b.room.advance(start.Add(s.at))
+					got := 0
+					for b.room.pass(now, 1) == 0 {
+						got++
+					}
+					assert.Equal(t, s.want, got, "at %v", s.at)
+				}
+			})
+		})
+	}
+}
+
+// A timer that fires late lets go what the bucket holds by then, and no more.
+func TestRoomLateTimer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(10, 2)
+		for _, who := range []string{"a", "b", "c", "d", "e", "f"} {
+			q.join(who, 1)
+		}
+		require.Len(t, q.gone(), 2)
+		q.room.mu.Lock()
+		q.room.timer.Stop() // as if the machine had other things to do
+		q.room.mu.Unlock()
+		time.Sleep(10 * time.Second)
+		require.Len(t, q.gone(), 2)
+		q.room.tick()
+		q.wg.Wait()
+		checkTurns(t, []turn{
+			{"a", 0, nil}, {"b", 0, nil},
+			{"c", 10 * time.Second, nil}, {"d", 10 * time.Second, nil},
+			{"e", 10100 * ms, nil}, {"f", 10200 * ms, nil},
+		}, q.gone())
+	})
+}
+
+// A limiter may be a package-level variable, used by tests each in a bubble with
+// a time of its own, and by others outside.
+func TestLimiterAcrossBubbles(t *testing.T) {
+	b := Must(NewTokenBucket(10, 1))
+	a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithBurst(1)))
+	limit := a.Limit()
+	use := func(t *testing.T) {
+		for _, l := range []Learner{b, a} {
+			start := time.Now()
+			require.NoError(t, l.WaitN(t.Context(), 1))
+			require.NoError(t, l.WaitN(t.Context(), 1))
+			assert.LessOrEqual(t, time.Since(start), 200*ms, "%T", l)
+			err := l.WaitN(within(t, 50*ms), 1)
+			assert.ErrorIs(t, err, ErrDeadline, "%T", l)
+			require.NoError(t, l.WaitN(within(t, 150*ms), 1), "%T", l)
+		}
+		time.Sleep(time.Minute)
+	}
+	synctest.Test(t, use)
+	synctest.Test(t, use)
+	synctest.Test(t, use)
+	assert.Equal(t, rate.Limit(10), limit)
+	// Out of all bubbles, decades earlier: a token is due within 100 ms.
+	for _, l := range []Learner{b, a} {
+		assert.NoError(t, l.WaitN(within(t, time.Minute), 1), "%T", l)
+		assert.NoError(t, l.WaitN(within(t, time.Minute), 1), "%T", l)
+	}
+}
+
+// What a limiter learns after its clock went back is no older than what it
+// learned before.
+func TestLimiterLearnsAcrossBubbles(t *testing.T) {
+	a := Must(NewAdaptiveLimiter(WithInitialRate(8)))
+	halve := func(t *testing.T) {
+		was := a.Limit()
+		_, _, err := a.admit(t.Context(), 1)
+		require.NoError(t, err)
+		a.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1})
+		time.Sleep(time.Second)
+		_, sent, err := a.admit(t.Context(), 1)
+		require.NoError(t, err)
+		assert.Zero(t, time.Since(sent))
+		time.Sleep(time.Second)
+		a.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, Sent: sent})
+		assert.Less(t, a.Limit(), was)
+	}
+	synctest.Test(t, halve)
+	synctest.Test(t, halve)
+}
