@@ -70,7 +70,10 @@ func WithBackoff(b Backoff) Option {
 
 // WithThrottleBackoff is the wait of one call before the retry of a throttled
 // attempt. Default: none if the limiter is a [Learner], which pauses for
-// everyone; else 1 s, doubled to 20 s, full jitter.
+// everyone, and remembers: the level of its pauses is shared by all calls, so a
+// new call's retry starts where the service is, and goes back by one with every
+// 10 calls that are not throttled, down to none. Else 1 s, doubled to 20 s, full
+// jitter.
 func WithThrottleBackoff(b Backoff) Option {
 	return option(func(c *config) { c.throttleBackoff = &b })
 }

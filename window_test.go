@@ -355,6 +355,24 @@ func TestSlidingWindowLearn(t *testing.T) {
 	})
 }
 
+func TestZeroPacers(t *testing.T) {
+	var s SlidingWindow
+	var d DelayLimiter
+	for _, l := range []Learner{&s, &d} {
+		if err := l.WaitN(t.Context(), 1); !errors.Is(err, errZeroLimiter) {
+			t.Errorf("%T: %v", l, err)
+		}
+		l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+	}
+	s.Pause(time.Second)
+	d.Pause(time.Second)
+	s.Resume()
+	d.Resume()
+	if s.Free() != 0 || s.Waiting() != 0 || d.Delay() != 0 {
+		t.Error("not nothing")
+	}
+}
+
 func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Must(NewSlidingWindow(Window{1000, time.Millisecond}))
