@@ -348,7 +348,7 @@ func FuzzDelayRule(f *testing.F) {
 				t.Fatalf("delay %v", delay)
 			}
 			for _, luck := range []float64{0, 1} {
-				if got := d.delays.rule.jittered(delay, luck); got < 0 || got > 2*delay+1 {
+				if got := d.delays.rule.jittered(delay, luck); got < 0 || got > 2*delay+1+delay>>50 { // what float64 rounds
 					t.Fatalf("jittered %v of %v", got, delay)
 				}
 			}

@@ -38,7 +38,7 @@ func TestBackoffRemembers(t *testing.T) {
 				call := func(throttles int) (took time.Duration) {
 					start := time.Now()
 					if err := r.Do(t.Context(), func(context.Context) error {
-						time.Sleep(1)
+						time.Sleep(time.Nanosecond)
 						if throttles--; throttles >= 0 {
 							return Throttled(errBusy)
 						}

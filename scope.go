@@ -139,6 +139,9 @@ func newScopes(c *config) *scopes {
 	s := &scopes{make: c.scopeLimiter, max: c.maxScopes, idle: c.scopeIdle, root: c.limiter}
 	if s.make == nil {
 		opts := c.limiterOpts
+		if c.limiterSet && c.observer != nil {
+			opts = append(opts, WithObserver(c.observer))
+		}
 		s.make = func(string, string) (Limiter, error) { return NewAdaptiveLimiter(opts...) }
 	}
 	if s.max == 0 {

@@ -389,6 +389,23 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 	}
 }
 
+// The default limiter of a scope tells the observer of the Retrier.
+func TestScopeObserver(t *testing.T) {
+	for name, opts := range map[string][]Option{"own": nil, "given": {WithoutLimiter()}} {
+		pauses := 0
+		o := ObserverFunc(func(_ context.Context, e Event) {
+			if _, is := e.(Paused); is {
+				pauses++
+			}
+		})
+		r := Must(New(append(opts, WithObserver(o), WithMaxAttempts(1))...))
+		_ = r.Scope("A", "a").Do(t.Context(), func(context.Context) error { return Throttled(errBusy) })
+		if pauses != 1 {
+			t.Errorf("%s limiter: told of %d pauses", name, pauses)
+		}
+	}
+}
+
 func TestScopeCost(t *testing.T) {
 	s := Must(New(buckets(1, 3))).Scope("A", "a")
 	for cost, want := range map[int]error{0: nil, 3: nil, 4: ErrCost} {

@@ -48,6 +48,12 @@ type peeker interface {
 	peek(now time.Time, n int) time.Duration
 }
 
+var (
+	_ peeker = (*bucket)(nil)
+	_ peeker = (*spans)(nil)
+	_ peeker = (*AdaptiveLimiter)(nil)
+)
+
 // adopt makes a room that nobody has entered yet stand below up, or at the root
 // if that is nil, and reports whether it did: it does so only once.
 func (r *room) adopt(up *room) bool {

@@ -64,7 +64,7 @@ func main() {
 		Build()
 
 	s := &server{answers: []error{
-		errThrottled, nil,               // the first call is throttled, and made again
+		errThrottled, nil, // the first call is throttled, and made again
 		errBroken, errBroken, errBroken, // the second and the third fail
 		errBroken, errBroken, errBroken,
 	}}
