@@ -411,6 +411,22 @@ func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
 	return 0
 }
 
+// peek is pass for a call that does not go yet.
+func (a *AdaptiveLimiter) peek(now time.Time, n int) time.Duration {
+	wait := a.law.room(now)
+	if wait == 0 && a.paced {
+		if n > a.largest && a.burst == 0 {
+			a.largest = n
+			a.apply(now)
+		}
+		wait = a.tokens.peek(now, n)
+	}
+	if wait > 0 {
+		a.law.held(now)
+	}
+	return wait
+}
+
 func (a *AdaptiveLimiter) atLeast(now time.Time, n int) time.Duration {
 	if !a.paced {
 		return 0

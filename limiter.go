@@ -165,6 +165,14 @@ func (b *bucket) pass(now time.Time, n int) time.Duration {
 	return max(1, b.atLeast(now, n))
 }
 
+// peek is pass for a call that does not go yet.
+func (b *bucket) peek(now time.Time, n int) time.Duration {
+	if b.lim.Limit() == rate.Inf || b.lim.TokensAt(now) >= float64(n) {
+		return 0
+	}
+	return max(1, b.atLeast(now, n))
+}
+
 func (b *bucket) atLeast(now time.Time, n int) time.Duration {
 	limit := b.lim.Limit()
 	if limit == rate.Inf {

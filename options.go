@@ -33,6 +33,10 @@ type config struct {
 	budgetSet       bool
 	classifier      Classifier
 	observer        Observer
+	scopeLimiter    func(scope, key string) (Limiter, error)
+	maxScopes       int           // 0: not set
+	scopeIdle       time.Duration // 0: not set
+	scopes          *scopes
 }
 
 func (c *config) fail(format string, args ...any) {
@@ -66,7 +70,10 @@ func WithBackoff(b Backoff) Option {
 
 // WithThrottleBackoff is the wait of one call before the retry of a throttled
 // attempt. Default: none if the limiter is a [Learner], which pauses for
-// everyone; else 1 s, doubled to 20 s, full jitter.
+// everyone, and remembers: the level of its pauses is shared by all calls, so a
+// new call's retry starts where the service is, and goes back by one with every
+// 10 calls that are not throttled, down to none. Else 1 s, doubled to 20 s, full
+// jitter.
 func WithThrottleBackoff(b Backoff) Option {
 	return option(func(c *config) { c.throttleBackoff = &b })
 }
@@ -182,10 +189,19 @@ func WithObserver(o Observer) LimiterOption { return observerOption{o} }
 
 // A CallOption tunes one call.
 type CallOption struct {
-	cost    int
-	costSet bool
+	cost       int
+	costSet    bool
+	background bool
 }
 
 // WithCost is what a call costs at the limiter, for APIs that count units rather
 // than calls: 0 or more, 0 being free. Default 1.
 func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
+
+// WithBackground makes a call yield: behind a limiter of this package it waits
+// until no other call waits there, its retries too. So that it never starves, of
+// every 8 calls that go while background calls wait, one is a background call.
+//
+// A [DelayLimiter] makes no call wait for another, and a limiter of another
+// package knows no background; there it changes nothing.
+func WithBackground() CallOption { return CallOption{background: true} }

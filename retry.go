@@ -82,12 +82,20 @@ func New(opts ...Option) (*Retrier, error) {
 		return nil, errors.Join(c.errs...)
 	}
 	r.learner, _ = c.limiter.(Learner)
+	c.scopes = newScopes(c)
 	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0
 	return r, nil
 }
 
-// Limiter returns the limiter that attempts pass, nil if there is none.
-func (r *Retrier) Limiter() Limiter { return r.limiter }
+// Limiter returns the limiter that attempts pass, nil if there is none. That of a
+// scope is its innermost, which may be another one after a long time without a
+// call.
+func (r *Retrier) Limiter() Limiter {
+	if s, ok := r.limiter.(*scopeLimiter); ok {
+		return s.own()
+	}
+	return r.limiter
+}
 
 // Budget returns what retries are paid from, nil if nothing limits them.
 func (r *Retrier) Budget() *Budget { return r.budget }
@@ -244,6 +252,7 @@ type calling struct {
 	ctx        context.Context // the caller's
 	record     *record         // nil if nothing needs it
 	cost       int
+	background bool
 	started    time.Time
 	sent       time.Time // when the limiter let the attempt go
 	attemptCtx context.Context
@@ -267,6 +276,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 		if o.costSet {
 			c.cost = o.cost
 		}
+		c.background = c.background || o.background
 	}
 	if err := checkCost(c.cost); err != nil {
 		return err
@@ -284,7 +294,7 @@ func (c *calling) admit() error {
 	c.attemptCtx = c.ctx
 	if !r.bare || c.attempts > 0 {
 		if c.record == nil {
-			c.record = &record{Context: c.ctx, maxPause: r.maxServerDelay}
+			c.record = &record{Context: c.ctx, maxPause: r.maxServerDelay, background: c.background}
 		}
 		c.record.attempt.Store(int64(c.attempts + 1))
 		c.attemptCtx = c.record
@@ -436,7 +446,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	backoff := &r.backoff
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
-		if backoff == nil && (r.learner == nil || c.cost == 0) {
+		if backoff == nil && (c.cost == 0 || !r.pausesFor(v.Scope)) {
 			backoff = &defaultThrottleBackoff
 		}
 	}
@@ -462,6 +472,15 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
 	}
 	return true, nil
+}
+
+// pausesFor reports whether the limiter pauses everyone for a throttle that names
+// a scope.
+func (r *Retrier) pausesFor(scope string) bool {
+	if s, ok := r.learner.(*scopeLimiter); ok {
+		return s.pausesFor(scope)
+	}
+	return r.learner != nil
 }
 
 // learn finds out what an attempt means, and tells whom it concerns, even should
@@ -551,9 +570,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 // carries reports up to it, and tells limiters which attempt comes.
 type record struct {
 	context.Context
-	attempt  atomic.Int64          // which is under way; a call may outlive its attempt
-	maxPause time.Duration         // longest pause to wait for
-	quota    atomic.Pointer[Quota] // reported, for the limiter
+	attempt    atomic.Int64          // which is under way; a call may outlive its attempt
+	maxPause   time.Duration         // longest pause to wait for
+	background bool                  // yields to calls that are not
+	quota      atomic.Pointer[Quota] // reported, for the limiter
 }
 
 type recordKey struct{}

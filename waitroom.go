@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sync"
 	"time"
 )
 
@@ -30,70 +29,24 @@ type pacer interface {
 // of rate, pause or line sets it anew. So a change reaches all who wait, and
 // whoever leaves costs nobody anything.
 //
-// Retries stand before first attempts; within a class the line is first in,
-// first out.
+// Retries stand before first attempts, and background work behind all others,
+// except that it gets every backgroundTurn-th turn; within a class the line is
+// first in, first out.
+//
+// A room may stand in another one: see tree.go.
 type room struct {
-	mu sync.Mutex // guards the fields below and the pacer; no code of others runs under it
+	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
 	pacer   pacer
+	delays  *delays       // the pacer, if it gives each waiter a time of its own
 	last    time.Time     // latest time seen, so that time never runs backwards
 	skew    time.Duration // of the room's time from the clock: see advance
 	resume  time.Time     // nobody goes before
 	lines   [classes]line
 	waiting int
+	skipped int         // turns that went past waiting background work
 	timer   *time.Timer // for the head of the line; nil while nobody waits
-}
-
-// A class of waiters goes before the classes after it.
-type class uint8
-
-const (
-	retryClass class = iota
-	firstClass
-	classes
-)
-
-type waiter struct {
-	prev, next *waiter // in its line
-	class      class
-	n          int
-	deadline   time.Time     // zero if none
-	maxPause   time.Duration // refuses longer pauses
-	queued     bool          // false once let go or refused
-	sent       time.Time     // when let go
-	err        error         // when refused
-	done       chan struct{} // closed when no longer queued
-}
-
-// line is a doubly linked list of waiters, so that anyone can leave in O(1).
-type line struct {
-	head, tail *waiter
-	cost       int
-}
-
-func (l *line) push(w *waiter) {
-	if w.prev = l.tail; w.prev != nil {
-		w.prev.next = w
-	} else {
-		l.head = w
-	}
-	l.tail = w
-	l.cost += w.n
-}
-
-func (l *line) remove(w *waiter) {
-	if w.prev != nil {
-		w.prev.next = w.next
-	} else {
-		l.head = w.next
-	}
-	if w.next != nil {
-		w.next.prev = w.prev
-	} else {
-		l.tail = w.prev
-	}
-	w.prev, w.next = nil, nil
-	l.cost -= w.n
+	branch
 }
 
 // base is what the clock counts from.
@@ -125,22 +78,28 @@ func (r *room) enter(ctx context.Context, n int) (came, sent time.Time, err erro
 	}
 	r.mu.Lock()
 	now := r.advance(came)
-	if r.waiting == 0 && r.pass(now, n) == 0 {
-		sent = r.reading(now)
-		r.mu.Unlock()
-		return came, sent, nil
+	if r.waiting == 0 {
+		if r.up != nil {
+			if sent, ok := r.passAll(now, n); ok {
+				r.mu.Unlock()
+				return came, sent, nil
+			}
+		} else if r.pass(now, n) == 0 {
+			sent = r.reading(now)
+			r.mu.Unlock()
+			return came, sent, nil
+		}
 	}
 	w := newWaiter(ctx, n)
-	ahead := 0
-	for c := range w.class + 1 {
-		ahead += r.lines[c].cost
+	w.came = now
+	if r.delays != nil {
+		w.class = r.delays.class()
 	}
-	if err := r.refusal(now, w, ahead); err != nil {
+	if err := r.refusal(now, w, r.ahead(w.class)); err != nil {
 		r.mu.Unlock()
 		return came, sent, err
 	}
-	r.lines[w.class].push(w)
-	r.waiting++
+	r.push(w)
 	if r.head() == w {
 		r.release(now)
 	}
@@ -162,8 +121,11 @@ func newWaiter(ctx context.Context, n int) *waiter {
 	w := &waiter{n: n, class: firstClass, maxPause: never, queued: true, done: make(chan struct{})}
 	if c := callOf(ctx); c != nil {
 		w.maxPause = c.maxPause
+		if c.background {
+			w.class = backgroundClass
+		}
 		if c.attempt.Load() > 1 {
-			w.class = retryClass
+			w.class-- // to the retries of its kind
 		}
 	}
 	w.deadline, _ = ctx.Deadline()
@@ -224,8 +186,46 @@ func (r *room) sentAt(t time.Time) time.Time {
 	return t.Add(r.skew)
 }
 
+// row returns the lines of the room.
+func (r *room) row() []line {
+	if r.delays != nil {
+		return r.delays.lines[:]
+	}
+	return r.lines[:]
+}
+
+// push puts w at the end of its line.
+func (r *room) push(w *waiter) {
+	r.row()[w.class].push(w)
+	r.waiting++
+	w.queued = true
+}
+
+// ahead is the cost of those who surely go before a newcomer of a class. Of the
+// background, other work is not: it gets turns.
+func (r *room) ahead(c class) int {
+	if r.delays != nil {
+		return 0
+	}
+	cost := 0
+	for k := range c + 1 {
+		if k.background() == c.background() {
+			cost += r.lines[k].cost
+		}
+	}
+	return cost
+}
+
 // refusal is why w need not wait at all, behind others of a cost in all.
 func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
+	err := r.refuse(now, w, ahead)
+	for x := r.up; x != nil && err == nil; x = x.up {
+		err = x.refuse(x.advance(r.reading(now)), w, 0) // who knows how many are ahead
+	}
+	return err
+}
+
+func (r *room) refuse(now time.Time, w *waiter, ahead int) error {
 	pause := max(0, r.resume.Sub(now))
 	if pause > w.maxPause {
 		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
@@ -234,6 +234,9 @@ func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
 		return nil
 	}
 	wait := pause + r.pacer.atLeast(now.Add(pause), ahead+w.n)
+	if r.delays != nil {
+		wait = r.delays.ready(w, r.resume).Sub(now)
+	}
 	if wait < 0 { // overflow
 		wait = never
 	}
@@ -243,34 +246,88 @@ func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
 	return nil
 }
 
+// head is who goes next; nil if nobody waits.
 func (r *room) head() *waiter {
-	for c := range r.lines {
-		if w := r.lines[c].head; w != nil {
-			return w
+	if r.waiting == 0 {
+		return nil
+	}
+	if r.delays != nil {
+		return r.delays.head(r.resume)
+	}
+	var next *waiter
+	for c := range classes {
+		w := r.lines[c].head
+		switch {
+		case w == nil:
+		case !c.background():
+			if next == nil {
+				next = w
+			}
+		case next == nil || !next.class.background() && r.skipped >= backgroundTurn-1:
+			next = w
 		}
 	}
-	return nil
+	return next
 }
 
 // leave takes w out of the line.
 func (r *room) leave(w *waiter) {
-	r.lines[w.class].remove(w)
+	r.row()[w.class].remove(w)
 	r.waiting--
 	w.queued = false
+}
+
+// letGo lets w go, which is the head of the line.
+func (r *room) letGo(now time.Time, w *waiter) {
+	r.leave(w)
+	switch {
+	case w.class.background():
+		r.skipped = 0
+	case r.lines[backgroundRetryClass].head != nil || r.lines[backgroundClass].head != nil:
+		r.skipped++
+	}
+	if w.below != nil {
+		w.below.passBelow(r.reading(now))
+		return
+	}
+	if r.delays != nil {
+		r.delays.slept(now.Sub(w.came))
+	}
+	w.sent = r.reading(now)
+	close(w.done)
 }
 
 // release lets go whoever may go, and sets the timer for the next. It must
 // follow every change of the line, of the pause and of the pacer.
 func (r *room) release(now time.Time) {
+	if r.up != nil {
+		if r.stand(now) {
+			r.up.release(r.up.advance(r.reading(now)))
+		}
+		return
+	}
 	for w := r.head(); w != nil; w = r.head() {
-		if wait := r.pass(now, w.n); wait > 0 {
+		if w.below != nil && !w.below.open(r.reading(now)) {
+			continue
+		}
+		if wait := r.due(now, w); wait > 0 {
 			r.arm(wait)
 			return
 		}
-		r.leave(w)
-		w.sent = r.reading(now)
-		close(w.done)
+		r.letGo(now, w)
 	}
+	r.disarm()
+}
+
+// due is pass for someone in line.
+func (r *room) due(now time.Time, w *waiter) time.Duration {
+	if r.delays != nil {
+		return max(0, r.delays.ready(w, r.resume).Sub(now))
+	}
+	return r.pass(now, w.n)
+}
+
+func (r *room) disarm() {
 	if r.timer != nil {
 		r.timer.Stop()
 		r.timer = nil
@@ -321,6 +378,13 @@ func (r *room) rehold(now time.Time) {
 	}
 }
 
+// paused reports whether a pause is in force.
+func (r *room) paused() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.resume.After(r.advance(clock()))
+}
+
 // pauseFor is Pause of the limiters. It reports whether the pause is new or
 // extends another.
 func (r *room) pauseFor(d time.Duration) bool {
@@ -356,18 +420,30 @@ func (r *room) resumeNow() {
 // whoever cannot make their deadline any more, or will not wait that long, is
 // told so now.
 func (r *room) changed(now time.Time) {
-	ahead := 0
-	for c := range r.lines {
-		for w := r.lines[c].head; w != nil; {
+	r.sweep(now)
+	r.release(now)
+}
+
+func (r *room) sweep(now time.Time) {
+	row, ahead := r.row(), 0
+	for c := range row {
+		if r.delays != nil || class(c) == backgroundRetryClass {
+			ahead = 0
+		}
+		for w := row[c].head; w != nil; {
 			next := w.next
-			if w.err = r.refusal(now, w, ahead); w.err != nil {
+			if w.below != nil {
+				now := w.below.advance(r.reading(now))
+				w.below.sweep(now)
+				w.below.stand(now)
+			} else if w.err = r.refusal(now, w, ahead); w.err != nil {
 				r.leave(w)
 				close(w.done)
-			} else {
-				ahead += w.n
+				w = next
+				continue
 			}
+			ahead += w.n
 			w = next
 		}
 	}
-	r.release(now)
 }

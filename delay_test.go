@@ -1,0 +1,357 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestNewDelayLimiter(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tt := range []struct {
+		name   string
+		change func(*DelayRule)
+		want   string // in the error; "" for none
+	}{
+		{"as it is", func(*DelayRule) {}, ""},
+		{"no factor is 1", func(r *DelayRule) { r.Factor = 0 }, ""},
+		{"longest", func(r *DelayRule) { r.First, r.Max = farthest, farthest }, ""},
+		{"no first", func(r *DelayRule) { r.First = 0 }, "First 0s"},
+		{"negative first", func(r *DelayRule) { r.First = -1 }, "First -1ns"},
+		{"negative step", func(r *DelayRule) { r.Add = -1 }, "Add -1ns"},
+		{"factor below 1", func(r *DelayRule) { r.Factor = justBelow1 }, "Factor"},
+		{"factor NaN", func(r *DelayRule) { r.Factor = nan }, "Factor NaN"},
+		{"factor infinite", func(r *DelayRule) { r.Factor = inf }, "Factor +Inf"},
+		{"max below first", func(r *DelayRule) { r.Max = r.First - 1 }, "Max"},
+		{"max too far", func(r *DelayRule) { r.Max = math.MaxInt64 }, "Max"},
+		{"negative every", func(r *DelayRule) { r.Every = -1 }, "Every -1"},
+		{"lowering by 1", func(r *DelayRule) { r.LowerFactor = 1 }, "LowerFactor 1"},
+		{"lowering NaN", func(r *DelayRule) { r.LowerFactor = nan }, "LowerFactor NaN"},
+		{"lowering negative", func(r *DelayRule) { r.LowerBy = -1 }, "LowerBy"},
+		{"remaining negative", func(r *DelayRule) { r.LowerRemaining = -1 }, "LowerRemaining"},
+		{"nothing lowers", func(r *DelayRule) { r.LowerFactor = 0 }, "nothing lowers"},
+		{"none below negative", func(r *DelayRule) { r.NoneBelow = -1 }, "NoneBelow"},
+		{"jitter above 1", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = 1.1, 1.1 }, "JitterAbove 1.1"},
+		{"jitter NaN", func(r *DelayRule) { r.JitterBelow = nan }, "JitterBelow NaN"},
+		{"jitter max negative", func(r *DelayRule) { r.JitterMax = -1 }, "JitterMax"},
+		{"zero", func(r *DelayRule) { *r = DelayRule{} }, "First 0s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rule := ResponsiveDelay()
+			tt.change(&rule)
+			d, err := NewDelayLimiter(rule)
+			switch {
+			case tt.want == "" && err != nil:
+				t.Fatal(err)
+			case tt.want != "" && (err == nil || d != nil || !strings.Contains(err.Error(), tt.want)):
+				t.Fatalf("got %v, %v, want an error with %q", d, err, tt.want)
+			}
+		})
+	}
+}
+
+var presets = map[string]DelayRule{
+	"responsive":          ResponsiveDelay(),
+	"linear":              LinearDelay(time.Second),
+	"Heroku gradual":      HerokuGradual(),
+	"Heroku proportional": HerokuProportional(),
+	"Heroku remaining":    HerokuRemaining(),
+}
+
+func TestDelayPresets(t *testing.T) {
+	const up, ok = "up", "ok"
+	n := func(n int, event string) []string {
+		return strings.Split(strings.Repeat(","+event, n)[1:], ",")
+	}
+	for _, tt := range []struct {
+		rule   string
+		quota  *Quota
+		events []string
+		want   time.Duration
+	}{
+		{"responsive", nil, n(1, up), 500 * ms},
+		{"responsive", nil, n(3, up), 1125 * ms},
+		{"responsive", nil, n(100, up), 15 * time.Minute},
+		{"responsive", nil, append(n(3, up), n(9, ok)...), 1125 * ms},
+		{"responsive", nil, append(n(3, up), n(10, ok)...), 1012500 * time.Microsecond},
+		{"responsive", nil, append(n(1, up), n(10, ok)...), 0},
+		{"linear", nil, n(5, up), 5 * time.Second},
+		{"linear", nil, append(n(5, up), ok), 0},
+		{"linear", nil, n(2000, up), 15 * time.Minute},
+		// What the Ruby client shares after so many throttles of one call and its
+		// success: 0.8 s × (1.2 + 1.2² + …), less what a success takes.
+		{"Heroku gradual", nil, n(1, up), 960 * ms},
+		{"Heroku gradual", nil, append(n(1, up), ok), 160 * ms},
+		{"Heroku gradual", nil, append(n(3, up), ok), 2694400 * time.Microsecond},
+		{"Heroku gradual", nil, append(n(1, up), ok, ok), 0},
+		{"Heroku proportional", nil, append(n(3, up), ok), 3493623466},
+		{"Heroku remaining", &Quota{Remaining: 2250}, append(n(3, up), ok), 1747200 * time.Microsecond},
+		{"Heroku remaining", &Quota{Remaining: 4500}, append(n(3, up), ok), 0},
+		{"Heroku remaining", &Quota{Remaining: 90000}, append(n(3, up), ok), 0},
+		{"Heroku remaining", &Quota{Remaining: 0}, append(n(3, up), ok), 3494400 * time.Microsecond},
+		{"Heroku remaining", &Quota{Remaining: 10, Limit: 100}, append(n(3, up), ok), 3144960 * time.Microsecond},
+		{"Heroku remaining", nil, append(n(3, up), ok), 3494400 * time.Microsecond},
+	} {
+		d := delays{rule: presets[tt.rule]}
+		d.rule.Factor = max(1, d.rule.Factor)
+		for i, event := range tt.events {
+			at := base.Add(time.Duration(i) * time.Minute)
+			f := Feedback{Outcome: OutcomeSuccess, Sent: at.Add(-time.Second), Quota: tt.quota}
+			if event == up {
+				f.Outcome, f.Quota = OutcomeThrottled, nil
+			}
+			d.learn(at, f)
+		}
+		if d.delay != tt.want {
+			t.Errorf("%s, %d events, quota %v: got %v, want %v", tt.rule, len(tt.events), tt.quota, d.delay, tt.want)
+		}
+	}
+}
+
+// The settings of the example in "Responsive exponential backoff in Go" give the
+// curve that it describes: past 291.9 ms while shorter delays fail, then never
+// long below 60 ms when that is enough.
+func TestResponsiveDelayCurve(t *testing.T) {
+	d := Must(NewDelayLimiter(priyan()))
+	enough := 291900 * time.Microsecond
+	var climb []time.Duration
+	for d.Delay() < enough {
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		climb = append(climb, d.Delay())
+	}
+	if got := climb[len(climb)-1]; len(climb) != 15 || got.Round(100*time.Microsecond) != enough {
+		t.Fatalf("climbed %v", climb)
+	}
+	enough = 60 * ms
+	var low, high time.Duration = never, 0
+	settled := false
+	for i := range 1000 {
+		outcome := OutcomeSuccess
+		if d.Delay() < enough {
+			outcome, settled = OutcomeThrottled, true
+		}
+		d.Learn(Feedback{Outcome: outcome, Cost: 1})
+		if settled && i > 50 {
+			low, high = min(low, d.Delay()), max(high, d.Delay())
+		}
+	}
+	if low < 36*ms || high > 90*ms {
+		t.Errorf("settled from %v to %v", low, high)
+	}
+}
+
+func priyan() DelayRule {
+	return DelayRule{
+		First: ms, Factor: 1.5, Max: 15 * time.Minute, EachThrottle: true,
+		Every: 5, LowerFactor: .6, NoneBelow: ms,
+	}
+}
+
+// plain is a rule without jitter.
+var plain = DelayRule{First: time.Second, Factor: 2, Max: time.Minute, LowerBy: time.Second}
+
+func TestDelayWaitersWaitSideBySide(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(plain))
+		start := time.Now()
+		_ = d.WaitN(t.Context(), 1)
+		if time.Since(start) != 0 {
+			t.Error("waits before the first throttle")
+		}
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1})
+		var wg sync.WaitGroup
+		for i := range 5 {
+			wg.Go(func() {
+				came := time.Now()
+				_ = d.WaitN(t.Context(), 1+i*100)
+				if got := time.Since(came); got != time.Second {
+					t.Errorf("waiter %d waited %v", i+1, got)
+				}
+			})
+			synctest.Wait()
+			time.Sleep(100 * ms)
+		}
+		wg.Wait()
+		s := d.Stats()
+		if want := (DelayStats{Delay: time.Second, Calls: 6, WentUp: 1, Slept: 5, TotalSleep: 5 * time.Second}); s != want {
+			t.Errorf("got %+v, want %+v", s, want)
+		}
+	})
+}
+
+func TestDelayChangeReachesWaiters(t *testing.T) {
+	throttled := func(sent time.Time) Feedback {
+		return Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(*DelayLimiter) // half a second after the waiter came, with a delay of 1 s
+		want   time.Duration       // that it waits in all
+	}{
+		{"nothing", func(*DelayLimiter) {}, time.Second},
+		{"raised", func(d *DelayLimiter) { d.Learn(throttled(time.Now())) }, 2 * time.Second},
+		{"raised by a late throttle", func(d *DelayLimiter) { d.Learn(throttled(time.Now().Add(-time.Second))) }, time.Second},
+		{"lowered to none", func(d *DelayLimiter) { d.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1}) }, 500 * ms},
+		{"dropped", func(d *DelayLimiter) { d.Learn(Feedback{Outcome: OutcomeDropped, Cost: 1}) }, time.Second},
+		{"never admitted", func(d *DelayLimiter) { d.Learn(Feedback{Outcome: OutcomeThrottled}) }, time.Second},
+		{"paused for less", func(d *DelayLimiter) { d.Pause(100 * ms) }, time.Second},
+		{"paused", func(d *DelayLimiter) { d.Pause(3 * time.Second) }, 3500 * ms},
+		{"paused and resumed", func(d *DelayLimiter) { d.Pause(3 * time.Second); d.Resume() }, time.Second},
+		{"told to wait", func(d *DelayLimiter) {
+			d.Learn(Feedback{Outcome: OutcomeQuotaExhausted, Cost: 1, RetryAfter: 5 * time.Second})
+		}, 5500 * ms},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := Must(NewDelayLimiter(plain))
+				d.Learn(throttled(time.Now()))
+				start := time.Now()
+				done := make(chan time.Duration)
+				go func() {
+					_ = d.WaitN(t.Context(), 1)
+					done <- time.Since(start)
+				}()
+				time.Sleep(500 * ms)
+				tt.change(d)
+				got := <-done
+				// Whoever waited through a pause leaves within one delay after it.
+				if spread := got - tt.want; spread < 0 || spread > 0 && (tt.want < 3*time.Second || spread >= time.Second) {
+					t.Errorf("waited %v, want %v", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+func TestDelayStaysInBounds(t *testing.T) {
+	for name, rule := range presets {
+		d := delays{rule: rule}
+		if d.rule.JitterMax == 0 {
+			d.rule.JitterMax = never
+		}
+		d.rule.Factor = max(1, d.rule.Factor)
+		for i := range 100_000 {
+			f := Feedback{Outcome: OutcomeThrottled, Quota: &Quota{Remaining: i % 5000}}
+			if i%977 > 10 {
+				f.Outcome = OutcomeSuccess
+			}
+			d.learn(base.Add(time.Duration(i)), f)
+			if d.delay < 0 || d.delay > rule.Max || d.delay > 0 && d.delay < rule.NoneBelow {
+				t.Fatalf("%s: delay %v", name, d.delay)
+			}
+			for _, luck := range []float64{0, .5, 1} {
+				got := float64(d.rule.jittered(d.delay, luck))
+				least, most := float64(d.delay)*(1-rule.JitterBelow)-1, float64(d.delay)*(1+rule.JitterAbove)+1
+				if got < least || got > most {
+					t.Fatalf("%s: %v of %v", name, got, d.delay)
+				}
+				if limit := rule.JitterMax; limit > 0 && math.Abs(got-float64(d.delay)) > float64(limit) {
+					t.Fatalf("%s: %v of %v", name, got, d.delay)
+				}
+			}
+		}
+	}
+}
+
+// Callers that come at once and have different luck go by their luck, not by
+// who came first.
+func TestDelayJitterSpreads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := plain
+		rule.JitterBelow, rule.JitterAbove = .3, .3
+		d := Must(NewDelayLimiter(rule))
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		var mu sync.Mutex
+		seen := make(map[time.Duration]bool)
+		var wg sync.WaitGroup
+		start := time.Now()
+		for range 200 {
+			wg.Go(func() {
+				_ = d.WaitN(t.Context(), 1)
+				got := time.Since(start)
+				if got < 700*ms || got > 1300*ms {
+					t.Errorf("waited %v", got)
+				}
+				mu.Lock()
+				seen[got] = true
+				mu.Unlock()
+			})
+		}
+		wg.Wait()
+		if len(seen) < delayLevels-2 { // 200 callers miss 3 of 16 once in 10^14 runs
+			t.Errorf("%d different waits", len(seen))
+		}
+	})
+}
+
+func TestDelayRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(plain))
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		if err := d.WaitN(t.Context(), -1); err == nil {
+			t.Error("negative cost")
+		}
+		if err := d.WaitN(t.Context(), 0); err != nil {
+			t.Error(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
+		defer cancel()
+		start := time.Now()
+		if err := d.WaitN(ctx, 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		ctx, cancel = context.WithCancel(t.Context())
+		time.AfterFunc(300*ms, cancel)
+		if err := d.WaitN(ctx, 1); !errors.Is(err, context.Canceled) || time.Since(start) != 300*ms {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		if s := d.Stats(); s.Waiting != 0 || s.Calls != 0 {
+			t.Errorf("%+v", s)
+		}
+		// One that waits is told once the delay has grown too long for it.
+		ctx, cancel = context.WithTimeout(t.Context(), 1500*ms)
+		defer cancel()
+		start = time.Now()
+		time.AfterFunc(400*ms, func() { d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1}) })
+		if err := d.WaitN(ctx, 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 400*ms {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+	})
+}
+
+func FuzzDelayRule(f *testing.F) {
+	f.Add(int64(time.Second), int64(0), 1.5, int64(time.Minute), 10, .9, int64(0), 0, .3, int64(0))
+	f.Add(int64(-1), int64(math.MaxInt64), math.Inf(1), int64(math.MaxInt64), -1, math.NaN(), int64(-1), -1, -1., int64(-1))
+	f.Add(int64(1), int64(math.MaxInt64), math.MaxFloat64, int64(farthest), math.MaxInt, 1e-300, int64(math.MaxInt64), math.MaxInt, 1., int64(math.MaxInt64))
+	f.Fuzz(func(t *testing.T, first, add int64, factor float64, most int64, every int, lower float64, by int64, remaining int, jitter float64, jitterMax int64) {
+		d, err := NewDelayLimiter(DelayRule{
+			First: time.Duration(first), Add: time.Duration(add), Factor: factor, Max: time.Duration(most),
+			Every: every, LowerFactor: lower, LowerBy: time.Duration(by), LowerRemaining: remaining,
+			JitterBelow: jitter, JitterAbove: jitter, JitterMax: time.Duration(jitterMax),
+		})
+		if err != nil {
+			return
+		}
+		for i := range 300 {
+			outcome := OutcomeThrottled
+			if i%3 > 0 || i > 200 {
+				outcome = OutcomeSuccess
+			}
+			d.Learn(Feedback{Outcome: outcome, Cost: 1, Quota: &Quota{Remaining: i}})
+			delay := d.Delay()
+			if delay < 0 || delay > time.Duration(most) {
+				t.Fatalf("delay %v", delay)
+			}
+			for _, luck := range []float64{0, 1} {
+				if got := d.delays.rule.jittered(delay, luck); got < 0 || got > 2*delay+1+delay>>50 { // what float64 rounds
+					t.Fatalf("jittered %v of %v", got, delay)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,65 @@
+package cruise
+
+import "time"
+
+// A class of waiters goes before the classes after it.
+type class uint8
+
+const (
+	retryClass class = iota
+	firstClass
+	backgroundRetryClass
+	backgroundClass
+	classes
+)
+
+// backgroundTurn is how often background work that waits gets a turn although
+// other work waits too: every so many.
+const backgroundTurn = 8
+
+func (c class) background() bool { return c >= backgroundRetryClass }
+
+type waiter struct {
+	prev, next *waiter // in its line
+	class      class
+	n          int
+	came       time.Time
+	deadline   time.Time     // zero if none
+	maxPause   time.Duration // refuses longer pauses
+	queued     bool          // false once let go or refused
+	sent       time.Time     // when let go
+	err        error         // when refused
+	done       chan struct{} // closed when no longer queued
+	below      *room         // whose head this stands for; nil for a call
+}
+
+// line is a doubly linked list of waiters, so that anyone can leave in O(1).
+type line struct {
+	head, tail *waiter
+	cost       int
+}
+
+func (l *line) push(w *waiter) {
+	if w.prev = l.tail; w.prev != nil {
+		w.prev.next = w
+	} else {
+		l.head = w
+	}
+	l.tail = w
+	l.cost += w.n
+}
+
+func (l *line) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.tail = w.prev
+	}
+	w.prev, w.next = nil, nil
+	l.cost -= w.n
+}

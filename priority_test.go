@@ -1,0 +1,139 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// crowd makes calls that all wait behind a limiter of 1 a second, and returns
+// the order in which they went.
+func crowd(t *testing.T, foreground, background int) (order []string) {
+	b := Must(NewTokenBucket(1, 1))
+	r := Must(New(WithLimiter(b)))
+	_ = b.WaitN(t.Context(), 1)
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	call := func(name string, opts ...CallOption) {
+		wg.Go(func() {
+			_ = r.Do(t.Context(), func(context.Context) error {
+				mu.Lock()
+				order = append(order, name)
+				mu.Unlock()
+				return nil
+			}, opts...)
+		})
+		synctest.Wait()
+	}
+	for range background {
+		call("b", WithBackground())
+	}
+	for range foreground {
+		call("f")
+	}
+	wg.Wait()
+	return order
+}
+
+func TestBackgroundYields(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		order := crowd(t, 5, 3)
+		for i, who := range order {
+			if want := map[bool]string{true: "f", false: "b"}[i < 5]; who != want {
+				t.Fatalf("call %d of %v", i+1, order)
+			}
+		}
+	})
+}
+
+// While both wait, exactly every eighth call is a background call.
+func TestBackgroundDoesNotStarve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		order := crowd(t, 70, 10)
+		for i, who := range order {
+			if want := map[bool]string{true: "b", false: "f"}[i%backgroundTurn == backgroundTurn-1]; who != want {
+				t.Fatalf("call %d of %v", i+1, order)
+			}
+		}
+	})
+}
+
+// A background call that waits behind others is not refused because of them: it
+// may get its turn in time.
+func TestBackgroundDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 1))
+		r := Must(New(WithLimiter(b)))
+		_ = b.WaitN(t.Context(), 1)
+		for range 100 {
+			go func() { _ = b.WaitN(t.Context(), 1) }()
+		}
+		synctest.Wait()
+		ok := func(context.Context) error { return nil }
+		ctx, cancel := context.WithTimeout(t.Context(), backgroundTurn*time.Second+1)
+		defer cancel()
+		start := time.Now()
+		if err := r.Do(ctx, ok); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
+			t.Errorf("foreground: %v", err)
+		}
+		if err := r.Do(ctx, ok, WithBackground()); err != nil {
+			t.Errorf("background: %v", err)
+		}
+		if got := time.Since(start); got != backgroundTurn*time.Second {
+			t.Errorf("background went at %v", got)
+		}
+		_ = b.SetLimit(rate.Inf)
+	})
+}
+
+// A retry of background work goes before other background work only.
+func TestBackgroundRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 1))
+		r := Must(New(WithLimiter(b), WithBackoff(Must(NewBackoff(WithBase(1), WithJitter(NoJitter()))))))
+		var mu sync.Mutex
+		var order []string
+		went := func(who string) error {
+			mu.Lock()
+			defer mu.Unlock()
+			order = append(order, who)
+			return nil
+		}
+		var wg sync.WaitGroup
+		tries := 0
+		wg.Go(func() {
+			_ = r.Do(t.Context(), func(context.Context) error {
+				if tries++; tries == 1 {
+					time.Sleep(500 * ms)
+					return Transient(errors.New("no"))
+				}
+				return went("retry")
+			}, WithBackground())
+		})
+		synctest.Wait()
+		for _, who := range []string{"b", "f"} {
+			var opts []CallOption
+			if who == "b" {
+				opts = append(opts, WithBackground())
+			}
+			for range 2 {
+				wg.Go(func() {
+					_ = r.Do(t.Context(), func(context.Context) error { return went(who) }, opts...)
+				})
+				synctest.Wait()
+			}
+		}
+		wg.Wait()
+		want := []string{"f", "f", "retry", "b", "b"}
+		for i := range want {
+			if order[i] != want[i] {
+				t.Fatalf("got %v, want %v", order, want)
+			}
+		}
+	})
+}

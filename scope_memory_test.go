@@ -1,0 +1,165 @@
+package cruise
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+func TestScopesAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		made := map[string]int{}
+		r := Must(New(WithMaxScopes(3), WithScopeIdle(time.Minute), WithMaxAttempts(1),
+			WithScopeLimiter(func(_, key string) (Limiter, error) {
+				made[key]++
+				return NewTokenBucket(rate.Inf, 1)
+			})))
+		use := func(keys ...string) {
+			for _, key := range keys {
+				if err := r.Scope("A", key).Do(t.Context(), ok); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+		use("a", "b", "c", "a", "d", "a") // forgets b
+		if use("b"); made["a"] != 1 || made["b"] != 2 {
+			t.Errorf("least recently used: %v", made)
+		}
+		// One that is paused is not forgotten, nor one in use.
+		_ = r.Scope("A", "paused").Do(t.Context(), func(context.Context) error {
+			return Throttled(errBusy, RetryAfter(time.Hour))
+		})
+		release := make(chan struct{})
+		go func() {
+			_ = r.Scope("A", "busy").Do(t.Context(), func(context.Context) error { <-release; return nil })
+		}()
+		go func() { _ = r.Scope("A", "paused").Scope("B", "waits").Do(t.Context(), ok) }()
+		synctest.Wait()
+		for i := range 100 {
+			use(fmt.Sprint(i))
+		}
+		if n := len(r.scopes.entries); n > 4 {
+			t.Errorf("%d kept", n)
+		}
+		_ = r.Scope("A", "busy").Limiter()
+		if got := pauseLeft(r.Scope("A", "paused").Limiter()); got != time.Hour || made["paused"] != 1 || made["busy"] != 1 {
+			t.Errorf("paused for %v, made %d and %d", got, made["paused"], made["busy"])
+		}
+		close(release)
+		time.Sleep(2 * time.Hour)
+		for range 10 {
+			use("only")
+		}
+		if n := len(r.scopes.entries); n != 1 {
+			t.Errorf("%d kept after a long time", n)
+		}
+	})
+}
+
+func TestScopeKeys(t *testing.T) {
+	r := Must(New(buckets(rate.Inf, 1)))
+	long := strings.Repeat("k", 1<<20)
+	seen := map[Limiter]string{}
+	for _, key := range []string{"", "a", "\x00", "{}", "键", strings.Repeat("k", 64), strings.Repeat("k", 65), long, long + "k"} {
+		for _, scope := range []string{"", "A", "B"} {
+			s := r.Scope(scope, key)
+			l := s.Limiter()
+			if l != r.Scope(scope, strings.Clone(key)).Limiter() {
+				t.Errorf("%.10q of %q: another limiter the second time", key, scope)
+			}
+			if other, ok := seen[l]; ok {
+				t.Errorf("%.10q of %q and %.10q have the same limiter", key, scope, other)
+			}
+			seen[l] = key
+			if err := s.Do(t.Context(), ok); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	if r.Scope("A", "a").Scope("B", "b").Limiter() == r.Scope("B", "b").Limiter() {
+		t.Error("a nested scope is another one")
+	}
+}
+
+func TestScopesConcurrently(t *testing.T) {
+	r := Must(New(WithMaxScopes(5), buckets(rate.Inf, 1), WithoutBudget()))
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			for i := range 500 {
+				s := r.Scope("A", fmt.Sprint((g+i)%20)).Scope("B", fmt.Sprint(i%3))
+				if err := s.Do(context.Background(), ok); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := len(r.scopes.entries); n > 5+4 {
+		t.Errorf("%d kept", n)
+	}
+}
+
+func TestMillionKeys(t *testing.T) {
+	keys := 1_000_000
+	if testing.Short() {
+		keys = 50_000
+	}
+	r := Must(New(WithMaxScopes(1000)))
+	heap := func() uint64 {
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return m.HeapAlloc
+	}
+	before := heap()
+	for i := range keys {
+		if err := r.Scope("CUSTOMER", fmt.Sprint(i)).Do(context.Background(), ok); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if grown := int64(heap() - before); grown > 4<<20 {
+		t.Errorf("%d bytes more after %d keys", grown, keys)
+	}
+	runtime.KeepAlive(r)
+}
+
+func BenchmarkScope(b *testing.B) {
+	ctx := context.Background()
+	b.Run("one key", func(b *testing.B) {
+		r := Must(New())
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = r.Scope("A", "a").Do(ctx, ok)
+		}
+	})
+	b.Run("one key, kept", func(b *testing.B) {
+		s := Must(New()).Scope("A", "a")
+		b.ReportAllocs()
+		for b.Loop() {
+			_ = s.Do(ctx, ok)
+		}
+	})
+	b.Run("bytes per key", func(b *testing.B) {
+		r := Must(New(WithMaxScopes(1 << 30)))
+		runtime.GC()
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		n := 0
+		for b.Loop() {
+			_ = r.Scope("A", fmt.Sprint(n)).Do(ctx, ok)
+			n++
+		}
+		runtime.GC()
+		runtime.ReadMemStats(&after)
+		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(n), "bytes/key")
+		runtime.KeepAlive(r)
+	})
+}

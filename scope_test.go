@@ -1,0 +1,435 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+var errBusy = errors.New("busy")
+
+// buckets makes scopes of token buckets.
+func buckets(limit rate.Limit, burst int) Option {
+	return WithScopeLimiter(func(string, string) (Limiter, error) { return NewTokenBucket(limit, burst) })
+}
+
+func ok(context.Context) error { return nil }
+
+func pauseLeft(l Limiter) time.Duration {
+	r := l.(housed).house()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return max(0, r.resume.Sub(r.advance(clock())))
+}
+
+func TestScopeOptions(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opt  Option
+		want string
+	}{
+		{"nil function", WithScopeLimiter(nil), "WithScopeLimiter"},
+		{"no scopes", WithMaxScopes(0), "WithMaxScopes(0)"},
+		{"negative scopes", WithMaxScopes(-1), "WithMaxScopes(-1)"},
+		{"no idle time", WithScopeIdle(0), "WithScopeIdle(0s)"},
+		{"negative idle time", WithScopeIdle(-1), "WithScopeIdle(-1ns)"},
+	} {
+		if _, err := New(tt.opt); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	for _, r := range []*Retrier{nil, {}} {
+		if err := r.Scope("A", "1").Do(t.Context(), ok); !errors.Is(err, errZeroRetrier) {
+			t.Errorf("not made by New: %v", err)
+		}
+	}
+}
+
+// A pause reaches exactly the members of the scope that the throttle named, or
+// of the innermost one if it named none.
+func TestScopePauseReachesItsMembers(t *testing.T) {
+	for seed := range uint64(30) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 3))
+			root := Must(NewTokenBucket(rate.Inf, 1))
+			r := Must(New(WithLimiter(root), buckets(rate.Inf, 1), WithMaxAttempts(1), WithoutBudget()))
+			type path [2]int // account, table; 0: the Retrier above
+			members := map[path]*Retrier{}
+			for a := range 4 {
+				for table := range 4 {
+					x := r
+					if a > 0 {
+						x = x.Scope("ACCOUNT", fmt.Sprint(a))
+					}
+					if table > 0 {
+						x = x.Scope("TABLE", fmt.Sprint(table))
+					}
+					members[path{a, table}] = x
+				}
+			}
+			who := path{rnd.IntN(4), rnd.IntN(4)}
+			named := []string{"", "ACCOUNT", "TABLE", "DEVELOPER"}[rnd.IntN(4)]
+			err := members[who].Do(t.Context(), func(context.Context) error {
+				return Throttled(errBusy, RetryAfter(time.Minute), InScope(named))
+			})
+			if !errors.Is(err, errBusy) {
+				t.Fatal(err)
+			}
+			paused := func(p path) bool {
+				switch {
+				case named == "" && who[1] > 0, named == "TABLE" && who[1] > 0:
+					return p == who
+				case (named == "" || named == "ACCOUNT") && who[0] > 0:
+					return p[0] == who[0]
+				}
+				return true // the developer's, who has no scope: everyone
+			}
+			for p, x := range members {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				err := x.Do(ctx, ok)
+				cancel()
+				if got := errors.Is(err, ErrDeadline); got != paused(p) {
+					t.Fatalf("%v was throttled in %q: %v got %v", who, named, p, err)
+				}
+			}
+		})
+	}
+}
+
+// Only the limiter that is to blame is cut; every other one hears that the call
+// is over, and nothing more.
+func TestScopeCutsOnlyWhoIsToBlame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithInitialRate(100), WithMaxAttempts(1)))
+		account := r.Scope("ACCOUNT", "1")
+		table := account.Scope("TABLE", "t")
+		limiters := []*AdaptiveLimiter{r.Limiter().(*AdaptiveLimiter), account.Limiter().(*AdaptiveLimiter), table.Limiter().(*AdaptiveLimiter)}
+		for range 20 {
+			if err := table.Do(t.Context(), func(ctx context.Context) error {
+				Report(ctx, Quota{Limit: 1000, Remaining: 900})
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_ = table.Do(t.Context(), func(context.Context) error { return Throttled(errBusy, InScope("ACCOUNT")) })
+		for i, a := range limiters {
+			s := a.Stats()
+			if want := map[bool]uint64{true: 1, false: 0}[i == 1]; s.Throttles != want || s.Successes != 20 || s.Admitted != 21 {
+				t.Errorf("limiter %d: %+v", i, s)
+			}
+			if got := s.Limit < 100; got != (i == 1) {
+				t.Errorf("limiter %d: limit %v", i, s.Limit)
+			}
+			if got := s.Quota != nil; got != (i == 2) {
+				t.Errorf("limiter %d: quota %v", i, s.Quota)
+			}
+			if n := a.law.(*aimd).inflight; n != 0 {
+				t.Errorf("limiter %d: %d in flight", i, n)
+			}
+		}
+	})
+}
+
+// Whoever is paused by one limiter holds nothing of another, whichever is the
+// outer one; and when the pause is over goes at the pace of both.
+func TestScopeHoldsNothing(t *testing.T) {
+	for _, outer := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			root := Must(NewTokenBucket(rate.Every(time.Second), 5))
+			r := Must(New(WithLimiter(root), buckets(rate.Every(time.Second), 5)))
+			slow, other := r.Scope("A", "slow"), r.Scope("A", "other")
+			paused := slow.Limiter().(*TokenBucket)
+			if outer {
+				paused = root
+			}
+			start := time.Now()
+			paused.Pause(10 * time.Second)
+			var wg sync.WaitGroup
+			var mu sync.Mutex
+			var went []time.Duration
+			for range 4 {
+				wg.Go(func() {
+					_ = slow.Do(t.Context(), ok)
+					mu.Lock()
+					defer mu.Unlock()
+					went = append(went, time.Since(start))
+				})
+				synctest.Wait()
+			}
+			if outer {
+				if got := slow.Limiter().(*TokenBucket).tokens.lim.TokensAt(clock()); got != 5 {
+					t.Errorf("inner bucket has %v left of 5", got)
+				}
+			} else {
+				for range 5 {
+					_ = other.Do(t.Context(), ok)
+				}
+				if time.Since(start) != 0 {
+					t.Errorf("others waited %v", time.Since(start))
+				}
+			}
+			wg.Wait()
+			for i, got := range went {
+				if want := time.Duration(10+i) * time.Second; got != want {
+					t.Errorf("outer %v: call %d went at %v, want %v", outer, i+1, got, want)
+				}
+			}
+		})
+	}
+}
+
+// Both limits hold at once, and scopes take turns at the outer one, however many
+// wait in each.
+func TestScopesTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := Must(NewTokenBucket(1, 1))
+		r := Must(New(WithLimiter(root), buckets(100, 100)))
+		_ = root.WaitN(t.Context(), 1)
+		var mu sync.Mutex
+		var order []string
+		var wg sync.WaitGroup
+		for _, who := range []struct {
+			key string
+			n   int
+		}{{"many", 20}, {"few", 3}} {
+			for range who.n {
+				wg.Go(func() {
+					_ = r.Scope("A", who.key).Scope("B", "b").Do(t.Context(), ok)
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, who.key)
+				})
+				synctest.Wait()
+			}
+		}
+		wg.Wait()
+		for i, who := range order {
+			if want := map[bool]string{true: "few", false: "many"}[i%2 == 1 && i < 6]; who != want {
+				t.Fatalf("call %d of %v", i+1, order)
+			}
+		}
+	})
+}
+
+func TestScopeWaiters(t *testing.T) {
+	long := 10 * time.Second
+	for _, tt := range []struct {
+		name    string
+		timeout time.Duration                  // of the waiter; 0: none
+		event   func(root, inner *TokenBucket) // 1 s after the waiter came, which has to wait 4 s for the inner limiter
+		want    time.Duration                  // when it is over
+		err     error
+	}{
+		{"nothing", 0, func(_, _ *TokenBucket) {}, 4 * time.Second, nil},
+		{"inner resumed", 0, func(_, inner *TokenBucket) { inner.Resume() }, time.Second, nil},
+		{"outer paused for less", 0, func(root, _ *TokenBucket) { root.Pause(2 * time.Second) }, 4 * time.Second, nil},
+		{"outer paused for more", 0, func(root, _ *TokenBucket) { root.Pause(long) }, 11 * time.Second, nil},
+		{"outer paused, inner resumed", 0, func(root, inner *TokenBucket) { root.Pause(long); inner.Resume() }, 11 * time.Second, nil},
+		{"both resumed", 0, func(root, inner *TokenBucket) { root.Pause(long); inner.Resume(); root.Resume() }, time.Second, nil},
+		{"inner paused while the outer holds", 0, func(root, inner *TokenBucket) {
+			root.Pause(long)
+			inner.Resume()
+			inner.Pause(20 * time.Second)
+		}, 21 * time.Second, nil},
+		{"deadline passes", 3 * time.Second, func(_, _ *TokenBucket) {}, 0, ErrDeadline},
+		{"deadline passes by the inner", 5 * time.Second, func(_, inner *TokenBucket) { inner.Pause(long) }, time.Second, ErrDeadline},
+		{"goes before the outer is paused", 5 * time.Second, func(root, inner *TokenBucket) { inner.Resume(); root.Pause(long) }, time.Second, nil},
+		{"deadline passes by the outer, noticed when the inner opens", 5 * time.Second, func(root, _ *TokenBucket) { root.Pause(long) }, 4 * time.Second, ErrDeadline},
+		{"deadline passes by the outer, at once", 5 * time.Second, func(root, inner *TokenBucket) { root.Pause(100 * ms); inner.Resume(); root.Pause(long) }, time.Second, ErrDeadline},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root := Must(NewTokenBucket(rate.Inf, 1))
+				r := Must(New(WithLimiter(root), buckets(rate.Inf, 1)))
+				s := r.Scope("A", "1")
+				inner := s.Limiter().(*TokenBucket)
+				inner.Pause(4 * time.Second)
+				ctx, start := t.Context(), time.Now()
+				if tt.timeout > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tt.timeout)
+					defer cancel()
+				}
+				time.AfterFunc(time.Second, func() { tt.event(root, inner) })
+				err := s.Do(ctx, ok)
+				if got := time.Since(start); got != tt.want || !errors.Is(err, tt.err) {
+					t.Errorf("got %v after %v, want %v after %v", err, got, tt.err, tt.want)
+				}
+				time.Sleep(time.Minute)
+				if root.Waiting() != 0 || inner.Waiting() != 0 {
+					t.Errorf("%d and %d still wait", root.Waiting(), inner.Waiting())
+				}
+			})
+		})
+	}
+}
+
+// Random calls, pauses and cancellations in a tree: neither limit is ever
+// exceeded, and everyone comes to an end.
+func TestScopeTreeModel(t *testing.T) {
+	for seed := range uint64(20) {
+		synctest.Test(t, func(t *testing.T) {
+			rnd := rand.New(rand.NewPCG(seed, 4))
+			outer, inner := Window{8, time.Second}, Window{3, time.Second}
+			r := Must(New(WithLimiter(Must(NewSlidingWindow(outer))), WithMaxAttempts(2), WithoutBudget(),
+				WithScopeLimiter(func(string, string) (Limiter, error) { return NewSlidingWindow(inner) })))
+			var mu sync.Mutex
+			calls := map[string][]went{}
+			start := time.Now()
+			var wg sync.WaitGroup
+			for range 300 {
+				time.Sleep(time.Duration(rnd.IntN(100)) * ms)
+				key, n, act := fmt.Sprint(rnd.IntN(4)), 1+rnd.IntN(3), rnd.IntN(10)
+				timeout := time.Duration(rnd.IntN(5000)) * ms
+				wg.Go(func() {
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					switch act {
+					case 0:
+						time.AfterFunc(timeout, cancel)
+					case 1:
+						ctx, cancel = context.WithTimeout(ctx, timeout)
+						defer cancel()
+					}
+					opts := []CallOption{WithCost(n)}
+					if act == 2 {
+						opts = append(opts, WithBackground())
+					}
+					_ = r.Scope("A", key).Scope("B", key).Do(ctx, func(context.Context) error {
+						mu.Lock()
+						defer mu.Unlock()
+						at := time.Since(start)
+						calls[""], calls[key] = append(calls[""], went{at, n}), append(calls[key], went{at, n})
+						if act == 3 {
+							return Throttled(errBusy, RetryAfter(200*ms), InScope([]string{"", "A", "B", "C"}[n]))
+						}
+						return nil
+					}, opts...)
+				})
+			}
+			wg.Wait()
+			for key, of := range calls {
+				w := inner
+				if key == "" {
+					w = outer
+				}
+				if from, held, bad := overfull(of, w); bad {
+					t.Fatalf("seed %d: %q: window from %v holds %d", seed, key, from, held)
+				}
+			}
+			for e := r.scopes.recent.next; e != &r.scopes.recent; e = e.next {
+				below := 0
+				if e.id.scope == "A" {
+					below = 1
+				}
+				if e.uses != below || e.room.waiting != 0 || e.room.seat.queued {
+					t.Fatalf("seed %d: %v: %d uses, %d wait", seed, e.id.key, e.uses, e.room.waiting)
+				}
+			}
+			if n := r.Limiter().(*SlidingWindow).Waiting(); n != 0 {
+				t.Fatalf("%d wait", n)
+			}
+		})
+	}
+}
+
+// stranger is a limiter that learns nothing.
+type stranger struct{ err error }
+
+func (s stranger) WaitN(context.Context, int) error { return s.err }
+
+func TestScopeLimitersOfAllMakes(t *testing.T) {
+	refuses := errors.New("refuses")
+	shared := Must(NewTokenBucket(rate.Inf, 1))
+	one := func(l Limiter, err error) Option {
+		return WithScopeLimiter(func(string, string) (Limiter, error) { return l, err })
+	}
+	for _, tt := range []struct {
+		name string
+		opts []Option
+		want error
+	}{
+		{"default", nil, nil},
+		{"no outer limiter", []Option{WithoutLimiter()}, nil},
+		{"x/time", []Option{WithLimiter(rate.NewLimiter(rate.Inf, 1))}, nil},
+		{"x/time within", []Option{WithScopeLimiter(func(string, string) (Limiter, error) { return rate.NewLimiter(1, 1), nil })}, nil},
+		{"delay", []Option{WithLimiter(Must(NewDelayLimiter(ResponsiveDelay())))}, nil},
+		{"stranger", []Option{one(stranger{}, nil)}, nil},
+		{"refusing", []Option{one(stranger{refuses}, nil)}, refuses},
+		{"failing function", []Option{one(nil, refuses)}, refuses},
+		{"nil", []Option{one(nil, nil)}, errNilScopeLimiter},
+		{"the same twice", []Option{one(shared, nil)}, errUsedScopeLimiter},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(tt.opts...))
+				err := r.Scope("A", "a").Do(t.Context(), ok)
+				if tt.name == "the same twice" && err == nil {
+					err = r.Scope("A", "b").Do(t.Context(), ok)
+				}
+				if !errors.Is(err, tt.want) {
+					t.Errorf("got %v, want %v", err, tt.want)
+				}
+				for e := r.scopes.recent.next; e != &r.scopes.recent; e = e.next {
+					if e.uses != 0 {
+						t.Errorf("%d uses left", e.uses)
+					}
+				}
+			})
+		})
+	}
+}
+
+// The default limiter of a scope tells the observer of the Retrier.
+func TestScopeObserver(t *testing.T) {
+	for name, opts := range map[string][]Option{"own": nil, "given": {WithoutLimiter()}} {
+		pauses := 0
+		o := ObserverFunc(func(_ context.Context, e Event) {
+			if _, is := e.(Paused); is {
+				pauses++
+			}
+		})
+		r := Must(New(append(opts, WithObserver(o), WithMaxAttempts(1))...))
+		_ = r.Scope("A", "a").Do(t.Context(), func(context.Context) error { return Throttled(errBusy) })
+		if pauses != 1 {
+			t.Errorf("%s limiter: told of %d pauses", name, pauses)
+		}
+	}
+}
+
+func TestScopeCost(t *testing.T) {
+	s := Must(New(buckets(1, 3))).Scope("A", "a")
+	for cost, want := range map[int]error{0: nil, 3: nil, 4: ErrCost} {
+		if err := s.Do(t.Context(), ok, WithCost(cost)); !errors.Is(err, want) {
+			t.Errorf("cost %d: %v", cost, err)
+		}
+	}
+	if err := s.Do(t.Context(), ok, WithCost(-1)); err == nil {
+		t.Error("negative cost")
+	}
+}
+
+// A throttle of a limiter that does not learn is waited for by the call itself.
+func TestScopeThrottleWithoutLearner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithScopeLimiter(func(string, string) (Limiter, error) { return stranger{}, nil }), WithoutBudget()))
+		start, n := time.Now(), 0
+		if err := r.Scope("A", "a").Do(t.Context(), func(context.Context) error {
+			if n++; n == 1 {
+				return Throttled(errBusy, RetryAfter(7*time.Second))
+			}
+			return nil
+		}); err != nil || time.Since(start) != 7*time.Second {
+			t.Errorf("%v after %v", err, time.Since(start))
+		}
+	})
+}

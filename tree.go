@@ -1,0 +1,156 @@
+package cruise
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Rooms form a tree: a call that enters a room passes it and all those above it,
+// and takes what they count in all of them at one moment or in none. So whoever
+// is held up by one room holds nothing of another.
+//
+// The head of a room's line, once only the rooms above can hold it, has a seat
+// in the line of the room above; whoever is paused below does not stand there.
+// As one room has one seat, rooms take turns above, however many wait in each.
+//
+// A tree has one lock, that of its root, so there is no order to take locks in.
+// Each room has its own time, so what goes from one to another is a reading of
+// the clock.
+
+// branch is what a room has to do with the one above.
+type branch struct {
+	up      *room
+	seat    waiter      // in the line of up, queued or not
+	adopted atomic.Bool // once and for all
+}
+
+// A treeLock is the lock of a room, or that of the tree that the room is in.
+type treeLock struct {
+	own sync.Mutex
+	of  *sync.Mutex
+}
+
+func (l *treeLock) Lock()   { l.root().Lock() }
+func (l *treeLock) Unlock() { l.root().Unlock() }
+
+func (l *treeLock) root() *sync.Mutex {
+	if l.of != nil {
+		return l.of
+	}
+	return &l.own
+}
+
+// A peeker is a pacer that can tell the wait of a call that does not go yet. A
+// room below another needs one, and the one above too.
+type peeker interface {
+	pacer
+	peek(now time.Time, n int) time.Duration
+}
+
+var (
+	_ peeker = (*bucket)(nil)
+	_ peeker = (*spans)(nil)
+	_ peeker = (*AdaptiveLimiter)(nil)
+)
+
+// adopt makes a room that nobody has entered yet stand below up, or at the root
+// if that is nil, and reports whether it did: it does so only once.
+func (r *room) adopt(up *room) bool {
+	if r == up || !r.adopted.CompareAndSwap(false, true) {
+		return false
+	}
+	if up == nil {
+		return true
+	}
+	r.mu.of = up.mu.root()
+	r.up = up
+	r.seat.below = r
+	return true
+}
+
+// peek is pass for a call that does not go yet.
+func (r *room) peek(now time.Time, n int) time.Duration {
+	if pause := r.resume.Sub(now); pause > 0 {
+		return pause
+	}
+	return r.pacer.(peeker).peek(now, n)
+}
+
+// passAll lets a call go through r and all rooms above, where nobody waits, and
+// reports whether it did, and when.
+func (r *room) passAll(now time.Time, n int) (sent time.Time, ok bool) {
+	reading := r.reading(now)
+	for x := r; x != nil; x = x.up {
+		if x.waiting > 0 || x.peek(x.advance(reading), n) > 0 {
+			return sent, false
+		}
+	}
+	for x := r; x != nil; x = x.up {
+		x.pass(x.last, n)
+		if at := x.reading(x.last); at.After(sent) {
+			sent = at
+		}
+	}
+	return sent, true
+}
+
+// stand gives the head of the line its seat above, or takes it away if r itself
+// holds it up, and reports whether that changed anything above.
+func (r *room) stand(now time.Time) (changed bool) {
+	for w := r.head(); w != nil; w = r.head() {
+		if w.below != nil && !w.below.open(r.reading(now)) {
+			continue
+		}
+		if wait := r.peek(now, w.n); wait > 0 {
+			r.arm(wait)
+			return r.rise(nil)
+		}
+		if w.below == nil && !r.seat.queued {
+			// What changed above while r held it up has not reached it yet.
+			if w.err = r.refusal(now, w, 0); w.err != nil {
+				r.leave(w)
+				close(w.done)
+				continue
+			}
+		}
+		r.disarm()
+		return r.rise(w)
+	}
+	r.disarm()
+	return r.rise(nil)
+}
+
+// rise makes the seat above that of w, nobody's if w is nil.
+func (r *room) rise(w *waiter) (changed bool) {
+	seat := &r.seat
+	if seat.queued {
+		if w != nil && seat.n == w.n && seat.class == w.class {
+			return false
+		}
+		r.up.leave(seat)
+		changed = true
+	}
+	if w == nil {
+		return changed
+	}
+	seat.n, seat.class = w.n, w.class
+	r.up.push(seat)
+	return true
+}
+
+// open reports whether r, whose seat is the head of the line above, holds it up
+// no more. If it does, the seat is given up, so another one is the head.
+func (r *room) open(reading time.Time) bool {
+	r.stand(r.advance(reading))
+	return r.seat.queued && r.up.head() == &r.seat
+}
+
+// passBelow lets the head of the line go, whose seat was just let go above.
+func (r *room) passBelow(reading time.Time) {
+	now := r.advance(reading)
+	w := r.head()
+	r.pass(now, w.n)
+	r.letGo(now, w)
+	r.stand(now)
+}
