@@ -64,11 +64,14 @@ func TestCruiseKeepsItsScores(t *testing.T) {
 	if err := json.Unmarshal(data, &c); err != nil {
 		t.Fatal(err)
 	}
-	results := score.Play(guard(), cruise, seeds(5), nil, nil)
-	// A few seeds can all be unlucky; twice as many others tell.
+	results := score.Play(guard(), cruise, seeds(3), nil, nil)
+	// A few seeds can all be unlucky; more others tell. But not in many
+	// scenarios at once.
+	unlucky := 0
 	for i, r := range results {
-		if len(c.worse(r)) > 0 {
-			others := []uint64{11, 12, 13, 14, 15, 16, 17, 18, 19, 20}
+		if len(c.worse(r)) > 0 && unlucky < 4 {
+			unlucky++
+			others := []uint64{11, 12, 13, 14, 15, 16, 17}
 			results[i] = score.Play([]*scenario.Scenario{r.Scenario}, cruise, others, nil, nil)[0]
 		}
 	}

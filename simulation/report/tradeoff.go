@@ -53,8 +53,8 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	}
 	p := newPlot()
 	p.X.Scale = plot.LogScale{}
-	p.X.Min, p.X.Max = least*.8, 900
-	p.X.Tick.Marker = decades(least, 100, " %")
+	p.X.Min, p.X.Max = least*.7, 1500
+	p.X.Tick.Marker = plot.ConstantTicks{{Value: .1, Label: "≤ 0.1 %"}, {Value: 1, Label: "1 %"}, {Value: 10, Label: "10 %"}, {Value: 100, Label: "100 %"}}
 	p.Y.Max = 1.02
 	p.Y.Min = math.Floor((lowest-.02)*20) / 20
 	p.X.Label.Text = "throttled share of requests (fewer to the left)"
@@ -68,8 +68,8 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	lines.Vertical, lines.Horizontal = stroke(grid, 1), stroke(grid, 1)
 	p.Add(lines)
 
-	const width, high = 560, 320
-	spread(marks, (p.Y.Max-p.Y.Min)/high*19, p.Y.Min, p.Y.Max)
+	const width, high = 440, 300
+	spread(marks, (p.Y.Max-p.Y.Min)/high*20, p.Y.Min, p.Y.Max)
 	for _, m := range marks {
 		if err := add(p, m); err != nil {
 			return "", err
@@ -108,7 +108,7 @@ func spread(marks []mark, gap, low, high float64) {
 // add draws a point, its label, and a line between the two if they are apart.
 func add(p *plot.Plot, m mark) error {
 	at := plotter.XY{X: m.throttled, Y: m.use}
-	to := plotter.XY{X: m.throttled * 1.2, Y: m.labelY}
+	to := plotter.XY{X: m.throttled * 1.35, Y: m.labelY}
 	if m.aside {
 		to.X = column
 	}
