@@ -294,6 +294,7 @@ func (l *aimd) hint(now time.Time, q Quota) bool {
 const (
 	memoryLong  = 250
 	memoryShort = 32
+	memoryLeast = 8
 )
 
 // meter measures what a server delivers: successes per second over the last
@@ -351,6 +352,9 @@ func (m *meter) rate(now time.Time) float64 {
 
 func (m *meter) over(now time.Time, most int) float64 {
 	k, from := m.n-m.base, m.baseAt
+	if k < memoryLeast {
+		k, from = m.n, 0 // too few to go by: the burst counts after all
+	}
 	if k > most {
 		k, from = most, m.ring[(m.n-most)%memoryLong]
 	}
