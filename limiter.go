@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -208,10 +209,11 @@ func (b *bucket) hold(now, until time.Time) {
 // it was noticed are late.
 type brake struct {
 	backoff Backoff
-	forgive int       // un-throttled calls that lower the level by one
-	level   int       // 0 while all is well
-	passed  int       // un-throttled calls since the level changed
-	at      time.Time // when the level last rose
+	forgive int           // un-throttled calls that lower the level by one
+	level   int           // 0 while all is well
+	passed  int           // un-throttled calls since the level changed
+	most    time.Duration // that the last pause could take, if the first one is bounded
+	at      time.Time     // when the level last rose
 }
 
 const defaultForgive = 10
@@ -227,8 +229,9 @@ func (b *brake) late(sent time.Time) bool {
 	return !b.at.IsZero() && !sent.IsZero() && !sent.After(b.at)
 }
 
-// learn returns the pause that an attempt asks for, 0 if none. The first of a
-// series is at most atMost long if the server names none.
+// learn returns the pause that an attempt asks for, 0 if none. If the server names
+// none, the first of a series is at most atMost long, and those after it at most
+// twice the one before.
 func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Duration {
 	switch f.Outcome {
 	case OutcomeThrottled:
@@ -241,8 +244,12 @@ func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Dura
 			return f.RetryAfter
 		}
 		wait := b.backoff.Delay(b.level, 0)
-		if b.level < 32 && atMost < never>>b.level {
-			wait = min(wait, atMost<<(b.level-1))
+		if atMost == never {
+			return wait
+		}
+		b.most = max(atMost, min(2*b.most, year))
+		if wait > b.most {
+			wait = b.most - time.Duration(rand.Int64N(int64(b.most/2)+1))
 		}
 		return wait
 	case OutcomeQuotaExhausted:
@@ -252,7 +259,7 @@ func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Dura
 	}
 	if b.level > 0 {
 		if b.passed++; b.passed >= b.forgive {
-			b.level, b.passed = b.level-1, 0
+			b.level, b.passed, b.most = b.level-1, 0, b.most/2
 		}
 	}
 	return 0
