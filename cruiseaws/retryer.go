@@ -45,7 +45,7 @@ func (s *sharedRetryer) IsErrorRetryable(err error) bool {
 
 func (s *sharedRetryer) MaxAttempts() int { return cruise.DefaultMaxAttempts }
 
-func (s *sharedRetryer) GetInitialToken() func(error) error { return s.quota.GetInitialToken() }
+func (s *sharedRetryer) GetInitialToken() func(error) error { return func(error) error { return nil } }
 
 func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
 	v := s.throttle.verdict(err, max(1, attempt))

@@ -1,4 +1,4 @@
-package cruiseaws_test
+package clienttest
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package cruiseaws_test
+package clienttest
 
 import (
 	"context"
@@ -102,14 +102,13 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// A number of attempts that a client or call sets holds too.
-func TestRetryMaxAttemptsDoesNotLeak(t *testing.T) {
-	s := serve(t, first(99, 400, emrThrottled, ""))
+// What else a client says of retries is without effect.
+func TestRetryerOfTheClientGivesWay(t *testing.T) {
+	s := serve(t, first(1, 400, emrThrottled, emrFound))
 	cfg, seen := throttled(t, s)
-	cfg.RetryMaxAttempts = 1
-	err := describe(t.Context(), emr.NewFromConfig(cfg))
-	assert.Error(t, err)
-	assert.NotEmpty(t, seen.outcomes())
+	cfg.Retryer = func() aws.Retryer { return aws.NopRetryer{} }
+	require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
 }
 
 func TestRetryAfterHeader(t *testing.T) {
@@ -204,8 +203,8 @@ func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
 }
 
 func TestDoAroundACall(t *testing.T) {
-	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
 	call := func(c *emr.Client) error {
+		retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
 		_, err := cruiseaws.Do(t.Context(), retrier, func(ctx context.Context) (struct{}, error) {
 			return struct{}{}, describe(ctx, c)
 		})
