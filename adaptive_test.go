@@ -267,16 +267,20 @@ func TestAdaptiveCosts(t *testing.T) {
 func TestAdaptiveHeedsQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := Must(NewAdaptiveLimiter())
-		for left := 30; left > 0; left-- {
+		start := time.Now()
+		left := 100
+		for left > 5 {
 			c := letGo(t, a, 1)
 			time.Sleep(10 * ms)
-			q := Quota{Limit: 100, Remaining: left, Reset: time.Minute}
+			left--
+			q := Quota{Limit: 100, Remaining: left, Reset: time.Minute - time.Since(start)}
 			a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent, Cost: 1, Quota: &q})
 			q.Remaining = 1000 // ours again
 		}
 		assert.Zero(t, a.Stats().Throttles)
-		assert.Less(t, a.Limit(), rate.Limit(100), "it had been going at 100 a second")
-		assert.Equal(t, &Quota{Limit: 100, Remaining: 1, Reset: time.Minute}, a.Stats().Quota)
+		assert.Greater(t, time.Since(start), 45*time.Second, "the second half lasts until the reset")
+		assert.Less(t, time.Since(start), time.Minute, "and is used")
+		assert.Equal(t, 5, a.Stats().Quota.Remaining)
 	})
 }
 

@@ -40,23 +40,25 @@ type aimd struct {
 	aimdConfig
 	brake brake
 
-	rate     float64       // calls per second; +Inf before the first throttle
-	ceiling  float64       // what the last congestion showed to be too much
-	window   float64       // most attempts in flight while there is no rate
-	inflight int           // let go and not done
-	latency  time.Duration // of the last attempt
-	moved    time.Time     // when an attempt was last let go or done
-	oks      int           // successes since the last cut
-	row      int           // throttles since the last success
-	heldAt   time.Time     // when the rate last made someone wait
-	credit   time.Time     // until when growth has been paid out
-	first    time.Time     // when the first attempt was let go
-	resume   time.Time     // until when the last pause lasts
-	openAt   time.Time     // when the server last opened again, the first attempt before that
-	openOks  int           // successes by then
-	hintAt   time.Time     // when a quota was last heeded
-	hintLeft int           // its Remaining
-	spare    float64       // how far that was above what must be left
+	rate      float64       // calls per second; +Inf before the first throttle
+	ceiling   float64       // what the last congestion showed to be too much
+	window    float64       // most attempts in flight while there is no rate
+	inflight  int           // let go and not done
+	latency   time.Duration // of the last attempt
+	moved     time.Time     // when an attempt was last let go or done
+	oks       int           // successes since the last cut
+	row       int           // throttles since the last success
+	heldAt    time.Time     // when the rate last made someone wait
+	credit    time.Time     // until when growth has been paid out
+	first     time.Time     // when the first attempt was let go
+	resume    time.Time     // until when the last pause lasts
+	openAt    time.Time     // when the server last opened again, the first attempt before that
+	openOks   int           // successes by then
+	hintAt    time.Time     // when a quota was last heeded
+	hintLeft  int           // its Remaining
+	resetAt   time.Time     // of the window that a quota belongs to
+	resetLeft int           // its Remaining when that was first told
+	spare     float64       // how far that was above what must be left
 
 	delivered meter
 }
@@ -70,26 +72,28 @@ type aimdConfig struct {
 
 // The constants of the law.
 const (
-	startGrow    = .15              // of a call more in flight for each success, before the first throttle
-	patience     = time.Second      // after which silence lets one more go,
-	patienceMax  = 10 * time.Second // at a closed door after twice the latency, but at most this
-	backTo       = .9               // of the ceiling, at once after a cut
-	backOver     = 5                // calls that the way back takes
-	probeOver    = 100              // calls that the last tenth takes, or
-	probeAge     = .2               // of the time since the first call, if that is longer,
-	probeMin     = time.Second      // at least
-	probeMax     = 50 * time.Second // and at most
-	pushOn       = 40               // times faster per unit of excess above the ceiling
-	creditOver   = 3                // call intervals that one success can be credited with
-	pauseGaps    = 2                // call intervals that a first pause takes at most
-	closedRow    = 2                // throttles in a row by which a server counts as closed
-	reopenTo     = .9               // of what it delivered, the closed time included, when it opens
-	hintLeast    = 10               // calls that must be left, or a quarter of the limit
-	hintCut      = .75              // factor of the rate when fewer are left
-	hintGaps     = 2                // call intervals between two such cuts
-	hintGrow     = .01              // growth when more are left, per square root of the rate and second,
-	hintGrowMost = .25              // at most this share of the rate for one success
-	hintMost     = 100              // and this many times for a large rest
+	startGrow    = .15                     // of a call more in flight for each success, before the first throttle
+	patience     = time.Second             // after which silence lets one more go,
+	patienceMax  = 10 * time.Second        // at a closed door after twice the latency, but at most this
+	backTo       = .9                      // of the ceiling, at once after a cut
+	backOver     = 5                       // calls that the way back takes
+	probeOver    = 100                     // calls that the last tenth takes, or
+	probeAge     = .2                      // of the time since the first call, if that is longer,
+	probeMin     = time.Second             // at least
+	probeMax     = 50 * time.Second        // and at most
+	pushOn       = 40                      // times faster per unit of excess above the ceiling
+	creditOver   = 3                       // call intervals that one success can be credited with
+	pauseGaps    = 2                       // call intervals that a first pause takes at most
+	closedRow    = 2                       // throttles in a row by which a server counts as closed
+	reopenTo     = .9                      // of what it delivered, the closed time included, when it opens
+	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
+	rationAfter  = 3                       // calls used up by which a reset that stays is a window's
+	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
+	hintCut      = .75                     // factor of the rate when fewer are left
+	hintGaps     = 2                       // call intervals between two such cuts
+	hintGrow     = .01                     // growth when more are left, per square root of the rate and second,
+	hintGrowMost = .25                     // at most this share of the rate for one success
+	hintMost     = 100                     // and this many times for a large rest
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
@@ -172,7 +176,37 @@ func (l *aimd) success(now time.Time, q *Quota, late bool) Cause {
 		return CauseQuota
 	}
 	l.grow(now, late)
+	if q != nil && l.ration(now, *q) {
+		return CauseQuota
+	}
 	return CauseSuccess
+}
+
+// ration makes what is left of a window last until its reset, once half of it is
+// used, and reports whether that slows the rate down. A reset that stays where it
+// is while calls are used up is that of a window; that of a bucket, which tells
+// when it will be full, moves on with every call.
+func (l *aimd) ration(now time.Time, q Quota) bool {
+	if q.Reset <= 0 {
+		return false
+	}
+	reset := now.Add(q.Reset)
+	if moved := reset.Sub(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
+		l.resetAt, l.resetLeft = reset, q.Remaining
+		return false
+	}
+	if q.Remaining > l.resetLeft-rationAfter || q.Limit > 0 && q.Remaining > q.Limit/2 {
+		return false
+	}
+	pace := max(l.min, float64(q.Remaining)/q.Reset.Seconds())
+	if pace >= l.rate {
+		return false
+	}
+	if math.IsInf(l.rate, 1) {
+		l.ceiling = min(l.max, max(pace, l.delivered.rate(now)))
+	}
+	l.rate, l.credit = pace, now
+	return true
 }
 
 // reopen is for the success that ends a closed time. How much went through since

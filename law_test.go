@@ -303,3 +303,37 @@ func checkLaw(t *testing.T, script []byte) bool {
 	}
 	return true
 }
+
+// What is left of a window is spread over the time until its reset; what is left
+// of a bucket is not, since that fills while it is used.
+func TestLawRations(t *testing.T) {
+	const limit = 100
+	for name, c := range map[string]struct {
+		reset func(since time.Duration, used int) time.Duration
+		slows bool
+	}{
+		"window": {func(since time.Duration, _ int) time.Duration { return time.Minute - since }, true},
+		"window, in whole seconds": {func(since time.Duration, _ int) time.Duration {
+			return (time.Minute - since + time.Second - 1).Truncate(time.Second)
+		}, true},
+		"bucket": {func(_ time.Duration, used int) time.Duration { return time.Duration(used) * 5 * time.Second }, false},
+		"none":   {func(time.Duration, int) time.Duration { return 0 }, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.law.setLimit(d.now, 100)
+			start := d.now
+			for used := 1; used <= 60; used++ {
+				sent := d.send()
+				d.after(10 * ms)
+				q := Quota{Limit: limit, Remaining: limit - used, Reset: c.reset(d.now.Sub(start), used)}
+				d.law.done(d.now, Feedback{Outcome: OutcomeSuccess, Sent: sent, Cost: 1, Quota: &q}, false)
+			}
+			if c.slows {
+				assert.InDelta(t, 40./59.4, d.law.limit(), .02, "40 calls in what is left of a minute")
+			} else {
+				assert.GreaterOrEqual(t, d.law.limit(), 100.)
+			}
+		})
+	}
+}
