@@ -151,7 +151,7 @@ func (l *aimd) done(now time.Time, f Feedback, idle bool) lesson {
 		}
 	}
 	atMost := never
-	if !math.IsInf(l.rate, 1) {
+	if f.Outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
 		atMost = ceilSeconds(pauseGaps / l.rate)
 	}
 	if this.pause = l.brake.learn(now, f, atMost); this.pause > 0 {
