@@ -44,6 +44,8 @@ type AdaptiveLimiter struct {
 	quota   Quota // that stats points to
 }
 
+var _ Learner = (*AdaptiveLimiter)(nil)
+
 // AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
 type AdaptiveStats struct {
 	Limit     rate.Limit    // calls per second; rate.Inf before the first throttle

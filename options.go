@@ -166,6 +166,42 @@ func WithClassifier(f Classifier) Option {
 	})
 }
 
+// WithScopeLimiter makes the limiter of each key of each scope: see
+// [Retrier.Scope]. It must make a new one each time, and may be called from many
+// goroutines at once. Default: an [AdaptiveLimiter] with the same options as the
+// one that the Retrier makes for itself.
+func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
+	return option(func(c *config) {
+		if limiter == nil {
+			c.fail("WithScopeLimiter(nil): want a function")
+		}
+		c.scopeLimiter = limiter
+	})
+}
+
+// WithMaxScopes is how many limiters of scopes are kept, 1 or more. When there
+// are more, the least recently used are forgotten, with what they have learned,
+// except those in use or paused. Default 10,000.
+func WithMaxScopes(n int) Option {
+	return option(func(c *config) {
+		if n < 1 {
+			c.fail("WithMaxScopes(%d): want 1 or more", n)
+		}
+		c.maxScopes = n
+	})
+}
+
+// WithScopeIdle is after how long without a call the limiter of a scope may be
+// forgotten, above 0. Default 30 minutes.
+func WithScopeIdle(d time.Duration) Option {
+	return option(func(c *config) {
+		if d <= 0 {
+			c.fail("WithScopeIdle(%v): want above 0", d)
+		}
+		c.scopeIdle = d
+	})
+}
+
 type observerOption struct{ Observer }
 
 func (o observerOption) retrier(c *config) {
