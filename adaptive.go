@@ -65,7 +65,7 @@ type LimiterOption interface {
 }
 
 type adaptiveConfig struct {
-	errs     []error
+	faults
 	initial  rate.Limit
 	min, max rate.Limit
 	burst    int
@@ -74,10 +74,6 @@ type adaptiveConfig struct {
 	pause    Backoff
 	forgive  int
 	observer Observer
-}
-
-func (c *adaptiveConfig) fail(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
 }
 
 type limiterOption func(*adaptiveConfig)
@@ -89,9 +85,7 @@ func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.lim
 // [rate.Inf]: no limit until the first throttle, and a gentle start.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if err := checkLimit("WithInitialRate", limit); err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.want(isLimit(limit), "WithInitialRate(%v): "+wantLimit, shown(limit))
 		c.initial = limit
 	})
 }
@@ -100,9 +94,7 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 // Default one call in ten minutes.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if !(limit > 0 && limit < rate.Inf) {
-			c.fail("WithMinRate %v: want calls per second above 0 and finite", float64(limit))
-		}
+		c.want(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", shown(limit))
 		c.min = limit
 	})
 }
@@ -112,9 +104,7 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 // call on.
 func WithMaxRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if err := checkLimit("WithMaxRate", limit); err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.want(isLimit(limit), "WithMaxRate(%v): "+wantLimit, shown(limit))
 		c.max = limit
 	})
 }
@@ -124,9 +114,7 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 // least 1, or the highest cost seen.
 func WithBurst(n int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if err := checkBurst("WithBurst", n); err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.want(isBurst(n), "WithBurst(%d): "+wantBurst, n)
 		c.burst = n
 	})
 }
@@ -135,9 +123,7 @@ func WithBurst(n int) LimiterOption {
 // and below 1. Default 0.5.
 func WithDecreaseFactor(factor float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if !(factor > 0 && factor < 1) {
-			c.fail("WithDecreaseFactor %v: want above 0 and below 1", factor)
-		}
+		c.want(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
 		c.decrease = factor
 	})
 }
@@ -147,9 +133,7 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 // Default 0.1.
 func WithIncrease(share float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if !(share > 0 && share <= 1) {
-			c.fail("WithIncrease %v: want above 0 and at most 1", share)
-		}
+		c.want(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
 		c.increase = share
 	})
 }
@@ -165,9 +149,7 @@ func WithPauseBackoff(b Backoff) LimiterOption {
 // pause backoff goes back by one level, 1 or more. Default 10.
 func WithForgiveAfter(calls int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if calls < 1 {
-			c.fail("WithForgiveAfter %d: want 1 or more", calls)
-		}
+		c.want(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
 		c.forgive = calls
 	})
 }
@@ -191,21 +173,18 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			c.fail("option %d is nil", i+1)
+			c.want(false, "option %d is nil", i+1)
 			continue
 		}
 		opt.limiter(&c)
 	}
-	if len(c.errs) == 0 {
-		if c.min > c.max {
-			c.fail("WithMinRate(%v) is above WithMaxRate(%v)", float64(c.min), float64(c.max))
-		}
-		if c.initial != rate.Inf && (c.initial < c.min || c.initial > c.max) {
-			c.fail("WithInitialRate(%v): want %v to %v, the minimum and maximum rate", float64(c.initial), float64(c.min), float64(c.max))
-		}
+	if len(c.faults) == 0 {
+		c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
+		c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
+			"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
 	}
-	if len(c.errs) > 0 {
-		return nil, errors.Join(c.errs...)
+	if len(c.faults) > 0 {
+		return nil, errors.Join(c.faults...)
 	}
 	return newAdaptive(c, newAIMD(aimdConfig{
 		min: float64(c.min), max: perSecond(c.max),
@@ -349,7 +328,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 		return errZeroLimiter
 	}
 	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
-		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", float64(limit), float64(a.min), float64(a.max))
+		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", shown(limit), shown(a.min), shown(a.max))
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock())

@@ -3,6 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -32,8 +33,11 @@ var _ Learner = (*TokenBucket)(nil)
 // is full, burst calls at once. It starts full. limit must be above 0, or
 // [rate.Inf]; burst must be 1 or more.
 func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
-	if err := errors.Join(checkLimit("limit", limit), checkBurst("burst", burst)); err != nil {
-		return nil, err
+	var f faults
+	f.want(isLimit(limit), "limit %v: "+wantLimit, shown(limit))
+	f.want(isBurst(burst), "burst %d: "+wantBurst, burst)
+	if len(f) > 0 {
+		return nil, errors.Join(f...)
 	}
 	b := &TokenBucket{
 		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
@@ -94,8 +98,8 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 	if b.room.pacer == nil {
 		return errZeroLimiter
 	}
-	if err := checkLimit("limit", limit); err != nil {
-		return err
+	if !isLimit(limit) {
+		return fmt.Errorf("cruise: limit %v: "+wantLimit, shown(limit))
 	}
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()

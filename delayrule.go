@@ -2,7 +2,6 @@ package cruise
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"time"
 )
@@ -122,50 +121,21 @@ var herokuBackoff = Must(NewBackoff(WithBase(herokuSleep*105/100), WithMultiplie
 	WithMaxDelay(15*time.Minute), WithJitter(ProportionalJitter(1./21))))
 
 func (r DelayRule) check() error {
-	var errs []error
-	fail := func(format string, args ...any) {
-		errs = append(errs, fmt.Errorf("cruise: DelayRule: "+format, args...))
-	}
-	if r.First <= 0 {
-		fail("First %v: want above 0", r.First)
-	}
-	if r.Add < 0 {
-		fail("Add %v: want 0 or more", r.Add)
-	}
-	if r.Factor != 0 && !(r.Factor >= 1 && r.Factor <= math.MaxFloat64) {
-		fail("Factor %v: want 1 or more, and finite", r.Factor)
-	}
-	if r.Max < r.First || r.Max > farthest {
-		fail("Max %v: want First or more, at most %v", r.Max, farthest)
-	}
-	if r.Every < 0 {
-		fail("Every %d: want 0 or more", r.Every)
-	}
-	if r.LowerFactor != 0 && !(r.LowerFactor > 0 && r.LowerFactor < 1) {
-		fail("LowerFactor %v: want above 0 and below 1, or 0 for none", r.LowerFactor)
-	}
-	if r.LowerBy < 0 {
-		fail("LowerBy %v: want 0 or more", r.LowerBy)
-	}
-	if r.LowerRemaining < 0 {
-		fail("LowerRemaining %d: want 0 or more", r.LowerRemaining)
-	}
-	if r.LowerFactor == 0 && r.LowerBy == 0 && r.LowerRemaining == 0 && !r.Reset {
-		fail("nothing lowers the delay: want LowerFactor, LowerBy, LowerRemaining or Reset")
-	}
-	if r.NoneBelow < 0 {
-		fail("NoneBelow %v: want 0 or more", r.NoneBelow)
-	}
-	if !(r.JitterBelow >= 0 && r.JitterBelow <= 1) {
-		fail("JitterBelow %v: want 0 to 1", r.JitterBelow)
-	}
-	if !(r.JitterAbove >= 0 && r.JitterAbove <= 1) {
-		fail("JitterAbove %v: want 0 to 1", r.JitterAbove)
-	}
-	if r.JitterMax < 0 {
-		fail("JitterMax %v: want 0 or more", r.JitterMax)
-	}
-	return errors.Join(errs...)
+	var f faults
+	f.want(r.First > 0, "DelayRule: First %v: want above 0", r.First)
+	f.want(r.Add >= 0, "DelayRule: Add %v: want 0 or more", r.Add)
+	f.want(r.Factor == 0 || r.Factor >= 1 && r.Factor <= math.MaxFloat64, "DelayRule: Factor %v: want 1 or more, and finite", r.Factor)
+	f.want(r.Max >= r.First && r.Max <= farthest, "DelayRule: Max %v: want First or more, at most %v", r.Max, farthest)
+	f.want(r.Every >= 0, "DelayRule: Every %d: want 0 or more", r.Every)
+	f.want(r.LowerFactor == 0 || r.LowerFactor > 0 && r.LowerFactor < 1, "DelayRule: LowerFactor %v: want above 0 and below 1, or 0 for none", r.LowerFactor)
+	f.want(r.LowerBy >= 0, "DelayRule: LowerBy %v: want 0 or more", r.LowerBy)
+	f.want(r.LowerRemaining >= 0, "DelayRule: LowerRemaining %d: want 0 or more", r.LowerRemaining)
+	f.want(r.LowerFactor != 0 || r.LowerBy != 0 || r.LowerRemaining != 0 || r.Reset, "DelayRule: nothing lowers the delay: want LowerFactor, LowerBy, LowerRemaining or Reset")
+	f.want(r.NoneBelow >= 0, "DelayRule: NoneBelow %v: want 0 or more", r.NoneBelow)
+	f.want(r.JitterBelow >= 0 && r.JitterBelow <= 1, "DelayRule: JitterBelow %v: want 0 to 1", r.JitterBelow)
+	f.want(r.JitterAbove >= 0 && r.JitterAbove <= 1, "DelayRule: JitterAbove %v: want 0 to 1", r.JitterAbove)
+	f.want(r.JitterMax >= 0, "DelayRule: JitterMax %v: want 0 or more", r.JitterMax)
+	return errors.Join(f...)
 }
 
 // raised is what a throttle makes of a delay.

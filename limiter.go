@@ -57,20 +57,6 @@ const year = 365 * 24 * time.Hour
 // satAdd is t+d without overflow.
 func satAdd(t time.Time, d time.Duration) time.Time { return t.Add(min(d, farthest)) }
 
-func checkLimit(name string, limit rate.Limit) error {
-	if !(limit > 0 && limit <= rate.Inf) {
-		return fmt.Errorf("cruise: %s %v: want calls per second above 0, or rate.Inf", name, float64(limit))
-	}
-	return nil
-}
-
-func checkBurst(name string, burst int) error {
-	if burst < 1 || burst > math.MaxInt32 {
-		return fmt.Errorf("cruise: %s %d: want 1 to %d", name, burst, math.MaxInt32)
-	}
-	return nil
-}
-
 // free admits a call that costs nothing.
 func free(ctx context.Context, n int) (came, sent time.Time, err error) {
 	if err := checkCost(n); err != nil {

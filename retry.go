@@ -47,7 +47,7 @@ func New(opts ...Option) (*Retrier, error) {
 	c := &r.config
 	for i, opt := range opts {
 		if opt == nil {
-			c.fail("option %d is nil", i+1)
+			c.want(false, "option %d is nil", i+1)
 			continue
 		}
 		opt.retrier(c)
@@ -58,11 +58,11 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		limiter, err := NewAdaptiveLimiter(c.limiterOpts...)
 		if err != nil {
-			c.errs = append(c.errs, err)
+			c.faults = append(c.faults, err)
 		}
 		c.limiter = limiter
-	} else if len(c.limiterOpts) > 0 {
-		c.fail("options of a limiter beside WithLimiter or WithoutLimiter: give them to NewAdaptiveLimiter")
+	} else {
+		c.want(len(c.limiterOpts) == 0, "options of a limiter beside WithLimiter or WithoutLimiter: give them to NewAdaptiveLimiter")
 	}
 	if !c.budgetSet {
 		c.budget = Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
@@ -73,8 +73,8 @@ func New(opts ...Option) (*Retrier, error) {
 			c.maxAttempts = min(n, Unlimited-1) + 1
 		}
 	}
-	if len(c.errs) > 0 {
-		return nil, errors.Join(c.errs...)
+	if len(c.faults) > 0 {
+		return nil, errors.Join(c.faults...)
 	}
 	r.learner, _ = c.limiter.(Learner)
 	c.scopes = newScopes(c)

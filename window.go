@@ -3,7 +3,6 @@ package cruise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sort"
 	"time"
@@ -61,24 +60,17 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 }
 
 func checkWindows(windows []Window) error {
-	var errs []error
-	if len(windows) == 0 {
-		errs = append(errs, errors.New("cruise: no window: want one or more"))
-	}
+	var f faults
+	f.want(len(windows) > 0, "no window: want one or more")
 	seen := make(map[time.Duration]int)
 	for i, w := range windows {
-		if w.N < 1 || w.N > math.MaxInt32 {
-			errs = append(errs, fmt.Errorf("cruise: window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32))
-		}
-		if w.Per <= 0 || w.Per > farthest {
-			errs = append(errs, fmt.Errorf("cruise: window %d: Per %v: want above 0, at most %v", i+1, w.Per, farthest))
-		}
-		if at := seen[w.Per]; at > 0 {
-			errs = append(errs, fmt.Errorf("cruise: windows %d and %d are both %v long: want one", at, i+1, w.Per))
-		}
+		f.want(w.N >= 1 && w.N <= math.MaxInt32, "window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32)
+		f.want(w.Per > 0 && w.Per <= farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, farthest)
+		at := seen[w.Per]
+		f.want(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
 		seen[w.Per] = i + 1
 	}
-	return errors.Join(errs...)
+	return errors.Join(f...)
 }
 
 // WaitN waits until a call of cost n may go, and counts it n times. n above the
