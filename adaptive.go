@@ -20,7 +20,8 @@ import (
 // to just below the old ceiling, slowly to find a new one, quickly beyond it. It
 // grows only while it is what holds calls back. A throttle pauses everyone for
 // the server's Retry-After, else for a time that doubles while throttles follow
-// each other.
+// each other: at the first one two call intervals at most, of the rate that it has
+// just been cut to, see [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
 // throttled, so that the quota lasts until its reset.
@@ -82,7 +83,9 @@ func (o limiterOption) limiter(c *adaptiveConfig) { o(c) }
 func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.limiterOpts, o) }
 
 // WithInitialRate is the rate to begin with, in calls per second. Default
-// [rate.Inf]: no limit until the first throttle, and a gentle start.
+// [rate.Inf]: no limit until the first throttle, and a gentle start. With a rate,
+// the limiter begins with a single token, whatever [WithBurst] says: the burst
+// has to be saved up first.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(isLimit(limit), "WithInitialRate(%v): "+wantLimit, shown(limit))
@@ -140,7 +143,13 @@ func WithIncrease(share float64) LimiterOption {
 
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
 // by how many follow each other. Default 0.3 s, doubled to a minute, equal
-// jitter. The first pause is never longer than two call intervals.
+// jitter.
+//
+// Of a series, the first pause is never longer than two call intervals at the rate
+// after the cut, and the bound at most doubles with each throttle; so pauses reach
+// the backoff's own length only where throttles go on. Where no call has succeeded
+// yet there is no rate, and nothing but the backoff bounds the pause.
+// [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause = b })
 }
@@ -216,7 +225,8 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 // that ends first; [ErrDeadline] in an [*Error] at once if the wait could not end
 // in time; and [ErrCost] if n is above a burst that was set by [WithBurst].
 //
-// Every WaitN that returned nil for n above 0 must be followed by one [Learn].
+// Every WaitN that returned nil for n above 0 must be followed by one
+// [AdaptiveLimiter.Learn].
 func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 	_, _, err := a.admit(ctx, n)
 	return err
@@ -372,19 +382,10 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	return s
 }
 
-// pass, atLeast and hold make a limiter the pacer of its own room.
+// pass, peek, atLeast and hold make a limiter the pacer of its own room.
 
 func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
-	wait := a.law.room(now)
-	if wait == 0 && a.paced {
-		if n > a.largest && a.burst == 0 {
-			a.largest = n
-			a.apply(now)
-		}
-		wait = a.tokens.pass(now, n)
-	}
-	if wait > 0 {
-		a.law.held(now)
+	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
 		return wait
 	}
 	a.law.sent(now)
@@ -394,13 +395,18 @@ func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (a *AdaptiveLimiter) peek(now time.Time, n int) time.Duration {
+	return a.ask(now, n, (*bucket).peek)
+}
+
+// ask asks the law, and the tokens in one way or the other.
+func (a *AdaptiveLimiter) ask(now time.Time, n int, tokens func(*bucket, time.Time, int) time.Duration) time.Duration {
 	wait := a.law.room(now)
 	if wait == 0 && a.paced {
 		if n > a.largest && a.burst == 0 {
 			a.largest = n
 			a.apply(now)
 		}
-		wait = a.tokens.peek(now, n)
+		wait = tokens(&a.tokens, now, n)
 	}
 	if wait > 0 {
 		a.law.held(now)

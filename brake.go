@@ -8,7 +8,8 @@ import (
 // A brake turns throttles into pauses: those that follow each other raise a
 // level, and calls that are not throttled lower it again. The burst of throttles
 // that one congestion sends counts once, because those of attempts sent before
-// it was noticed are late.
+// it was noticed are late. [TokenBucket] and [SlidingWindow] have one, and the law
+// of an [AdaptiveLimiter].
 type brake struct {
 	backoff Backoff
 	forgive int           // un-throttled calls that lower the level by one
@@ -31,9 +32,24 @@ func (b *brake) late(sent time.Time) bool {
 	return !b.at.IsZero() && !sent.IsZero() && !sent.After(b.at)
 }
 
+// stop pauses a room for an attempt that asks for it, where that is all there is to
+// learn.
+func (b *brake) stop(r *room, f Feedback) {
+	if r.pacer == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.advance(clock())
+	f.Sent = r.sentAt(f.Sent)
+	if wait := b.learn(now, f, never); wait > 0 && r.pause(now, satAdd(now, wait)) {
+		r.changed(now)
+	}
+}
+
 // learn returns the pause that an attempt asks for, 0 if none. If the server names
-// none, the first of a series is at most atMost long, and those after it at most
-// twice the one before.
+// none, the first of a series is at most atMost long, and the bound doubles from
+// one to the next, but is never below atMost; never is no bound.
 func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Duration {
 	switch f.Outcome {
 	case OutcomeThrottled:

@@ -72,16 +72,7 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, e
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
 // exhausted for a known time.
 func (b *TokenBucket) Learn(f Feedback) {
-	if b.room.pacer == nil {
-		return
-	}
-	b.room.mu.Lock()
-	defer b.room.mu.Unlock()
-	now := b.room.advance(clock())
-	f.Sent = b.room.sentAt(f.Sent)
-	if wait := b.brake.learn(now, f, never); wait > 0 && b.room.pause(now, satAdd(now, wait)) {
-		b.room.changed(now)
-	}
+	b.brake.stop(&b.room, f)
 }
 
 // Limit returns the limit in calls per second.

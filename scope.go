@@ -71,14 +71,15 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent time.Time, 
 	if err != nil {
 		return came, sent, err
 	}
-	passed := 0 // limiters asked before the tree
+	var inner *room
+	var before []Limiter // asked before the tree; the innermost first
+	passed := 0          // of them, the outermost first
 	defer func() {
 		if sent.IsZero() {
-			l.scopes.drop(e, n, passed)
+			giveBack(before[len(before)-passed:], n)
+			l.scopes.unuse(e)
 		}
 	}()
-	var inner *room
-	var before []Limiter // the innermost first
 	l.scopes.chain(e, func(lim Limiter, r *room, _ string) {
 		switch {
 		case r == nil:
@@ -114,21 +115,13 @@ func waitFor(ctx context.Context, lim Limiter, n int) error {
 	return err
 }
 
-// drop gives up a call that was not let go, after some limiters that are asked
-// before the tree let it.
-func (s *scopes) drop(e *scopeEntry, n, passed int) {
-	var before []Limiter
-	s.chain(e, func(lim Limiter, r *room, _ string) {
-		if r == nil {
-			before = append(before, lim)
-		}
-	})
-	for i := range passed {
-		if x, ok := before[len(before)-1-i].(Learner); ok {
+// giveBack tells limiters that a call of cost n, which they let go, was never made.
+func giveBack(limiters []Limiter, n int) {
+	for _, lim := range limiters {
+		if x, ok := lim.(Learner); ok {
 			x.Learn(Feedback{Outcome: OutcomeDropped, Cost: n})
 		}
 	}
-	s.unuse(e)
 }
 
 // Learn tells each limiter what concerns it.

@@ -99,16 +99,7 @@ func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent time.Time,
 // Learn pauses the window if the attempt was throttled, or if a quota is
 // exhausted for a known time.
 func (s *SlidingWindow) Learn(f Feedback) {
-	if s.room.pacer == nil {
-		return
-	}
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	now := s.room.advance(clock())
-	f.Sent = s.room.sentAt(f.Sent)
-	if wait := s.brake.learn(now, f, never); wait > 0 && s.room.pause(now, satAdd(now, wait)) {
-		s.room.changed(now)
-	}
+	s.brake.stop(&s.room, f)
 }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
@@ -181,13 +172,9 @@ func (s *spans) pass(now time.Time, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (s *spans) peek(now time.Time, n int) time.Duration {
-	at := now.Sub(base)
-	var wait time.Duration
-	for i := range s.all {
-		s.all[i].expire(at)
-		wait = max(wait, s.all[i].wait(at, n))
-	}
+	wait := s.atLeast(now, n)
 	if s.resuming {
+		at := now.Sub(base)
 		first := &s.all[0]
 		if at-s.resumed >= first.per {
 			s.resuming = false
