@@ -3,10 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // calling is one call on its way: the loop that Do and Attempts share.
@@ -91,7 +88,7 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		came, c.sent, err = a.admit(ctx, c.cost)
 	} else {
 		came = clock()
-		err = r.limiter.WaitN(ctx, c.cost)
+		err = waitFor(ctx, r.limiter, c.cost)
 		c.sent = clock()
 	}
 	if c.started.IsZero() {
@@ -101,21 +98,16 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		c.started = came
 	}
 	if err != nil {
-		return 0, c.refused(ctx, err)
+		return 0, c.refused(err)
 	}
 	return c.sent.Sub(came), nil
 }
 
-// refused gives up because the limiter let the call not go, with ctx.
-func (c *calling) refused(ctx context.Context, err error) error {
+// refused gives up because the limiter did not let the call go.
+func (c *calling) refused(err error) error {
 	reason, wait := err, time.Duration(0)
 	if e, ok := errors.AsType[*Error](err); ok {
 		reason, wait = e.Reason, e.RetryAfter
-	} else if l, ok := c.r.limiter.(*rate.Limiter); ok && ctx.Err() == nil {
-		reason = ErrDeadline // it says so in text alone
-		if c.cost > l.Burst() {
-			reason = fmt.Errorf("%w: %w", ErrCost, err)
-		}
 	}
 	switch {
 	case c.ctx.Err() != nil:

@@ -82,3 +82,16 @@ func checkCost(n int) error {
 func costError(n, burst int) error {
 	return &Error{Reason: fmt.Errorf("%w: cost %d, burst %d", ErrCost, n, burst)}
 }
+
+// waitFor waits for a limiter of whatever make. x/time's says why it refuses in text
+// alone.
+func waitFor(ctx context.Context, l Limiter, n int) error {
+	err := l.WaitN(ctx, n)
+	if x, ok := l.(*rate.Limiter); ok && err != nil && ctx.Err() == nil {
+		if burst := x.Burst(); n > burst {
+			return costError(n, burst)
+		}
+		return &Error{Reason: ErrDeadline}
+	}
+	return err
+}

@@ -189,8 +189,8 @@ func (o observerOption) limiter(c *adaptiveConfig) {
 }
 
 // WithObserver tells o what happens. Given to [New] it is told of the Retrier and
-// of the limiter that the Retrier makes; a limiter of your own needs it too, to
-// tell of rates and pauses.
+// of the limiters that the Retrier makes; an [AdaptiveLimiter] that you make needs
+// it too, to tell of throttles, rates and pauses.
 func WithObserver(o Observer) LimiterOption { return observerOption{o} }
 
 // A CallOption tunes one call.

@@ -3,8 +3,6 @@ package cruise
 import (
 	"context"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // Scope returns a Retrier like r, whose calls obey a limiter of their own too:
@@ -104,15 +102,6 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent time.Time, 
 	}
 	_, sent, err = inner.enter(ctx, n)
 	return came, sent, err
-}
-
-// waitFor waits for a limiter of whatever make.
-func waitFor(ctx context.Context, lim Limiter, n int) error {
-	err := lim.WaitN(ctx, n)
-	if x, ok := lim.(*rate.Limiter); ok && err != nil && ctx.Err() == nil && n <= x.Burst() {
-		return &Error{Reason: ErrDeadline}
-	}
-	return err
 }
 
 // giveBack tells limiters that a call of cost n, which they let go, was never made.
