@@ -20,7 +20,8 @@ import (
 // to just below the old ceiling, slowly to find a new one, quickly beyond it. It
 // grows only while it is what holds calls back. A throttle pauses everyone for
 // the server's Retry-After, else for a time that doubles while throttles follow
-// each other.
+// each other: at the first one two call intervals at most, of the rate that it has
+// just been cut to, see [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
 // throttled, so that the quota lasts until its reset.
@@ -44,6 +45,8 @@ type AdaptiveLimiter struct {
 	quota   Quota // that stats points to
 }
 
+var _ Learner = (*AdaptiveLimiter)(nil)
+
 // AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
 type AdaptiveStats struct {
 	Limit     rate.Limit    // calls per second; rate.Inf before the first throttle
@@ -63,7 +66,7 @@ type LimiterOption interface {
 }
 
 type adaptiveConfig struct {
-	errs     []error
+	faults
 	initial  rate.Limit
 	min, max rate.Limit
 	burst    int
@@ -74,22 +77,18 @@ type adaptiveConfig struct {
 	observer Observer
 }
 
-func (c *adaptiveConfig) fail(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
-}
-
 type limiterOption func(*adaptiveConfig)
 
 func (o limiterOption) limiter(c *adaptiveConfig) { o(c) }
 func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.limiterOpts, o) }
 
 // WithInitialRate is the rate to begin with, in calls per second. Default
-// [rate.Inf]: no limit until the first throttle, and a gentle start.
+// [rate.Inf]: no limit until the first throttle, and a gentle start. With a rate,
+// the limiter begins with a single token, whatever [WithBurst] says: the burst
+// has to be saved up first.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if err := checkLimit("WithInitialRate", limit); err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.want(isLimit(limit), "WithInitialRate(%v): "+wantLimit, shown(limit))
 		c.initial = limit
 	})
 }
@@ -98,9 +97,7 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 // Default one call in ten minutes.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if !(limit > 0 && limit < rate.Inf) {
-			c.fail("WithMinRate %v: want calls per second above 0 and finite", float64(limit))
-		}
+		c.want(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", shown(limit))
 		c.min = limit
 	})
 }
@@ -110,9 +107,7 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 // call on.
 func WithMaxRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if err := checkLimit("WithMaxRate", limit); err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.want(isLimit(limit), "WithMaxRate(%v): "+wantLimit, shown(limit))
 		c.max = limit
 	})
 }
@@ -122,9 +117,7 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 // least 1, or the highest cost seen.
 func WithBurst(n int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if err := checkBurst("WithBurst", n); err != nil {
-			c.errs = append(c.errs, err)
-		}
+		c.want(isBurst(n), "WithBurst(%d): "+wantBurst, n)
 		c.burst = n
 	})
 }
@@ -133,9 +126,7 @@ func WithBurst(n int) LimiterOption {
 // and below 1. Default 0.5.
 func WithDecreaseFactor(factor float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if !(factor > 0 && factor < 1) {
-			c.fail("WithDecreaseFactor %v: want above 0 and below 1", factor)
-		}
+		c.want(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
 		c.decrease = factor
 	})
 }
@@ -145,16 +136,20 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 // Default 0.1.
 func WithIncrease(share float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if !(share > 0 && share <= 1) {
-			c.fail("WithIncrease %v: want above 0 and at most 1", share)
-		}
+		c.want(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
 		c.increase = share
 	})
 }
 
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
 // by how many follow each other. Default 0.3 s, doubled to a minute, equal
-// jitter. The first pause is never longer than two call intervals.
+// jitter.
+//
+// Of a series, the first pause is never longer than two call intervals at the rate
+// after the cut, and the bound at most doubles with each throttle; so pauses reach
+// the backoff's own length only where throttles go on. Where no call has succeeded
+// yet there is no rate, and nothing but the backoff bounds the pause.
+// [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause = b })
 }
@@ -163,9 +158,7 @@ func WithPauseBackoff(b Backoff) LimiterOption {
 // pause backoff goes back by one level, 1 or more. Default 10.
 func WithForgiveAfter(calls int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		if calls < 1 {
-			c.fail("WithForgiveAfter %d: want 1 or more", calls)
-		}
+		c.want(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
 		c.forgive = calls
 	})
 }
@@ -189,21 +182,18 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	}
 	for i, opt := range opts {
 		if opt == nil {
-			c.fail("option %d is nil", i+1)
+			c.want(false, "option %d is nil", i+1)
 			continue
 		}
 		opt.limiter(&c)
 	}
-	if len(c.errs) == 0 {
-		if c.min > c.max {
-			c.fail("WithMinRate(%v) is above WithMaxRate(%v)", float64(c.min), float64(c.max))
-		}
-		if c.initial != rate.Inf && (c.initial < c.min || c.initial > c.max) {
-			c.fail("WithInitialRate(%v): want %v to %v, the minimum and maximum rate", float64(c.initial), float64(c.min), float64(c.max))
-		}
+	if len(c.faults) == 0 {
+		c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
+		c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
+			"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
 	}
-	if len(c.errs) > 0 {
-		return nil, errors.Join(c.errs...)
+	if len(c.faults) > 0 {
+		return nil, errors.Join(c.faults...)
 	}
 	return newAdaptive(c, newAIMD(aimdConfig{
 		min: float64(c.min), max: perSecond(c.max),
@@ -235,7 +225,8 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 // that ends first; [ErrDeadline] in an [*Error] at once if the wait could not end
 // in time; and [ErrCost] if n is above a burst that was set by [WithBurst].
 //
-// Every WaitN that returned nil for n above 0 must be followed by one [Learn].
+// Every WaitN that returned nil for n above 0 must be followed by one
+// [AdaptiveLimiter.Learn].
 func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 	_, _, err := a.admit(ctx, n)
 	return err
@@ -347,7 +338,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 		return errZeroLimiter
 	}
 	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
-		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", float64(limit), float64(a.min), float64(a.max))
+		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", shown(limit), shown(a.min), shown(a.max))
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock())
@@ -391,19 +382,10 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	return s
 }
 
-// pass, atLeast and hold make a limiter the pacer of its own room.
+// pass, peek, atLeast and hold make a limiter the pacer of its own room.
 
 func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
-	wait := a.law.room(now)
-	if wait == 0 && a.paced {
-		if n > a.largest && a.burst == 0 {
-			a.largest = n
-			a.apply(now)
-		}
-		wait = a.tokens.pass(now, n)
-	}
-	if wait > 0 {
-		a.law.held(now)
+	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
 		return wait
 	}
 	a.law.sent(now)
@@ -413,13 +395,18 @@ func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (a *AdaptiveLimiter) peek(now time.Time, n int) time.Duration {
+	return a.ask(now, n, (*bucket).peek)
+}
+
+// ask asks the law, and the tokens in one way or the other.
+func (a *AdaptiveLimiter) ask(now time.Time, n int, tokens func(*bucket, time.Time, int) time.Duration) time.Duration {
 	wait := a.law.room(now)
 	if wait == 0 && a.paced {
 		if n > a.largest && a.burst == 0 {
 			a.largest = n
 			a.apply(now)
 		}
-		wait = a.tokens.peek(now, n)
+		wait = tokens(&a.tokens, now, n)
 	}
 	if wait > 0 {
 		a.law.held(now)

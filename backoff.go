@@ -32,13 +32,7 @@ type BackoffOption func(*backoffConfig)
 
 type backoffConfig struct {
 	Backoff
-	errs []error
-}
-
-func (c *backoffConfig) require(ok bool, format string, args ...any) {
-	if !ok {
-		c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
-	}
+	faults
 }
 
 // WithBase sets the delay before the first retry, prior to jitter: above 0 and
@@ -46,7 +40,7 @@ func (c *backoffConfig) require(ok bool, format string, args ...any) {
 func WithBase(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.base = d
-		c.require(d > 0, "WithBase(%v): must be above 0", d)
+		c.want(d > 0, "WithBase(%v): want above 0", d)
 	}
 }
 
@@ -56,7 +50,7 @@ func WithBase(d time.Duration) BackoffOption {
 func WithMultiplier(m float64) BackoffOption {
 	return func(c *backoffConfig) {
 		c.multiplier = m
-		c.require(m >= 1 && m <= math.MaxFloat64, "WithMultiplier(%v): must be finite, and 1 or more", m)
+		c.want(m >= 1 && m <= math.MaxFloat64, "WithMultiplier(%v): want 1 or more, and finite", m)
 	}
 }
 
@@ -65,7 +59,7 @@ func WithMultiplier(m float64) BackoffOption {
 func WithMaxDelay(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.max = d
-		c.require(d > 0, "WithMaxDelay(%v): must be above 0", d)
+		c.want(d > 0, "WithMaxDelay(%v): want above 0", d)
 	}
 }
 
@@ -73,8 +67,8 @@ func WithMaxDelay(d time.Duration) BackoffOption {
 func WithJitter(j Jitter) BackoffOption {
 	return func(c *backoffConfig) {
 		c.jitter = j
-		c.require(j.share >= 0 && j.share <= 1, "ProportionalJitter(%v): must be from 0 to 1", j.share)
-		c.require(j.extra >= 0, "AdditiveJitter(%v): must not be negative", j.extra)
+		c.want(j.share >= 0 && j.share <= 1, "ProportionalJitter(%v): want 0 to 1", j.share)
+		c.want(j.extra >= 0, "AdditiveJitter(%v): want 0 or more", j.extra)
 	}
 }
 
@@ -84,7 +78,7 @@ func WithJitter(j Jitter) BackoffOption {
 func WithRetries(n int) BackoffOption {
 	return func(c *backoffConfig) {
 		c.retries = n
-		c.require(n >= 1, "WithRetries(%d): must be 1 or more; leave it out for no limit", n)
+		c.want(n >= 1, "WithRetries(%d): want 1 or more; leave it out for no limit", n)
 	}
 }
 
@@ -185,7 +179,7 @@ func AWSThrottleBackoff() Backoff {
 // and at most maxDelay.
 func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if step <= 0 || maxDelay < step {
-		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): the step must be above 0 and at most the maximum", step, maxDelay)
+		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): want a step above 0 and at most the maximum", step, maxDelay)
 	}
 	b := Backoff{base: step, multiplier: 1, step: step, max: maxDelay, jitter: NoJitter()}
 	return b.with(opts)
@@ -196,7 +190,7 @@ func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff
 // with [WithMaxDelay]. d must be above 0.
 func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if d <= 0 {
-		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): must be above 0", d)
+		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): want above 0", d)
 	}
 	b := Backoff{base: d, multiplier: 1, max: d, jitter: NoJitter()}
 	return b.with(opts)
@@ -206,17 +200,17 @@ func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
 	c := backoffConfig{Backoff: b}
 	for i, opt := range opts {
-		c.require(opt != nil, "backoff option %d of %d is nil", i+1, len(opts))
+		c.want(opt != nil, "option %d is nil", i+1)
 		if opt != nil {
 			opt(&c)
 		}
 	}
 	if c.base > 0 && c.max > 0 {
-		c.require(c.base <= c.max, "WithMaxDelay(%v): must be at least the base of %v, see WithBase", c.max, c.base)
-		c.require(c.jitter.extra <= c.max, "AdditiveJitter(%v): must be at most the maximum of %v, see WithMaxDelay", c.jitter.extra, c.max)
+		c.want(c.base <= c.max, "WithMaxDelay(%v): want at least the base of %v, see WithBase", c.max, c.base)
+		c.want(c.jitter.extra <= c.max, "AdditiveJitter(%v): want at most the maximum of %v, see WithMaxDelay", c.jitter.extra, c.max)
 	}
-	if c.errs != nil {
-		return Backoff{}, errors.Join(c.errs...)
+	if len(c.faults) > 0 {
+		return Backoff{}, errors.Join(c.faults...)
 	}
 	return c.Backoff, nil
 }

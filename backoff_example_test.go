@@ -38,9 +38,9 @@ func ExampleNewBackoff_errors() {
 	)
 	fmt.Println(err)
 	// Output:
-	// cruise: WithMultiplier(0.5): must be finite, and 1 or more
-	// cruise: WithRetries(0): must be 1 or more; leave it out for no limit
-	// cruise: WithMaxDelay(50ms): must be at least the base of 100ms, see WithBase
+	// cruise: WithMultiplier(0.5): want 1 or more, and finite
+	// cruise: WithRetries(0): want 1 or more; leave it out for no limit
+	// cruise: WithMaxDelay(50ms): want at least the base of 100ms, see WithBase
 }
 
 func ExampleBackoff_Schedule() {

@@ -207,37 +207,37 @@ func TestBackoffErrors(t *testing.T) {
 		opts []BackoffOption
 		want []string // one a line
 	}{
-		{"base 0", []BackoffOption{WithBase(0)}, []string{"WithBase(0s): must be above 0"}},
-		{"base negative", []BackoffOption{WithBase(-second)}, []string{"WithBase(-1s): must be above 0"}},
-		{"base above the maximum", []BackoffOption{WithBase(30 * second)}, []string{"WithMaxDelay(20s): must be at least the base of 30s, see WithBase"}},
-		{"maximum 0", []BackoffOption{WithMaxDelay(0)}, []string{"WithMaxDelay(0s): must be above 0"}},
-		{"maximum negative", []BackoffOption{WithMaxDelay(-1)}, []string{"WithMaxDelay(-1ns): must be above 0"}},
-		{"maximum below the base", []BackoffOption{WithMaxDelay(ms)}, []string{"WithMaxDelay(1ms): must be at least the base of 100ms, see WithBase"}},
-		{"multiplier 0", []BackoffOption{WithMultiplier(0)}, []string{"WithMultiplier(0): must be finite, and 1 or more"}},
-		{"multiplier below 1", []BackoffOption{WithMultiplier(0.99)}, []string{"WithMultiplier(0.99): must be finite, and 1 or more"}},
-		{"multiplier negative", []BackoffOption{WithMultiplier(-2)}, []string{"WithMultiplier(-2): must be finite, and 1 or more"}},
-		{"multiplier NaN", []BackoffOption{WithMultiplier(nan)}, []string{"WithMultiplier(NaN): must be finite, and 1 or more"}},
-		{"multiplier Inf", []BackoffOption{WithMultiplier(inf)}, []string{"WithMultiplier(+Inf): must be finite, and 1 or more"}},
-		{"share negative", []BackoffOption{WithJitter(ProportionalJitter(-0.1))}, []string{"ProportionalJitter(-0.1): must be from 0 to 1"}},
-		{"share above 1", []BackoffOption{WithJitter(ProportionalJitter(1.1))}, []string{"ProportionalJitter(1.1): must be from 0 to 1"}},
-		{"share NaN", []BackoffOption{WithJitter(ProportionalJitter(nan))}, []string{"ProportionalJitter(NaN): must be from 0 to 1"}},
-		{"share Inf", []BackoffOption{WithJitter(ProportionalJitter(inf))}, []string{"ProportionalJitter(+Inf): must be from 0 to 1"}},
-		{"extra negative", []BackoffOption{WithJitter(AdditiveJitter(-1))}, []string{"AdditiveJitter(-1ns): must not be negative"}},
-		{"extra above the maximum", []BackoffOption{WithJitter(AdditiveJitter(21 * second))}, []string{"AdditiveJitter(21s): must be at most the maximum of 20s, see WithMaxDelay"}},
-		{"retries 0", []BackoffOption{WithRetries(0)}, []string{"WithRetries(0): must be 1 or more; leave it out for no limit"}},
-		{"retries negative", []BackoffOption{WithRetries(-1)}, []string{"WithRetries(-1): must be 1 or more; leave it out for no limit"}},
-		{"nil option", []BackoffOption{WithBase(1), nil}, []string{"backoff option 2 of 2 is nil"}},
-		{"bad and then good", []BackoffOption{WithBase(0), WithBase(1)}, []string{"WithBase(0s): must be above 0"}},
+		{"base 0", []BackoffOption{WithBase(0)}, []string{"WithBase(0s): want above 0"}},
+		{"base negative", []BackoffOption{WithBase(-second)}, []string{"WithBase(-1s): want above 0"}},
+		{"base above the maximum", []BackoffOption{WithBase(30 * second)}, []string{"WithMaxDelay(20s): want at least the base of 30s, see WithBase"}},
+		{"maximum 0", []BackoffOption{WithMaxDelay(0)}, []string{"WithMaxDelay(0s): want above 0"}},
+		{"maximum negative", []BackoffOption{WithMaxDelay(-1)}, []string{"WithMaxDelay(-1ns): want above 0"}},
+		{"maximum below the base", []BackoffOption{WithMaxDelay(ms)}, []string{"WithMaxDelay(1ms): want at least the base of 100ms, see WithBase"}},
+		{"multiplier 0", []BackoffOption{WithMultiplier(0)}, []string{"WithMultiplier(0): want 1 or more, and finite"}},
+		{"multiplier below 1", []BackoffOption{WithMultiplier(0.99)}, []string{"WithMultiplier(0.99): want 1 or more, and finite"}},
+		{"multiplier negative", []BackoffOption{WithMultiplier(-2)}, []string{"WithMultiplier(-2): want 1 or more, and finite"}},
+		{"multiplier NaN", []BackoffOption{WithMultiplier(nan)}, []string{"WithMultiplier(NaN): want 1 or more, and finite"}},
+		{"multiplier Inf", []BackoffOption{WithMultiplier(inf)}, []string{"WithMultiplier(+Inf): want 1 or more, and finite"}},
+		{"share negative", []BackoffOption{WithJitter(ProportionalJitter(-0.1))}, []string{"ProportionalJitter(-0.1): want 0 to 1"}},
+		{"share above 1", []BackoffOption{WithJitter(ProportionalJitter(1.1))}, []string{"ProportionalJitter(1.1): want 0 to 1"}},
+		{"share NaN", []BackoffOption{WithJitter(ProportionalJitter(nan))}, []string{"ProportionalJitter(NaN): want 0 to 1"}},
+		{"share Inf", []BackoffOption{WithJitter(ProportionalJitter(inf))}, []string{"ProportionalJitter(+Inf): want 0 to 1"}},
+		{"extra negative", []BackoffOption{WithJitter(AdditiveJitter(-1))}, []string{"AdditiveJitter(-1ns): want 0 or more"}},
+		{"extra above the maximum", []BackoffOption{WithJitter(AdditiveJitter(21 * second))}, []string{"AdditiveJitter(21s): want at most the maximum of 20s, see WithMaxDelay"}},
+		{"retries 0", []BackoffOption{WithRetries(0)}, []string{"WithRetries(0): want 1 or more; leave it out for no limit"}},
+		{"retries negative", []BackoffOption{WithRetries(-1)}, []string{"WithRetries(-1): want 1 or more; leave it out for no limit"}},
+		{"nil option", []BackoffOption{WithBase(1), nil}, []string{"option 2 is nil"}},
+		{"bad and then good", []BackoffOption{WithBase(0), WithBase(1)}, []string{"WithBase(0s): want above 0"}},
 		{
 			"everything",
 			[]BackoffOption{WithBase(-1), nil, WithMultiplier(nan), WithJitter(ProportionalJitter(2)), WithRetries(-7), WithMaxDelay(-1)},
 			[]string{
-				"WithBase(-1ns): must be above 0",
-				"backoff option 2 of 6 is nil",
-				"WithMultiplier(NaN): must be finite, and 1 or more",
-				"ProportionalJitter(2): must be from 0 to 1",
-				"WithRetries(-7): must be 1 or more; leave it out for no limit",
-				"WithMaxDelay(-1ns): must be above 0",
+				"WithBase(-1ns): want above 0",
+				"option 2 is nil",
+				"WithMultiplier(NaN): want 1 or more, and finite",
+				"ProportionalJitter(2): want 0 to 1",
+				"WithRetries(-7): want 1 or more; leave it out for no limit",
+				"WithMaxDelay(-1ns): want above 0",
 			},
 		},
 	} {
@@ -249,19 +249,19 @@ func TestBackoffErrors(t *testing.T) {
 
 	t.Run("linear, step 0", func(t *testing.T) {
 		b, err := LinearBackoff(0, second)
-		checkError(t, b, err, "cruise: LinearBackoff(0s, 1s): the step must be above 0 and at most the maximum")
+		checkError(t, b, err, "cruise: LinearBackoff(0s, 1s): want a step above 0 and at most the maximum")
 	})
 	t.Run("linear, maximum below the step", func(t *testing.T) {
 		b, err := LinearBackoff(second, ms)
-		checkError(t, b, err, "cruise: LinearBackoff(1s, 1ms): the step must be above 0 and at most the maximum")
+		checkError(t, b, err, "cruise: LinearBackoff(1s, 1ms): want a step above 0 and at most the maximum")
 	})
 	t.Run("linear, bad option", func(t *testing.T) {
 		b, err := LinearBackoff(ms, second, WithRetries(0))
-		checkError(t, b, err, "cruise: WithRetries(0): must be 1 or more; leave it out for no limit")
+		checkError(t, b, err, "cruise: WithRetries(0): want 1 or more; leave it out for no limit")
 	})
 	t.Run("constant, negative", func(t *testing.T) {
 		b, err := ConstantBackoff(-second)
-		checkError(t, b, err, "cruise: ConstantBackoff(-1s): must be above 0")
+		checkError(t, b, err, "cruise: ConstantBackoff(-1s): want above 0")
 	})
 }
 

@@ -2,7 +2,6 @@ package cruise
 
 import (
 	"errors"
-	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -42,21 +41,13 @@ const (
 // gives ratio and each second refill. capacity must be at least 1, ratio and
 // refill 0 or more and not both 0; all must be finite.
 func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
-	var errs []error
-	if !(capacity >= 1 && capacity <= math.MaxInt32) {
-		errs = append(errs, fmt.Errorf("cruise: budget capacity %v: want 1 to %d", capacity, math.MaxInt32))
-	}
-	if !(ratio >= 0 && ratio <= math.MaxInt32) {
-		errs = append(errs, fmt.Errorf("cruise: budget ratio %v: want 0 to %d", ratio, math.MaxInt32))
-	}
-	if !(refill >= 0 && refill <= math.MaxInt32) {
-		errs = append(errs, fmt.Errorf("cruise: budget refill %v: want 0 to %d", refill, math.MaxInt32))
-	}
-	if ratio == 0 && refill == 0 {
-		errs = append(errs, errors.New("cruise: budget ratio and refill 0: want one above 0, or it never recovers"))
-	}
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	var f faults
+	f.want(capacity >= 1 && capacity <= math.MaxInt32, "budget capacity %v: want 1 to %d", capacity, math.MaxInt32)
+	f.want(ratio >= 0 && ratio <= math.MaxInt32, "budget ratio %v: want 0 to %d", ratio, math.MaxInt32)
+	f.want(refill >= 0 && refill <= math.MaxInt32, "budget refill %v: want 0 to %d", refill, math.MaxInt32)
+	f.want(ratio != 0 || refill != 0, "budget ratio and refill 0: want one above 0, or it never recovers")
+	if len(f) > 0 {
+		return nil, errors.Join(f...)
 	}
 	b := &Budget{capacity: capacity, ratio: ratio, refill: refill}
 	b.intact.Store(true)

@@ -27,13 +27,19 @@
 // [Permanent], [QuotaExhausted], or any error that [Classify] understands, such
 // as those of the AWS SDK. A wait that the server asks for, given by [RetryAfter],
 // is never cut short. [Report] passes on the quota that a response names, on
-// success too. Package cruisehttp reads all that from HTTP responses.
+// success too. The Transport of package cruisehttp does all that for an
+// http.Client; the modules cruisegrpc and cruiseaws read what gRPC servers and AWS
+// services say.
 //
 // # Which option
 //
 //	a known rate                          WithLimiter(NewTokenBucket)
+//	at most N calls in any window         WithLimiter(NewSlidingWindow)
+//	one delay that all callers share      WithLimiter(NewDelayLimiter)
 //	no more than a rate, less if need be  WithMaxRate
+//	limits by account, table, host        Retrier.Scope
 //	calls that cost several units         WithCost, at Do
+//	calls that yield to others            WithBackground, at Do
 //	bulk work that must get through       WithUncountedThrottles, with a deadline
 //	an answer within a time               a context with a deadline, WithMaxElapsed
 //	no attempt that hangs                 WithAttemptTimeout

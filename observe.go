@@ -7,8 +7,9 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// An Observer is told what a [Retrier] or a limiter does, as it happens: give
-// one to [New] or to a limiter with [WithObserver]. It is called without any
+// An Observer is told what a [Retrier] or an [AdaptiveLimiter] does, as it
+// happens: give one to [New] or to [NewAdaptiveLimiter] with [WithObserver]. The
+// other limiters tell nothing. It is called without any
 // lock held, from the goroutine in which the thing happened, so it may call
 // back, and it should be quick. Its panics are recovered and forgotten, since a
 // broken observer must not break calls.

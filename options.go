@@ -1,7 +1,6 @@
 package cruise
 
 import (
-	"fmt"
 	"reflect"
 	"time"
 )
@@ -17,7 +16,7 @@ func (o option) retrier(c *config) { o(c) }
 var defaultBackoff = Must(NewBackoff())
 
 type config struct {
-	errs            []error
+	faults
 	limiterOpts     []LimiterOption
 	limiter         Limiter
 	limiterSet      bool
@@ -39,19 +38,13 @@ type config struct {
 	scopes          *scopes
 }
 
-func (c *config) fail(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("cruise: "+format, args...))
-}
-
 // WithLimiter is the limiter that every attempt passes, first or retry; it may be
 // shared by Retriers. Default: an [AdaptiveLimiter] of the Retrier's own.
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
-		if l == nil {
-			c.fail("WithLimiter(nil): want a Limiter, or WithoutLimiter")
-		} else if v := reflect.ValueOf(l); v.Kind() == reflect.Pointer && v.IsNil() {
-			c.fail("WithLimiter: the %T is nil: see the error of what made it", l)
-		}
+		c.want(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
+		v := reflect.ValueOf(l)
+		c.want(v.Kind() != reflect.Pointer || !v.IsNil(), "WithLimiter(nil %T): want what its constructor returns without an error", l)
 		c.limiter, c.limiterSet = l, true
 	})
 }
@@ -82,9 +75,7 @@ func WithThrottleBackoff(b Backoff) Option {
 // [Unlimited]. Default 5.
 func WithMaxAttempts(n int) Option {
 	return option(func(c *config) {
-		if n < 1 {
-			c.fail("WithMaxAttempts(%d): want 1 or more, or Unlimited", n)
-		}
+		c.want(n >= 1, "WithMaxAttempts(%d): want 1 or more, or Unlimited", n)
 		c.maxAttempts = n
 	})
 }
@@ -94,9 +85,7 @@ func WithMaxAttempts(n int) Option {
 // the context's.
 func WithMaxElapsed(d time.Duration) Option {
 	return option(func(c *config) {
-		if d <= 0 {
-			c.fail("WithMaxElapsed(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithMaxElapsed(%v): want above 0", d)
 		c.maxElapsed = d
 	})
 }
@@ -106,9 +95,7 @@ func WithMaxElapsed(d time.Duration) Option {
 // with [ErrServerDelay] and the wait. Default 5 minutes.
 func WithMaxServerDelay(d time.Duration) Option {
 	return option(func(c *config) {
-		if d <= 0 {
-			c.fail("WithMaxServerDelay(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithMaxServerDelay(%v): want above 0", d)
 		c.maxServerDelay = d
 	})
 }
@@ -117,9 +104,7 @@ func WithMaxServerDelay(d time.Duration) Option {
 // attempt that runs into it is retried. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return option(func(c *config) {
-		if d <= 0 {
-			c.fail("WithAttemptTimeout(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)
 		c.attemptTimeout = d
 	})
 }
@@ -142,11 +127,8 @@ func WithNestedRetries() Option {
 // Default: a [NewBudget] of the Retrier's own, with the default values.
 func WithBudget(b *Budget) Option {
 	return option(func(c *config) {
-		if b == nil {
-			c.fail("WithBudget(nil): want a Budget, or WithoutBudget")
-		} else if b.capacity == 0 {
-			c.fail("WithBudget: the Budget is zero: want one made by NewBudget")
-		}
+		c.want(b != nil, "WithBudget(nil): want a Budget, or WithoutBudget")
+		c.want(b == nil || b.capacity != 0, "WithBudget(zero Budget): want one made by NewBudget")
 		c.budget, c.budgetSet = b, true
 	})
 }
@@ -159,32 +141,56 @@ func WithoutBudget() Option {
 // WithClassifier asks f what an error means before [Classify] is asked.
 func WithClassifier(f Classifier) Option {
 	return option(func(c *config) {
-		if f == nil {
-			c.fail("WithClassifier(nil): want a Classifier")
-		}
+		c.want(f != nil, "WithClassifier(nil): want a Classifier")
 		c.classifier = f
+	})
+}
+
+// WithScopeLimiter makes the limiter of each key of each scope: see
+// [Retrier.Scope]. It must make a new one each time, and may be called from many
+// goroutines at once. Default: an [AdaptiveLimiter] with the same options as the
+// one that the Retrier makes for itself.
+func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
+	return option(func(c *config) {
+		c.want(limiter != nil, "WithScopeLimiter(nil): want a function")
+		c.scopeLimiter = limiter
+	})
+}
+
+// WithMaxScopes is how many limiters of scopes are kept, 1 or more. When there
+// are more, the least recently used are forgotten, with what they have learned,
+// except those in use or paused. Default 10,000.
+func WithMaxScopes(n int) Option {
+	return option(func(c *config) {
+		c.want(n >= 1, "WithMaxScopes(%d): want 1 or more", n)
+		c.maxScopes = n
+	})
+}
+
+// WithScopeIdle is after how long without a call the limiter of a scope may be
+// forgotten, above 0. Default 30 minutes.
+func WithScopeIdle(d time.Duration) Option {
+	return option(func(c *config) {
+		c.want(d > 0, "WithScopeIdle(%v): want above 0", d)
+		c.scopeIdle = d
 	})
 }
 
 type observerOption struct{ Observer }
 
 func (o observerOption) retrier(c *config) {
-	if o.Observer == nil {
-		c.fail("WithObserver(nil): want an Observer")
-	}
+	c.want(o.Observer != nil, "WithObserver(nil): want an Observer")
 	c.observer = o.Observer
 }
 
 func (o observerOption) limiter(c *adaptiveConfig) {
-	if o.Observer == nil {
-		c.fail("WithObserver(nil): want an Observer")
-	}
+	c.want(o.Observer != nil, "WithObserver(nil): want an Observer")
 	c.observer = o.Observer
 }
 
 // WithObserver tells o what happens. Given to [New] it is told of the Retrier and
-// of the limiter that the Retrier makes; a limiter of your own needs it too, to
-// tell of rates and pauses.
+// of the limiters that the Retrier makes; an [AdaptiveLimiter] that you make needs
+// it too, to tell of throttles, rates and pauses.
 func WithObserver(o Observer) LimiterOption { return observerOption{o} }
 
 // A CallOption tunes one call.

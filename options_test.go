@@ -25,8 +25,8 @@ func TestNewErrors(t *testing.T) {
 	}{
 		{"nil option", []cruise.Option{cruise.WithoutBudget(), nil}, "cruise: option 2 is nil"},
 		{"nil limiter", []cruise.Option{cruise.WithLimiter(nil)}, "cruise: WithLimiter(nil): want a Limiter, or WithoutLimiter"},
-		{"nil bucket", []cruise.Option{cruise.WithLimiter(noBucket)}, "cruise: WithLimiter: the *cruise.TokenBucket is nil: see the error of what made it"},
-		{"nil limiter of x/time", []cruise.Option{cruise.WithLimiter(noXTime)}, "cruise: WithLimiter: the *rate.Limiter is nil: see the error of what made it"},
+		{"nil bucket", []cruise.Option{cruise.WithLimiter(noBucket)}, "cruise: WithLimiter(nil *cruise.TokenBucket): want what its constructor returns without an error"},
+		{"nil limiter of x/time", []cruise.Option{cruise.WithLimiter(noXTime)}, "cruise: WithLimiter(nil *rate.Limiter): want what its constructor returns without an error"},
 		{"no attempts", []cruise.Option{cruise.WithMaxAttempts(0)}, "cruise: WithMaxAttempts(0): want 1 or more, or Unlimited"},
 		{"fewer", []cruise.Option{cruise.WithMaxAttempts(-1)}, "cruise: WithMaxAttempts(-1): want 1 or more, or Unlimited"},
 		{"no time", []cruise.Option{cruise.WithMaxElapsed(0)}, "cruise: WithMaxElapsed(0s): want above 0"},
@@ -34,7 +34,7 @@ func TestNewErrors(t *testing.T) {
 		{"no server delay", []cruise.Option{cruise.WithMaxServerDelay(0)}, "cruise: WithMaxServerDelay(0s): want above 0"},
 		{"no attempt timeout", []cruise.Option{cruise.WithAttemptTimeout(0)}, "cruise: WithAttemptTimeout(0s): want above 0"},
 		{"nil budget", []cruise.Option{cruise.WithBudget(nil)}, "cruise: WithBudget(nil): want a Budget, or WithoutBudget"},
-		{"zero budget", []cruise.Option{cruise.WithBudget(new(cruise.Budget))}, "cruise: WithBudget: the Budget is zero: want one made by NewBudget"},
+		{"zero budget", []cruise.Option{cruise.WithBudget(new(cruise.Budget))}, "cruise: WithBudget(zero Budget): want one made by NewBudget"},
 		{"nil classifier", []cruise.Option{cruise.WithClassifier(nil)}, "cruise: WithClassifier(nil): want a Classifier"},
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
 		{

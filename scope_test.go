@@ -433,3 +433,22 @@ func TestScopeThrottleWithoutLearner(t *testing.T) {
 		}
 	})
 }
+
+// What a limiter of x/time refuses has a reason within scopes too.
+func TestScopeRefusedByXTime(t *testing.T) {
+	r := Must(New(WithoutBudget(), WithScopeLimiter(func(string, string) (Limiter, error) {
+		return rate.NewLimiter(rate.Every(time.Hour), 1), nil
+	}))).Scope("A", "a")
+	never := func(context.Context) error { t.Error("called"); return nil }
+	if err := r.Do(t.Context(), never, WithCost(2)); !errors.Is(err, ErrCost) {
+		t.Errorf("got %v, want ErrCost", err)
+	}
+	if err := r.Limiter().WaitN(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := r.Do(ctx, never); !errors.Is(err, ErrDeadline) {
+		t.Errorf("got %v, want ErrDeadline", err)
+	}
+}

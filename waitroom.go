@@ -90,7 +90,10 @@ func (r *room) enter(ctx context.Context, n int) (came, sent time.Time, err erro
 			return came, sent, nil
 		}
 	}
-	w := newWaiter(ctx, n)
+	r.mu.Unlock()
+	w := newWaiter(ctx, n) // asks the context, which may be anyone's code
+	r.mu.Lock()
+	now = r.advance(clock())
 	w.came = now
 	if r.delays != nil {
 		w.class = r.delays.class()

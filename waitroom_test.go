@@ -406,3 +406,29 @@ func TestRoomOneTimer(t *testing.T) {
 		assert.Nil(t, q.room.timer)
 	})
 }
+
+// askingContext is a context of somebody else's make, which looks at the limiter.
+type askingContext struct {
+	context.Context
+	ask func()
+}
+
+func (c askingContext) Value(key any) any {
+	c.ask()
+	return c.Context.Value(key)
+}
+
+func (c askingContext) Deadline() (time.Time, bool) {
+	c.ask()
+	return c.Context.Deadline()
+}
+
+func TestRoomAsksContextsWithoutItsLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 1))
+		ctx := askingContext{t.Context(), func() { b.Waiting() }}
+		for range 2 { // at once, and in line
+			assert.NoError(t, b.WaitN(ctx, 1))
+		}
+	})
+}

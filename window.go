@@ -3,7 +3,6 @@ package cruise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"math"
 	"sort"
 	"time"
@@ -61,24 +60,17 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 }
 
 func checkWindows(windows []Window) error {
-	var errs []error
-	if len(windows) == 0 {
-		errs = append(errs, errors.New("cruise: no window: want one or more"))
-	}
+	var f faults
+	f.want(len(windows) > 0, "no window: want one or more")
 	seen := make(map[time.Duration]int)
 	for i, w := range windows {
-		if w.N < 1 || w.N > math.MaxInt32 {
-			errs = append(errs, fmt.Errorf("cruise: window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32))
-		}
-		if w.Per <= 0 || w.Per > farthest {
-			errs = append(errs, fmt.Errorf("cruise: window %d: Per %v: want above 0, at most %v", i+1, w.Per, farthest))
-		}
-		if at := seen[w.Per]; at > 0 {
-			errs = append(errs, fmt.Errorf("cruise: windows %d and %d are both %v long: want one", at, i+1, w.Per))
-		}
+		f.want(w.N >= 1 && w.N <= math.MaxInt32, "window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32)
+		f.want(w.Per > 0 && w.Per <= farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, farthest)
+		at := seen[w.Per]
+		f.want(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
 		seen[w.Per] = i + 1
 	}
-	return errors.Join(errs...)
+	return errors.Join(f...)
 }
 
 // WaitN waits until a call of cost n may go, and counts it n times. n above the
@@ -107,16 +99,7 @@ func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent time.Time,
 // Learn pauses the window if the attempt was throttled, or if a quota is
 // exhausted for a known time.
 func (s *SlidingWindow) Learn(f Feedback) {
-	if s.room.pacer == nil {
-		return
-	}
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	now := s.room.advance(clock())
-	f.Sent = s.room.sentAt(f.Sent)
-	if wait := s.brake.learn(now, f, never); wait > 0 && s.room.pause(now, satAdd(now, wait)) {
-		s.room.changed(now)
-	}
+	s.brake.stop(&s.room, f)
 }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
@@ -189,13 +172,9 @@ func (s *spans) pass(now time.Time, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (s *spans) peek(now time.Time, n int) time.Duration {
-	at := now.Sub(base)
-	var wait time.Duration
-	for i := range s.all {
-		s.all[i].expire(at)
-		wait = max(wait, s.all[i].wait(at, n))
-	}
+	wait := s.atLeast(now, n)
 	if s.resuming {
+		at := now.Sub(base)
 		first := &s.all[0]
 		if at-s.resumed >= first.per {
 			s.resuming = false

@@ -1,0 +1,88 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"iter"
+)
+
+// An Attempt is one turn of a loop over [Retrier.Attempts].
+type Attempt struct {
+	c     *calling
+	ended bool
+	err   error
+}
+
+// Context is for the call to use.
+func (a *Attempt) Context() context.Context { return a.c.attemptCtx }
+
+// Number is 1 for the first attempt.
+func (a *Attempt) Number() int { return a.c.attempts }
+
+// Done tells how the attempt ended. Every turn of the loop must end with it; the
+// loop ends after Done(nil), and goes on where another attempt is worth it.
+func (a *Attempt) Done(err error) { a.ended, a.err = true, err }
+
+var errNotDone = errors.New("cruise: the loop's body did not call Done")
+
+// Attempts is [Retrier.Do] as a loop, for code that does not fit in a function:
+//
+//	for attempt, err := range retrier.Attempts(ctx) {
+//		if err != nil {
+//			return err // gave up
+//		}
+//		page, err = list(attempt.Context(), token)
+//		attempt.Done(err)
+//	}
+//
+// The error of the last turn is what Do would return. A body that leaves the
+// loop without Done drops the attempt, which then teaches nothing.
+func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*Attempt, error] {
+	return func(yield func(*Attempt, error) bool) {
+		var c calling
+		a := &Attempt{c: &c}
+		switch {
+		case r == nil:
+			yield(a, errZeroRetrier)
+			return
+		case ctx == nil:
+			yield(a, errNilContext)
+			return
+		}
+		if err := c.begin(r, ctx, opts); err != nil {
+			yield(a, err)
+			return
+		}
+		for {
+			if err := c.admit(); err != nil {
+				yield(a, err)
+				return
+			}
+			left := false
+			a.ended, a.err = false, nil
+			err := c.attempt(func(context.Context) error {
+				left = !yield(a, nil)
+				switch {
+				case a.ended:
+					return a.err
+				case left:
+					return errLeft
+				}
+				return Permanent(errNotDone)
+			})
+			if left {
+				if c.learn(err).Outcome == OutcomeSuccess {
+					r.budget.success()
+				}
+				return
+			}
+			again, err := c.settle(err)
+			if err != nil {
+				yield(a, err)
+			}
+			if !again {
+				return
+			}
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package cruise
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// A brake turns throttles into pauses: those that follow each other raise a
+// level, and calls that are not throttled lower it again. The burst of throttles
+// that one congestion sends counts once, because those of attempts sent before
+// it was noticed are late. [TokenBucket] and [SlidingWindow] have one, and the law
+// of an [AdaptiveLimiter].
+type brake struct {
+	backoff Backoff
+	forgive int           // un-throttled calls that lower the level by one
+	level   int           // 0 while all is well
+	passed  int           // un-throttled calls since the level changed
+	most    time.Duration // that the last pause could take, if the first one is bounded
+	at      time.Time     // when the level last rose
+}
+
+const defaultForgive = 10
+
+func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
+
+// defaultPause is the pause for a throttle that names no wait: the constants of
+// the control law.
+var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(time.Minute), WithJitter(EqualJitter())))
+
+// late reports whether an attempt sent then says nothing new.
+func (b *brake) late(sent time.Time) bool {
+	return !b.at.IsZero() && !sent.IsZero() && !sent.After(b.at)
+}
+
+// stop pauses a room for an attempt that asks for it, where that is all there is to
+// learn.
+func (b *brake) stop(r *room, f Feedback) {
+	if r.pacer == nil {
+		return
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.advance(clock())
+	f.Sent = r.sentAt(f.Sent)
+	if wait := b.learn(now, f, never); wait > 0 && r.pause(now, satAdd(now, wait)) {
+		r.changed(now)
+	}
+}
+
+// learn returns the pause that an attempt asks for, 0 if none. If the server names
+// none, the first of a series is at most atMost long, and the bound doubles from
+// one to the next, but is never below atMost; never is no bound.
+func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Duration {
+	switch f.Outcome {
+	case OutcomeThrottled:
+		if b.late(f.Sent) {
+			return f.RetryAfter
+		}
+		b.at, b.passed = now, 0
+		b.level++
+		if f.RetryAfter > 0 {
+			return f.RetryAfter
+		}
+		wait := b.backoff.Delay(b.level, 0)
+		if atMost == never {
+			return wait
+		}
+		b.most = max(atMost, min(2*b.most, year))
+		if wait > b.most {
+			wait = b.most - time.Duration(rand.Int64N(int64(b.most/2)+1))
+		}
+		return wait
+	case OutcomeQuotaExhausted:
+		return f.RetryAfter
+	case OutcomeDropped:
+		return 0
+	}
+	if b.level > 0 {
+		if b.passed++; b.passed >= b.forgive {
+			b.level, b.passed, b.most = b.level-1, 0, b.most/2
+		}
+	}
+	return 0
+}

@@ -1,0 +1,167 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// TokenBucket is a limiter of a known rate: tokens refill at the limit up to the
+// burst, and a call takes as many as it costs. Its arithmetic is that of
+// [rate.Limiter]; unlike there, whoever waits holds no reservation, so a new
+// limit, a pause or a cancellation reaches everyone at once, and whoever waits
+// goes in order, retries first.
+//
+// It keeps to its limit whatever the server says, but pauses when the server
+// throttles: for its Retry-After, else for 0.3 s, doubled with each throttle in
+// a row up to a minute. [AdaptiveLimiter] finds the limit by itself.
+//
+// A TokenBucket is safe for concurrent use and must not be copied. The zero
+// value admits nothing, with an error that says so.
+type TokenBucket struct {
+	room   room // guards the fields below too
+	tokens bucket
+	brake  brake
+}
+
+var _ Learner = (*TokenBucket)(nil)
+
+// NewTokenBucket returns a bucket that admits limit calls a second and, when it
+// is full, burst calls at once. It starts full. limit must be above 0, or
+// [rate.Inf]; burst must be 1 or more.
+func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
+	var f faults
+	f.want(isLimit(limit), "limit %v: "+wantLimit, shown(limit))
+	f.want(isBurst(burst), "burst %d: "+wantBurst, burst)
+	if len(f) > 0 {
+		return nil, errors.Join(f...)
+	}
+	b := &TokenBucket{
+		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
+		brake:  newBrake(),
+	}
+	b.room.pacer = &b.tokens
+	return b, nil
+}
+
+// WaitN waits until a call of cost n may go, and takes n tokens. n above the
+// burst is refused at once with [ErrCost], a negative n with an error; n of 0
+// does not wait. It returns the context's error and cause if that ends first,
+// and an [*Error] with [ErrDeadline] at once if the wait could not end in time.
+func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
+	_, _, err := b.admit(ctx, n)
+	return err
+}
+
+func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+	if b.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
+	if n <= 0 {
+		return free(ctx, n)
+	}
+	if burst := b.tokens.lim.Burst(); n > burst {
+		return came, sent, costError(n, burst)
+	}
+	return b.room.enter(ctx, n)
+}
+
+// Learn pauses the bucket if the attempt was throttled, or if a quota is
+// exhausted for a known time.
+func (b *TokenBucket) Learn(f Feedback) {
+	b.brake.stop(&b.room, f)
+}
+
+// Limit returns the limit in calls per second.
+func (b *TokenBucket) Limit() rate.Limit {
+	if b.room.pacer == nil {
+		return 0
+	}
+	return b.tokens.lim.Limit()
+}
+
+// SetLimit changes the limit, also for those who wait. The error is that of
+// [NewTokenBucket], with nothing changed.
+func (b *TokenBucket) SetLimit(limit rate.Limit) error {
+	if b.room.pacer == nil {
+		return errZeroLimiter
+	}
+	if !isLimit(limit) {
+		return fmt.Errorf("cruise: limit %v: "+wantLimit, shown(limit))
+	}
+	b.room.mu.Lock()
+	defer b.room.mu.Unlock()
+	now := b.room.advance(clock())
+	b.tokens.lim.SetLimitAt(now, limit)
+	b.room.rehold(now)
+	b.room.changed(now)
+	return nil
+}
+
+// Pause lets nobody go for d, unless a longer pause is in force already. d of 0
+// or less does nothing.
+func (b *TokenBucket) Pause(d time.Duration) { b.room.pauseFor(d) }
+
+// Resume ends a pause. Those who waited go at the pace of the limit.
+func (b *TokenBucket) Resume() { b.room.resumeNow() }
+
+// Waiting returns how many calls wait.
+func (b *TokenBucket) Waiting() int {
+	b.room.mu.Lock()
+	defer b.room.mu.Unlock()
+	return b.room.waiting
+}
+
+// bucket is the pacer of a token bucket: the arithmetic of x/time at explicit
+// times.
+type bucket struct {
+	lim   *rate.Limiter
+	empty time.Time // when a pause last emptied it, or will
+}
+
+func (b *bucket) pass(now time.Time, n int) time.Duration {
+	if b.lim.AllowN(now, n) {
+		return 0
+	}
+	return max(1, b.atLeast(now, n))
+}
+
+// peek is pass for a call that does not go yet.
+func (b *bucket) peek(now time.Time, n int) time.Duration {
+	if b.lim.Limit() == rate.Inf || b.lim.TokensAt(now) >= float64(n) {
+		return 0
+	}
+	return max(1, b.atLeast(now, n))
+}
+
+func (b *bucket) atLeast(now time.Time, n int) time.Duration {
+	limit := b.lim.Limit()
+	if limit == rate.Inf {
+		return 0
+	}
+	return ceilSeconds((float64(n) - b.lim.TokensAt(now)) / float64(limit))
+}
+
+// hold empties the bucket so that the first call leaves at until, if its token
+// can be there by then, and the others after it at the limit: a pause saves no
+// burst.
+func (b *bucket) hold(now, until time.Time) {
+	limit := b.lim.Limit()
+	if limit == rate.Inf {
+		return
+	}
+	if !until.After(now) && !b.empty.After(now) {
+		return // a pause is lifted whose first token is on its way
+	}
+	at := until.Add(-ceilSeconds(1 / float64(limit)))
+	if at.Before(now) {
+		at = now
+	}
+	b.empty = at
+	burst := b.lim.Burst()
+	b.lim.SetBurstAt(at, 0)
+	b.lim.SetBurstAt(at, burst)
+}

@@ -1,0 +1,322 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// calling is one call on its way: the loop that Do and Attempts share.
+type calling struct {
+	r          *Retrier
+	ctx        context.Context // the caller's
+	record     *record         // nil if nothing needs it
+	cost       int
+	background bool
+	started    time.Time
+	sent       time.Time // when the limiter let the attempt go
+	attemptCtx context.Context
+	attempts   int  // made
+	counted    int  // of them, towards the maximum
+	paid       bool // from the budget, for a retry that is not made yet
+	delay      time.Duration
+	last       error // of the call itself
+}
+
+// begin prepares the first attempt.
+func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) error {
+	c.r, c.ctx, c.cost = r, ctx, 1
+	if r.observer != nil || r.maxElapsed > 0 || r.learner == nil {
+		c.started = clock() // else the limiter tells when the call came
+	}
+	if r.maxAttempts == 0 {
+		return errZeroRetrier
+	}
+	for _, o := range opts {
+		if o.costSet {
+			c.cost = o.cost
+		}
+		c.background = c.background || o.background
+	}
+	if err := checkCost(c.cost); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		c.started = clock()
+		return c.giveUp(contextError(ctx), 0)
+	}
+	return nil
+}
+
+// admit waits for the limiter and begins an attempt.
+func (c *calling) admit() error {
+	r := c.r
+	c.attemptCtx = c.ctx
+	if !r.bare || c.attempts > 0 {
+		if c.record == nil {
+			c.record = &record{Context: c.ctx, maxPause: r.maxServerDelay, background: c.background}
+		}
+		c.record.attempt.Store(int64(c.attempts + 1))
+		c.attemptCtx = c.record
+	}
+	waited, err := c.pass()
+	if err != nil {
+		return err
+	}
+	c.attempts++
+	c.paid = false
+	if r.observer != nil {
+		notify(c.ctx, r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
+	}
+	return nil
+}
+
+// pass waits for the limiter.
+func (c *calling) pass() (waited time.Duration, err error) {
+	r, ctx := c.r, c.attemptCtx
+	if r.limiter == nil {
+		c.sent = clock()
+		return 0, nil
+	}
+	if r.maxElapsed > 0 {
+		bounded, cancel := context.WithDeadline(ctx, satAdd(c.started, r.maxElapsed))
+		defer cancel()
+		ctx = bounded
+	}
+	var came time.Time
+	if a, ok := r.limiter.(admitter); ok {
+		came, c.sent, err = a.admit(ctx, c.cost)
+	} else {
+		came = clock()
+		err = waitFor(ctx, r.limiter, c.cost)
+		c.sent = clock()
+	}
+	if c.started.IsZero() {
+		if came.IsZero() { // refused at the door
+			came = clock()
+		}
+		c.started = came
+	}
+	if err != nil {
+		return 0, c.refused(err)
+	}
+	return c.sent.Sub(came), nil
+}
+
+// refused gives up because the limiter did not let the call go.
+func (c *calling) refused(err error) error {
+	reason, wait := err, time.Duration(0)
+	if e, ok := errors.AsType[*Error](err); ok {
+		reason, wait = e.Reason, e.RetryAfter
+	}
+	switch {
+	case c.ctx.Err() != nil:
+		reason = contextError(c.ctx)
+	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
+		_, reason = c.left()
+	}
+	return c.giveUp(reason, wait)
+}
+
+// left is the time left for waiting, and the reason for which there is no more;
+// nil if there is no end to it. The deadline may lack a monotonic reading, so
+// the clock is read as contexts do.
+func (c *calling) left() (left time.Duration, reason error) {
+	left = never
+	if c.r.maxElapsed > 0 {
+		left, reason = c.r.maxElapsed-clock().Sub(c.started), ErrMaxElapsed
+	}
+	if deadline, ok := c.ctx.Deadline(); ok {
+		if until := time.Until(deadline); until <= left {
+			left, reason = until, ErrDeadline
+		}
+	}
+	return left, reason
+}
+
+// attempt calls fn. Should fn not return, the limiter is told all the same.
+func (c *calling) attempt(fn func(context.Context) error) error {
+	if c.r.attemptTimeout > 0 {
+		ctx, cancel := context.WithTimeout(c.attemptCtx, c.r.attemptTimeout)
+		defer cancel()
+		c.attemptCtx = ctx
+	}
+	returned := false
+	defer func() {
+		if !returned {
+			c.teach(Verdict{Outcome: OutcomeDropped}, errPanicked)
+		}
+	}()
+	err := fn(c.attemptCtx)
+	returned = true
+	return err
+}
+
+// settle learns from an attempt and says whether another one will follow, after
+// any backoff. If not, err is what the call ends with.
+func (c *calling) settle(err error) (again bool, final error) {
+	v := c.learn(err)
+	r := c.r
+	switch v.Outcome {
+	case OutcomeSuccess:
+		r.budget.success()
+		return false, err
+	case OutcomeDropped:
+		if c.attempts == 1 {
+			return false, err
+		}
+		return false, c.giveUp(withCause(c.ctx, err), 0)
+	}
+	c.last = err
+	if !r.nested && callOf(c.ctx) != nil {
+		return false, err // the outer Retrier decides
+	}
+	switch v.Outcome {
+	case OutcomePermanent:
+		if c.attempts == 1 {
+			return false, err
+		}
+		return false, c.giveUp(ErrPermanent, 0)
+	case OutcomeQuotaExhausted:
+		return false, c.giveUp(ErrQuotaExhausted, v.RetryAfter)
+	}
+	if c.ctx.Err() != nil {
+		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
+	}
+	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
+		c.counted++
+	}
+	if c.counted >= r.maxAttempts {
+		return false, c.giveUp(ErrAttemptsExhausted, v.RetryAfter)
+	}
+	if v.RetryAfter > r.maxServerDelay {
+		return false, c.giveUp(ErrServerDelay, v.RetryAfter)
+	}
+	return c.backOff(v, err)
+}
+
+// backOff waits before a retry, if there is time and budget for one.
+func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
+	r := c.r
+	backoff := &r.backoff
+	if v.Outcome == OutcomeThrottled {
+		backoff = r.throttleBackoff
+		if backoff == nil && (c.cost == 0 || !r.pausesFor(v.Scope)) {
+			backoff = &defaultThrottleBackoff
+		}
+	}
+	wait := v.RetryAfter
+	if backoff != nil {
+		c.delay = backoff.Delay(c.attempts, c.delay)
+		wait = max(wait, c.delay)
+	}
+	if left, reason := c.left(); reason != nil && wait >= left {
+		return false, c.giveUp(reason, wait)
+	}
+	if !r.budget.take() {
+		return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
+	}
+	c.paid = true
+	if backoff == nil {
+		wait = 0 // the limiter pauses for everyone: its line is the place to wait
+	}
+	if r.observer != nil {
+		notify(c.ctx, r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
+	}
+	if !sleep(c.ctx, wait) {
+		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
+	}
+	return true, nil
+}
+
+// pausesFor reports whether the limiter pauses everyone for a throttle that names
+// a scope.
+func (r *Retrier) pausesFor(scope string) bool {
+	if s, ok := r.learner.(*scopeLimiter); ok {
+		return s.pausesFor(scope)
+	}
+	return r.learner != nil
+}
+
+// learn finds out what an attempt means, and tells whom it concerns, even should
+// the classifier panic.
+func (c *calling) learn(err error) Verdict {
+	v := Verdict{Outcome: OutcomeDropped}
+	defer func() { c.teach(v, err) }()
+	v = c.verdict(err)
+	return v
+}
+
+func (c *calling) verdict(err error) Verdict {
+	switch {
+	case err == nil:
+		return Verdict{Outcome: OutcomeSuccess}
+	case err == errLeft:
+		return Verdict{Outcome: OutcomeDropped}
+	case c.ctx.Err() != nil && isEnd(c.ctx, err):
+		return Verdict{Outcome: OutcomeDropped}
+	}
+	if c.r.classifier != nil && !retried(err) {
+		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped {
+			v.RetryAfter = max(0, v.RetryAfter)
+			return v
+		}
+	}
+	return Classify(err)
+}
+
+// isEnd reports whether err comes from the end of ctx.
+func isEnd(ctx context.Context, err error) (is bool) {
+	defer func() { _ = recover() }() // of the methods of err
+	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
+}
+
+// retried reports whether another Retrier has given up on err, and nobody has
+// marked it anew. A classifier that looks for the server's error would find it
+// in there, and retries would multiply.
+func retried(err error) (is bool) {
+	defer func() { _ = recover() }() // of the methods of err
+	if m, ok := errors.AsType[markedError](err); ok {
+		_, is = m.(*Error)
+	}
+	return is
+}
+
+// teach tells the limiter and the observer how an attempt ended.
+func (c *calling) teach(v Verdict, err error) {
+	r := c.r
+	if r.learner != nil && c.cost > 0 {
+		f := Feedback{Outcome: v.Outcome, Sent: c.sent, Cost: c.cost, RetryAfter: v.RetryAfter, Scope: v.Scope}
+		if c.record != nil && c.record.quota.Load() != nil {
+			f.Quota = c.record.quota.Swap(nil)
+		}
+		r.learner.Learn(f)
+	}
+	if r.observer != nil {
+		notify(c.ctx, r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().Sub(c.sent)})
+	}
+}
+
+func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
+	if c.paid {
+		c.r.budget.refund()
+	}
+	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().Sub(c.started), RetryAfter: retryAfter, Last: c.last}
+	if c.r.observer != nil {
+		notify(c.ctx, c.r.observer, GaveUp{Err: e})
+	}
+	return e
+}
+
+// sleep waits for d, and reports whether ctx is still good.
+func sleep(ctx context.Context, d time.Duration) bool {
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return ctx.Err() == nil
+}

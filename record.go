@@ -1,0 +1,45 @@
+package cruise
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+)
+
+// record is the context of a call's attempts. It marks what runs under a Retrier,
+// carries reports up to it, and tells limiters which attempt comes.
+type record struct {
+	context.Context
+	attempt    atomic.Int64          // which is under way; a call may outlive its attempt
+	maxPause   time.Duration         // longest pause to wait for
+	background bool                  // yields to calls that are not
+	quota      atomic.Pointer[Quota] // reported, for the limiter
+}
+
+type recordKey struct{}
+
+// Value finds the record itself under its key.
+func (r *record) Value(key any) any {
+	if key == (recordKey{}) {
+		return r
+	}
+	return r.Context.Value(key)
+}
+
+func callOf(ctx context.Context) *record {
+	r, _ := ctx.Value(recordKey{}).(*record)
+	return r
+}
+
+// Report tells the limiter of the [Retrier] that made ctx what quota the server
+// reported: call it from within the call, with the headers of any response. The
+// last report of an attempt counts. Without a Retrier, or with a negative
+// Remaining, it does nothing.
+func Report(ctx context.Context, q Quota) {
+	if ctx == nil || q.Remaining < 0 {
+		return
+	}
+	if r := callOf(ctx); r != nil {
+		r.quota.Store(new(q))
+	}
+}

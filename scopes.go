@@ -1,0 +1,244 @@
+package cruise
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/maphash"
+	"math"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Defaults of the scopes of a [Retrier].
+const (
+	DefaultMaxScopes = 10_000           // limiters kept
+	DefaultScopeIdle = 30 * time.Minute // without a call, after which one is forgotten
+)
+
+// scopes keeps the limiters of all scopes below one limiter.
+//
+// Its lock may be held while that of a room is taken, never the other way round,
+// and no code of others runs under it.
+type scopes struct {
+	make     func(scope, key string) (Limiter, error)
+	max      int
+	idle     time.Duration
+	root     Limiter // nil if none
+	rootRoom *room   // of root, nil if none that can have rooms below it
+
+	mu      sync.Mutex // guards the fields below and the entries
+	entries map[scopeID]*scopeEntry
+	recent  scopeEntry // ring of entries, the most recently used next
+}
+
+type scopeID struct {
+	parent     *scopeEntry
+	scope, key string
+}
+
+// scopeEntry is a limiter of a key.
+type scopeEntry struct {
+	id         scopeID
+	limiter    Limiter
+	room       *room // of limiter, in the tree; nil if limiter is asked before
+	uses       int   // calls that wait or are in flight, and entries below
+	used       time.Time
+	next, prev *scopeEntry
+}
+
+func newScopes(c *config) *scopes {
+	s := &scopes{make: c.scopeLimiter, max: c.maxScopes, idle: c.scopeIdle, root: c.limiter}
+	if s.make == nil {
+		opts := c.limiterOpts
+		if c.limiterSet && c.observer != nil {
+			opts = append(opts, WithObserver(c.observer))
+		}
+		s.make = func(string, string) (Limiter, error) { return NewAdaptiveLimiter(opts...) }
+	}
+	if s.max == 0 {
+		s.max = DefaultMaxScopes
+	}
+	if s.idle == 0 {
+		s.idle = DefaultScopeIdle
+	}
+	if h, ok := s.root.(housed); ok {
+		s.rootRoom = h.house()
+	}
+	s.recent.next, s.recent.prev = &s.recent, &s.recent
+	return s
+}
+
+// housed is a limiter whose room may be part of a tree.
+type housed interface {
+	Learner
+	house() *room
+	maxCost() int
+}
+
+func (b *TokenBucket) house() *room     { return &b.room }
+func (s *SlidingWindow) house() *room   { return &s.room }
+func (a *AdaptiveLimiter) house() *room { return &a.room }
+
+func (b *TokenBucket) maxCost() int   { return b.tokens.lim.Burst() }
+func (s *SlidingWindow) maxCost() int { return s.spans.most }
+
+func (a *AdaptiveLimiter) maxCost() int {
+	if a.burst > 0 {
+		return a.burst
+	}
+	return math.MaxInt
+}
+
+// Keys above this length are kept as their hash.
+const longKey = 64
+
+var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// shortKey is a key of bounded length that holds no memory of the caller's.
+func shortKey(key string) string {
+	if len(key) <= longKey {
+		return strings.Clone(key)
+	}
+	sum := make([]byte, 0, longKey+1)
+	for _, seed := range keySeeds {
+		sum = binary.LittleEndian.AppendUint64(sum, maphash.String(seed, key))
+	}
+	return string(sum[:longKey+1]) // longer than any that is kept as it is
+}
+
+var (
+	errNilScopeLimiter  = errors.New("cruise: WithScopeLimiter's function returned a nil Limiter")
+	errUsedScopeLimiter = errors.New("cruise: WithScopeLimiter's function returned a limiter that has a scope already")
+)
+
+// use returns the entry of l, made if need be, with one use more. Every use must
+// be followed by an unuse.
+func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
+	for {
+		s.mu.Lock()
+		now := clock()
+		e, missing, parent := s.find(l, now)
+		if e != nil {
+			e.uses++
+			s.forget(now)
+			s.mu.Unlock()
+			return e, nil
+		}
+		s.mu.Unlock()
+		limiter, err := s.make(missing.scope, missing.key)
+		if err != nil {
+			return nil, err
+		}
+		if limiter == nil {
+			return nil, errNilScopeLimiter
+		}
+		s.mu.Lock()
+		err = s.insert(parent, missing, limiter)
+		s.mu.Unlock()
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (s *scopes) unuse(e *scopeEntry) {
+	s.mu.Lock()
+	e.uses--
+	s.mu.Unlock()
+}
+
+// find returns the entry of l, or which of the scopes around it has none yet, and
+// the entry around that.
+func (s *scopes) find(l *scopeLimiter, now time.Time) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
+	if l.parent != nil {
+		if parent, missing, e = s.find(l.parent, now); missing != nil {
+			return nil, missing, e
+		}
+	}
+	key := l.key
+	if len(key) > longKey {
+		key = shortKey(key)
+	}
+	e = s.entries[scopeID{parent, l.scope, key}]
+	if e == nil {
+		return nil, l, parent
+	}
+	e.used = now
+	s.touch(e)
+	return e, nil, parent
+}
+
+// insert makes an entry, unless there is one by now, or the parent has gone.
+func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) error {
+	now := clock()
+	if parent != nil && s.entries[parent.id] != parent {
+		return nil
+	}
+	id := scopeID{parent, strings.Clone(l.scope), shortKey(l.key)}
+	if s.entries[id] != nil {
+		return nil
+	}
+	e := &scopeEntry{id: id, limiter: limiter, used: now}
+	if h, ok := limiter.(housed); ok {
+		e.room = h.house()
+		above := s.rootRoom
+		for p := parent; p != nil; p = p.id.parent {
+			if p.room != nil {
+				above = p.room
+				break
+			}
+		}
+		if !e.room.adopt(above) {
+			return errUsedScopeLimiter
+		}
+	}
+	if s.entries == nil {
+		s.entries = make(map[scopeID]*scopeEntry)
+	}
+	s.entries[id] = e
+	if parent != nil {
+		parent.uses++
+	}
+	e.next, e.prev = e, e
+	s.touch(e)
+	return nil
+}
+
+// touch makes e the most recently used.
+func (s *scopes) touch(e *scopeEntry) {
+	e.prev.next, e.next.prev = e.next, e.prev
+	e.prev, e.next = &s.recent, s.recent.next
+	e.prev.next, e.next.prev = e, e
+}
+
+// forget drops what is too old or too much, a few at a time, so that no call pays
+// for many.
+func (s *scopes) forget(now time.Time) {
+	for range 4 {
+		e := s.recent.prev
+		if e == &s.recent || len(s.entries) <= s.max && now.Sub(e.used) <= s.idle {
+			return
+		}
+		if e.uses > 0 || e.room != nil && e.room.paused() {
+			s.touch(e) // asked again in its turn
+			continue
+		}
+		delete(s.entries, e.id)
+		e.prev.next, e.next.prev = e.next, e.prev
+		if e.id.parent != nil {
+			e.id.parent.uses--
+		}
+	}
+}
+
+// chain calls f for each limiter around a call, the innermost first, with its
+// room if that is in the tree and the name of its scope.
+func (s *scopes) chain(e *scopeEntry, f func(l Limiter, r *room, scope string)) {
+	for ; e != nil; e = e.id.parent {
+		f(e.limiter, e.room, e.id.scope)
+	}
+	if s.root != nil {
+		f(s.root, s.rootRoom, "")
+	}
+}
