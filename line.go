@@ -2,7 +2,8 @@ package cruise
 
 import "time"
 
-// A class of waiters goes before the classes after it.
+// A class of waiters goes before the classes after it, but for the turns that
+// background work gets.
 type class uint8
 
 const (
@@ -19,6 +20,8 @@ const backgroundTurn = 8
 
 func (c class) background() bool { return c >= backgroundRetryClass }
 
+// A waiter is a call that stands in line, or the seat of a whole room in the line
+// of the one above.
 type waiter struct {
 	prev, next *waiter // in its line
 	class      class
