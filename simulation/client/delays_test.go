@@ -54,8 +54,8 @@ func gem(name string, start time.Duration, lowered func(d float64, q server.Quot
 
 // startingAt is a preset whose delay is d from the beginning.
 func startingAt(c engine.Client, rule cruise.DelayRule, d time.Duration) engine.Client {
+	rule.First = d // what the first throttle makes of no delay
 	c.New = func(e engine.Env) engine.Process {
-		rule.First = d // what the first throttle makes of no delay
 		l := cruise.Must(cruise.NewDelayLimiter(rule))
 		l.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1})
 		return delayed(e, l)
