@@ -13,9 +13,13 @@ func All() []engine.Client {
 	return []engine.Client{
 		Cruise("cruise"),
 
-		// Clients that adapt. Presets of the DelayLimiter belong here too.
+		// Clients that adapt.
 		AWS(),
 		FailsafeAdaptive(),
+		HerokuGradual(),
+		HerokuProportional(),
+		HerokuRemaining(),
+		Autosleeper(),
 
 		// Clients that only retry.
 		Cenkalti(),
@@ -23,6 +27,7 @@ func All() []engine.Client {
 		Sethvargo(),
 		RetryableHTTP(),
 		Google(),
+		HerokuBackoff(),
 
 		// Yardsticks.
 		FailsafeRate(),

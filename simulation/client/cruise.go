@@ -18,36 +18,39 @@ func Cruise(name string, opts ...cruise.LimiterOption) engine.Client {
 		About: "cruise with its adaptive limiter, unlimited attempts",
 		Own:   true,
 		New: func(e engine.Env) engine.Process {
-			attempts := cruise.Unlimited
-			if e.Scenario.Attempts > 0 {
-				attempts = e.Scenario.Attempts
-			}
-			options := []cruise.Option{
-				cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter(opts...))),
-				cruise.WithMaxAttempts(attempts),
-				cruise.WithMaxServerDelay(time.Duration(math.MaxInt64)),
-			}
+			options := []cruise.Option{cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter(opts...)))}
 			if e.Scenario.Arrivals == 0 {
 				options = append(options, cruise.WithoutBudget())
 			}
-			r := cruise.Must(cruise.New(options...))
-			return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
-				return r.Do(ctx, func(ctx context.Context) error {
-					quota, err := attempt(ctx)
-					if quota.Known || quota.Reset > 0 {
-						cruise.Report(ctx, cruise.Quota{Limit: quota.Limit, Remaining: quota.Remaining, Reset: quota.Reset})
-					}
-					switch f := failure(err); {
-					case f.Throttled && f.RetryAfter > 0:
-						return cruise.Throttled(err, cruise.RetryAfter(f.RetryAfter))
-					case f.Throttled, f.Timeout: // a user of an overloaded queue would classify its timeouts so
-						return cruise.Throttled(err)
-					case err != nil && ctx.Err() == nil:
-						return cruise.Transient(err)
-					}
-					return err
-				})
-			})
+			return retrier(e, options...)
 		},
 	}
+}
+
+// retrier is a Retrier with the given options that makes as many attempts as the
+// scenario allows and waits as long as the server says.
+func retrier(e engine.Env, opts ...cruise.Option) engine.Process {
+	attempts := cruise.Unlimited
+	if e.Scenario.Attempts > 0 {
+		attempts = e.Scenario.Attempts
+	}
+	opts = append(opts, cruise.WithMaxAttempts(attempts), cruise.WithMaxServerDelay(time.Duration(math.MaxInt64)))
+	r := cruise.Must(cruise.New(opts...))
+	return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
+		return r.Do(ctx, func(ctx context.Context) error {
+			quota, err := attempt(ctx)
+			if quota.Known || quota.Reset > 0 {
+				cruise.Report(ctx, cruise.Quota{Limit: quota.Limit, Remaining: quota.Remaining, Reset: quota.Reset})
+			}
+			switch f := failure(err); {
+			case f.Throttled && f.RetryAfter > 0:
+				return cruise.Throttled(err, cruise.RetryAfter(f.RetryAfter))
+			case f.Throttled, f.Timeout: // a user of an overloaded queue would classify its timeouts so
+				return cruise.Throttled(err)
+			case err != nil && ctx.Err() == nil:
+				return cruise.Transient(err)
+			}
+			return err
+		})
+	})
 }

@@ -1,0 +1,57 @@
+package client
+
+import (
+	"github.com/a7df5faa/cruise"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+)
+
+// The strategies of Heroku's Ruby gem, and the AutoSleeper, as cruise has them:
+// one delay that all callers of a process share. They stand for those clients
+// on the board, so none is this project's own in the comparison.
+
+// HerokuGradual is the gem's ExponentialIncreaseGradualDecrease.
+func HerokuGradual() engine.Client {
+	return delays("heroku-gradual", "the Ruby gem's gradual decrease, by cruise's DelayLimiter: a throttle raises the shared delay by 0.8 s and a fifth, a success lowers it by 0.8 s", cruise.HerokuGradual())
+}
+
+// HerokuProportional is the gem's ExponentialIncreaseProportionalDecrease.
+func HerokuProportional() engine.Client {
+	return delays("heroku-proportional", "the same, but a success lowers the delay by a 4,500th", cruise.HerokuProportional())
+}
+
+// HerokuRemaining is the gem's ExponentialIncreaseProportionalRemainingDecrease,
+// which Heroku's own client uses. It learns only from a server that tells what
+// remains; at others its delay never comes down.
+func HerokuRemaining() engine.Client {
+	return delays("heroku-remaining", "the same, but a success lowers the delay by the share of the quota that remains, if the server tells it", cruise.HerokuRemaining())
+}
+
+// Autosleeper is responsive exponential backoff.
+func Autosleeper() engine.Client {
+	return delays("autosleeper", "responsive exponential backoff, by cruise's DelayLimiter: half a second, x1.5 for each throttle, x0.9 for 10 successes", cruise.ResponsiveDelay())
+}
+
+func delays(name, about string, rule cruise.DelayRule) engine.Client {
+	return engine.Client{
+		Name: name, About: about,
+		New: func(e engine.Env) engine.Process { return delayed(e, cruise.Must(cruise.NewDelayLimiter(rule))) },
+	}
+}
+
+// delayed is a process whose callers share the limiter's delay.
+func delayed(e engine.Env, l *cruise.DelayLimiter) engine.Process {
+	return retrier(e, cruise.WithLimiter(l), cruise.WithoutBudget())
+}
+
+// HerokuBackoff is the gem's ExponentialBackoff: nothing is shared.
+func HerokuBackoff() engine.Client {
+	return engine.Client{
+		Name:  "heroku-backoff",
+		About: "the Ruby gem's plain retries, by cruise: 0.8 s, a fifth more for each",
+		New: func(e engine.Env) engine.Process {
+			return retrier(e, cruise.WithoutLimiter(), cruise.WithoutBudget(),
+				cruise.WithBackoff(cruise.HerokuBackoff()), cruise.WithThrottleBackoff(cruise.HerokuBackoff()))
+		},
+	}
+}
