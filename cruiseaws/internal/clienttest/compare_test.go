@@ -142,7 +142,7 @@ func TestAgainstAdaptiveMode(t *testing.T) {
 					100*r.use, 100*r.throttled, r.longest.Round(time.Millisecond), r.took.Round(time.Millisecond), r.failed)
 			}
 			assert.Greater(t, mine.use, theirs.use-0.01, "a hundredth is chance")
-			assert.Less(t, mine.throttled, theirs.throttled)
+			assert.Less(t, mine.throttled, theirs.throttled+0.01, "a hundredth is chance")
 			assert.Less(t, mine.longest, theirs.longest)
 			assert.Zero(t, mine.failed)
 		})
