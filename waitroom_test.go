@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,10 +63,7 @@ func (q *queue) gone() []turn {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	slices.SortStableFunc(q.turns, func(a, b turn) int {
-		if a.at != b.at {
-			return int(a.at - b.at)
-		}
-		return strings.Compare(a.who, b.who)
+		return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.who, b.who))
 	})
 	return slices.Clone(q.turns)
 }
