@@ -145,7 +145,7 @@ func barLine(requests int, sides []*side) string {
 	if len(sides) > 1 {
 		text += fmt.Sprintf("  (plain: %d)", sides[1].report().done)
 	}
-	return fmt.Sprintf("\r%-79s", text)
+	return fmt.Sprintf("\r%-79.79s", text)
 }
 
 func plainLine(requests int, sides []*side) string {
