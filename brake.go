@@ -49,13 +49,15 @@ func (b *brake) stop(r *room, f Feedback) {
 
 // learn returns the pause that an attempt asks for, 0 if none. If the server names
 // none, the first of a series is at most atMost long, and the bound doubles from
-// one to the next, but is never below atMost; never is no bound.
+// one to the next; it is never below atMost, nor below the base of the backoff when
+// nothing got through in between. never is no bound.
 func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Duration {
 	switch f.Outcome {
 	case OutcomeThrottled:
 		if b.late(f.Sent) {
 			return f.RetryAfter
 		}
+		again := b.level > 0 && b.passed == 0
 		b.at, b.passed = now, 0
 		b.level++
 		if f.RetryAfter > 0 {
@@ -66,6 +68,9 @@ func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Dura
 			return wait
 		}
 		b.most = max(atMost, min(2*b.most, year))
+		if again { // the server is closed, and its rate says nothing of how long
+			b.most = max(b.most, b.backoff.base)
+		}
 		if wait > b.most {
 			wait = b.most - time.Duration(rand.Int64N(int64(b.most/2)+1))
 		}

@@ -166,8 +166,8 @@ func (r *room) advance(reading time.Time) time.Time {
 		r.skew += max(0, r.last.Sub(clock().Add(r.skew)))
 		return r.last
 	} else if d > year && !r.last.IsZero() {
-		r.skew -= d - year
-		now = r.last.Add(year)
+		r.skew -= d
+		now = r.last
 	}
 	r.last = now
 	return now

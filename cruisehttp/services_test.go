@@ -251,7 +251,7 @@ func TestTransportKeepsToTheRateOfRealServers(t *testing.T) {
 			o := newOrigin(t)
 			c.start(t, port, o)
 			count := &tally{}
-			client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(count)))}
+			client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(count), cruisehttp.WithRetrier(cruise.WithMaxAttempts(20))))}
 			took := crowd(t, client, c.requests, func(n int) *http.Request {
 				return request(t, "GET", "http://127.0.0.1:"+port+"/", nil)
 			})
