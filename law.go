@@ -172,33 +172,41 @@ func (l *aimd) success(now time.Time, q *Quota, late bool) Cause {
 		l.reopen(now)
 	}
 	l.row = 0
-	if q != nil && l.hint(now, *q) {
+	window := q != nil && l.windowed(now, *q)
+	if q == nil || window {
+		l.spare = 0
+	} else if l.hint(now, *q) {
 		return CauseQuota
 	}
 	l.grow(now, late)
-	if q != nil && l.ration(now, *q) {
+	if window && l.ration(now, *q) {
 		return CauseQuota
 	}
 	return CauseSuccess
 }
 
-// ration makes what is left of a window last until its reset, once half of it is
-// used, and reports whether that slows the rate down. A reset that stays where it
-// is while calls are used up is that of a window; that of a bucket, which tells
-// when it will be full, moves on with every call.
-func (l *aimd) ration(now time.Time, q Quota) bool {
+// windowed reports whether a quota is that of a window: its reset stays where it
+// is while calls are used up. That of a bucket, which tells when it will be full,
+// moves on with every call.
+func (l *aimd) windowed(now time.Time, q Quota) bool {
 	if q.Reset <= 0 {
 		return false
 	}
 	reset := now.Add(q.Reset)
 	if moved := reset.Sub(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
 		l.resetAt, l.resetLeft = reset, q.Remaining
+	}
+	return q.Remaining <= l.resetLeft-rationAfter
+}
+
+// ration makes what is left of a window last until its reset, once half of it is
+// used, and reports whether that slows the rate down.
+func (l *aimd) ration(now time.Time, q Quota) bool {
+	if q.Limit > 0 && q.Remaining > q.Limit/2 {
 		return false
 	}
-	if q.Remaining > l.resetLeft-rationAfter || q.Limit > 0 && q.Remaining > q.Limit/2 {
-		return false
-	}
-	pace := max(l.min, float64(q.Remaining)/q.Reset.Seconds())
+	// If nothing is left, one call goes out after the reset.
+	pace := max(l.min, float64(max(1, q.Remaining))/q.Reset.Seconds())
 	if pace >= l.rate {
 		return false
 	}
@@ -282,12 +290,11 @@ func (l *aimd) cut(now time.Time) {
 func (l *aimd) hint(now time.Time, q Quota) bool {
 	flying := float64(l.inflight + 1)
 	reserve := max(hintLeast, 2*flying)
-	if q.Limit > 0 {
-		if limit := float64(q.Limit); limit < reserve {
+	if limit := float64(q.Limit); limit > 0 {
+		if limit < reserve {
 			return false // it is used up and whole again while an answer is under way
-		} else {
-			reserve = min(reserve, max(1, limit/4))
 		}
+		reserve = min(reserve, max(1, limit/4))
 	}
 	if left := float64(q.Remaining); left >= reserve {
 		l.hintAt, l.hintLeft = now, q.Remaining

@@ -337,3 +337,18 @@ func TestLawRations(t *testing.T) {
 		})
 	}
 }
+
+// When others have used up a window, one call goes out after its reset, rather
+// than at the lowest rate there is.
+func TestLawRationsNothingLeft(t *testing.T) {
+	d := newLawDriver(0.001, math.Inf(1))
+	d.law.setLimit(d.now, 100)
+	end := d.now.Add(10 * time.Second)
+	for _, left := range []int{50, 40, 0} {
+		sent := d.send()
+		d.after(10 * ms)
+		q := Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.now)}
+		d.law.done(d.now, Feedback{Outcome: OutcomeSuccess, Sent: sent, Cost: 1, Quota: &q}, false)
+	}
+	assert.InDelta(t, 1/9.97, d.law.limit(), .001)
+}
