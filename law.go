@@ -87,7 +87,7 @@ const (
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
 	reopenTo     = .9                      // of what it delivered, the closed time included, when it opens
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
-	rationAfter  = 3                       // calls used up by which a reset that stays is a window's
+	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
 	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
 	hintCut      = .75                     // factor of the rate when fewer are left
 	hintGaps     = 2                       // call intervals between two such cuts
@@ -196,7 +196,7 @@ func (l *aimd) windowed(now time.Time, q Quota) bool {
 	if moved := reset.Sub(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
 		l.resetAt, l.resetLeft = reset, q.Remaining
 	}
-	return q.Remaining <= l.resetLeft-rationAfter
+	return l.resetLeft-q.Remaining >= max(rationAfter, q.Limit/4)
 }
 
 // ration makes what is left of a window last until its reset, once half of it is
