@@ -49,7 +49,9 @@ func WithLimiter(l Limiter) Option {
 	})
 }
 
-// WithoutLimiter makes calls go at once, paced by nothing but their backoff.
+// WithoutLimiter makes calls go at once, paced by nothing but their backoff. Those
+// of a [Retrier.Scope] pass the limiter of their scope alone, which each
+// [LimiterOption] tunes.
 func WithoutLimiter() Option {
 	return option(func(c *config) { c.limiter, c.limiterSet = nil, true })
 }

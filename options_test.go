@@ -39,11 +39,11 @@ func TestNewErrors(t *testing.T) {
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
 		{
 			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithMinRate(1), bucket},
-			"cruise: options of a limiter beside WithLimiter or WithoutLimiter: give them to NewAdaptiveLimiter",
+			"cruise: options of a limiter beside WithLimiter: give them to NewAdaptiveLimiter",
 		},
 		{
-			"tuning no limiter", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(1)},
-			"cruise: options of a limiter beside WithLimiter or WithoutLimiter: give them to NewAdaptiveLimiter",
+			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(0)},
+			"cruise: WithBurst(0): want 1 to 2147483647",
 		},
 		{
 			"several", []cruise.Option{cruise.WithMaxAttempts(-7), nil, cruise.WithAttemptTimeout(-1)},
@@ -125,4 +125,13 @@ func FuzzRetrierOptions(f *testing.F) {
 			t.Errorf("called %d times: %v", called, err)
 		}
 	})
+}
+
+func TestOptionsTuneLimitersOfScopesAlone(t *testing.T) {
+	r := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxRate(7)))
+	assert.Nil(t, r.Limiter())
+	limiter, ok := r.Scope("ACCOUNT", "1").Limiter().(*cruise.AdaptiveLimiter)
+	if assert.True(t, ok) {
+		assert.Equal(t, rate.Limit(7), limiter.Limit())
+	}
 }

@@ -40,8 +40,8 @@ var defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay
 // a [Backoff] of 100 ms doubled to 20 s with full jitter, 5 attempts, waits of
 // at most 5 minutes that a server may ask for, and a [Budget] of its own.
 //
-// A [LimiterOption] tunes the limiter that the Retrier makes. The error names
-// every option that is out of bounds or contradicts another.
+// A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
+// of its scopes. The error names every option that is out of bounds or contradicts another.
 func New(opts ...Option) (*Retrier, error) {
 	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff}}
 	c := &r.config
@@ -62,7 +62,10 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		c.limiter = limiter
 	} else {
-		c.want(len(c.limiterOpts) == 0, "options of a limiter beside WithLimiter or WithoutLimiter: give them to NewAdaptiveLimiter")
+		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "options of a limiter beside WithLimiter: give them to NewAdaptiveLimiter")
+		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
+			c.faults = append(c.faults, err)
+		}
 	}
 	if !c.budgetSet {
 		c.budget = Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
