@@ -232,7 +232,7 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	if a.room.pacer == nil {
 		return came, sent, errZeroLimiter
 	}
@@ -254,15 +254,14 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 	now := clock()
 	a.room.mu.Lock()
 	now = a.room.advance(now)
-	f.Sent = a.room.sentAt(f.Sent)
 	was := a.law.limit()
-	this := a.law.done(now, f, a.room.waiting == 0)
+	this := a.law.done(now, a.room.sentAt(f.Sent), f, a.room.waiting == 0)
 	is := a.law.limit()
 	a.count(f)
 	if is != was {
 		a.apply(now)
 	}
-	paused := this.pause > 0 && a.room.pause(now, satAdd(now, this.pause))
+	paused := this.pause > 0 && a.room.pause(now, now.after(this.pause))
 	switch {
 	case paused || is < was:
 		a.room.changed(now)
@@ -311,7 +310,7 @@ func pausedFor(d time.Duration) Paused {
 
 // apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
 // may go at once, since timers are no finer than that.
-func (a *AdaptiveLimiter) apply(now time.Time) {
+func (a *AdaptiveLimiter) apply(now instant) {
 	limit := a.law.limit()
 	a.paced = !math.IsInf(limit, 1)
 	burst := a.burst
@@ -319,9 +318,9 @@ func (a *AdaptiveLimiter) apply(now time.Time) {
 		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
 	}
 	if burst > 0 && burst != a.tokens.lim.Burst() {
-		a.tokens.lim.SetBurstAt(now, burst)
+		a.tokens.lim.SetBurstAt(now.Time(), burst)
 	}
-	a.tokens.lim.SetLimitAt(now, limitOf(limit))
+	a.tokens.lim.SetLimitAt(now.Time(), limitOf(limit))
 	a.room.rehold(now)
 }
 
@@ -378,13 +377,13 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	}
 	s.Limit = limitOf(a.law.limit())
 	s.Waiting = a.room.waiting
-	s.PauseLeft = max(0, a.room.resume.Sub(a.room.advance(clock())))
+	s.PauseLeft = max(0, a.room.resume.since(a.room.advance(clock())))
 	return s
 }
 
 // pass, peek, atLeast and hold make a limiter the pacer of its own room.
 
-func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
+func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
 		return wait
 	}
@@ -394,12 +393,12 @@ func (a *AdaptiveLimiter) pass(now time.Time, n int) time.Duration {
 }
 
 // peek is pass for a call that does not go yet.
-func (a *AdaptiveLimiter) peek(now time.Time, n int) time.Duration {
+func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 	return a.ask(now, n, (*bucket).peek)
 }
 
 // ask asks the law, and the tokens in one way or the other.
-func (a *AdaptiveLimiter) ask(now time.Time, n int, tokens func(*bucket, time.Time, int) time.Duration) time.Duration {
+func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, int) time.Duration) time.Duration {
 	wait := a.law.room(now)
 	if wait == 0 && a.paced {
 		if n > a.largest && a.burst == 0 {
@@ -414,14 +413,14 @@ func (a *AdaptiveLimiter) ask(now time.Time, n int, tokens func(*bucket, time.Ti
 	return wait
 }
 
-func (a *AdaptiveLimiter) atLeast(now time.Time, n int) time.Duration {
+func (a *AdaptiveLimiter) atLeast(now instant, n int) time.Duration {
 	if !a.paced {
 		return 0
 	}
 	return a.tokens.atLeast(now, n)
 }
 
-func (a *AdaptiveLimiter) hold(now, until time.Time) {
+func (a *AdaptiveLimiter) hold(now, until instant) {
 	if a.paced {
 		a.tokens.hold(now, until)
 	}

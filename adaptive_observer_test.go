@@ -46,7 +46,7 @@ func TestAdaptiveEvents(t *testing.T) {
 		first, second := letGo(t, a, 1), letGo(t, a, 1)
 		time.Sleep(ms)
 		was := a.Limit()
-		first.l.(Learner).Learn(Feedback{Outcome: OutcomeThrottled, Sent: first.sent, Cost: 1, RetryAfter: time.Second, Scope: "ACCOUNT"})
+		first.l.(Learner).Learn(Feedback{Outcome: OutcomeThrottled, Sent: first.sent.Time(), Cost: 1, RetryAfter: time.Second, Scope: "ACCOUNT"})
 		is := a.Limit()
 		assert.Equal(t, []Event{
 			ThrottleSeen{RetryAfter: time.Second, Scope: "ACCOUNT"},
@@ -94,7 +94,7 @@ func TestAdaptiveEvents(t *testing.T) {
 
 		q := Quota{Limit: 100, Remaining: 100}
 		c := letGo(t, a, 1)
-		a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent, Cost: 1, Quota: &q})
+		a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent.Time(), Cost: 1, Quota: &q})
 		for _, e := range seen.since() {
 			assert.Equal(t, RateChanged{From: from, To: a.Limit(), Why: CauseQuota}, e)
 		}

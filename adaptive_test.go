@@ -117,7 +117,7 @@ func TestAdaptiveSetLimit(t *testing.T) {
 // A call is an attempt that was let go.
 type call struct {
 	l    admitter
-	sent time.Time
+	sent instant
 	cost int
 }
 
@@ -129,7 +129,7 @@ func letGo(t *testing.T, l admitter, cost int) call {
 }
 
 func (c call) ends(o Outcome, asked time.Duration) {
-	c.l.(Learner).Learn(Feedback{Outcome: o, Sent: c.sent, Cost: c.cost, RetryAfter: asked})
+	c.l.(Learner).Learn(Feedback{Outcome: o, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: asked})
 }
 
 // calls lets n calls go, one after another, and succeed.
@@ -274,7 +274,7 @@ func TestAdaptiveHeedsQuota(t *testing.T) {
 			time.Sleep(10 * ms)
 			left--
 			q := Quota{Limit: 100, Remaining: left, Reset: time.Minute - time.Since(start)}
-			a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent, Cost: 1, Quota: &q})
+			a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent.Time(), Cost: 1, Quota: &q})
 			q.Remaining = 1000 // ours again
 		}
 		assert.Zero(t, a.Stats().Throttles)

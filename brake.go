@@ -16,7 +16,7 @@ type brake struct {
 	level   int           // 0 while all is well
 	passed  int           // un-throttled calls since the level changed
 	most    time.Duration // that the last pause could take, if the first one is bounded
-	at      time.Time     // when the level last rose
+	at      instant       // when the level last rose
 }
 
 const defaultForgive = 10
@@ -28,8 +28,8 @@ func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForg
 var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(time.Minute), WithJitter(EqualJitter())))
 
 // late reports whether an attempt sent then says nothing new.
-func (b *brake) late(sent time.Time) bool {
-	return !b.at.IsZero() && !sent.IsZero() && !sent.After(b.at)
+func (b *brake) late(sent instant) bool {
+	return b.at != 0 && sent != 0 && sent <= b.at
 }
 
 // stop pauses a room for an attempt that asks for it, where that is all there is to
@@ -41,8 +41,7 @@ func (b *brake) stop(r *room, f Feedback) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	f.Sent = r.sentAt(f.Sent)
-	if wait := b.learn(now, f, never); wait > 0 && r.pause(now, satAdd(now, wait)) {
+	if wait := b.learn(now, r.sentAt(f.Sent), f, never); wait > 0 && r.pause(now, now.after(wait)) {
 		r.changed(now)
 	}
 }
@@ -51,10 +50,10 @@ func (b *brake) stop(r *room, f Feedback) {
 // none, the first of a series is at most atMost long, and the bound doubles from
 // one to the next; it is never below atMost, nor below the base of the backoff when
 // nothing got through in between. never is no bound.
-func (b *brake) learn(now time.Time, f Feedback, atMost time.Duration) time.Duration {
+func (b *brake) learn(now, sent instant, f Feedback, atMost time.Duration) time.Duration {
 	switch f.Outcome {
 	case OutcomeThrottled:
-		if b.late(f.Sent) {
+		if b.late(sent) {
 			return f.RetryAfter
 		}
 		again := b.level > 0 && b.passed == 0

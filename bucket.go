@@ -56,7 +56,7 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	if b.room.pacer == nil {
 		return came, sent, errZeroLimiter
 	}
@@ -95,7 +95,7 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	now := b.room.advance(clock())
-	b.tokens.lim.SetLimitAt(now, limit)
+	b.tokens.lim.SetLimitAt(now.Time(), limit)
 	b.room.rehold(now)
 	b.room.changed(now)
 	return nil
@@ -119,49 +119,46 @@ func (b *TokenBucket) Waiting() int {
 // times.
 type bucket struct {
 	lim   *rate.Limiter
-	empty time.Time // when a pause last emptied it, or will
+	empty instant // when a pause last emptied it, or will
 }
 
-func (b *bucket) pass(now time.Time, n int) time.Duration {
-	if b.lim.AllowN(now, n) {
+func (b *bucket) pass(now instant, n int) time.Duration {
+	if b.lim.AllowN(now.Time(), n) {
 		return 0
 	}
 	return max(1, b.atLeast(now, n))
 }
 
 // peek is pass for a call that does not go yet.
-func (b *bucket) peek(now time.Time, n int) time.Duration {
-	if b.lim.Limit() == rate.Inf || b.lim.TokensAt(now) >= float64(n) {
+func (b *bucket) peek(now instant, n int) time.Duration {
+	if b.lim.Limit() == rate.Inf || b.lim.TokensAt(now.Time()) >= float64(n) {
 		return 0
 	}
 	return max(1, b.atLeast(now, n))
 }
 
-func (b *bucket) atLeast(now time.Time, n int) time.Duration {
+func (b *bucket) atLeast(now instant, n int) time.Duration {
 	limit := b.lim.Limit()
 	if limit == rate.Inf {
 		return 0
 	}
-	return ceilSeconds((float64(n) - b.lim.TokensAt(now)) / float64(limit))
+	return ceilSeconds((float64(n) - b.lim.TokensAt(now.Time())) / float64(limit))
 }
 
 // hold empties the bucket so that the first call leaves at until, if its token
 // can be there by then, and the others after it at the limit: a pause saves no
 // burst.
-func (b *bucket) hold(now, until time.Time) {
+func (b *bucket) hold(now, until instant) {
 	limit := b.lim.Limit()
 	if limit == rate.Inf {
 		return
 	}
-	if !until.After(now) && !b.empty.After(now) {
+	if until <= now && b.empty <= now {
 		return // a pause is lifted whose first token is on its way
 	}
-	at := until.Add(-ceilSeconds(1 / float64(limit)))
-	if at.Before(now) {
-		at = now
-	}
+	at := max(now, until-instant(ceilSeconds(1/float64(limit))))
 	b.empty = at
 	burst := b.lim.Burst()
-	b.lim.SetBurstAt(at, 0)
-	b.lim.SetBurstAt(at, burst)
+	b.lim.SetBurstAt(at.Time(), 0)
+	b.lim.SetBurstAt(at.Time(), burst)
 }

@@ -5,7 +5,6 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
-	"time"
 )
 
 // A Budget limits how many retries may be made, by all calls that share it, so
@@ -27,7 +26,7 @@ type Budget struct {
 
 	mu    sync.Mutex // guards the fields below
 	spent float64    // tokens missing
-	last  time.Time  // until when time has given back
+	last  instant    // until when time has given back
 }
 
 // Defaults of a [Budget].
@@ -102,8 +101,8 @@ func (b *Budget) refund() {
 }
 
 // giveBack gives back some tokens and what time is worth; mu must be held.
-func (b *Budget) giveBack(now time.Time, tokens float64) {
-	if dt := now.Sub(b.last); dt > 0 && b.spent > 0 {
+func (b *Budget) giveBack(now instant, tokens float64) {
+	if dt := now.since(b.last); dt > 0 && b.spent > 0 {
 		tokens += b.refill * dt.Seconds()
 	}
 	b.last = now // earlier than before on another clock, that of a synctest bubble

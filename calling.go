@@ -13,8 +13,8 @@ type calling struct {
 	record     *record         // nil if nothing needs it
 	cost       int
 	background bool
-	started    time.Time
-	sent       time.Time // when the limiter let the attempt go
+	started    instant
+	sent       instant // when the limiter let the attempt go
 	attemptCtx context.Context
 	attempts   int  // made
 	counted    int  // of them, towards the maximum
@@ -79,11 +79,11 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		return 0, nil
 	}
 	if r.maxElapsed > 0 {
-		bounded, cancel := context.WithDeadline(ctx, satAdd(c.started, r.maxElapsed))
+		bounded, cancel := context.WithDeadline(ctx, c.started.after(r.maxElapsed).Time())
 		defer cancel()
 		ctx = bounded
 	}
-	var came time.Time
+	var came instant
 	if a, ok := r.limiter.(admitter); ok {
 		came, c.sent, err = a.admit(ctx, c.cost)
 	} else {
@@ -91,8 +91,8 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		err = waitFor(ctx, r.limiter, c.cost)
 		c.sent = clock()
 	}
-	if c.started.IsZero() {
-		if came.IsZero() { // refused at the door
+	if c.started == 0 {
+		if came == 0 { // refused at the door
 			came = clock()
 		}
 		c.started = came
@@ -100,7 +100,7 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	if err != nil {
 		return 0, c.refused(err)
 	}
-	return c.sent.Sub(came), nil
+	return c.sent.since(came), nil
 }
 
 // refused gives up because the limiter did not let the call go.
@@ -124,7 +124,7 @@ func (c *calling) refused(err error) error {
 func (c *calling) left() (left time.Duration, reason error) {
 	left = never
 	if c.r.maxElapsed > 0 {
-		left, reason = c.r.maxElapsed-clock().Sub(c.started), ErrMaxElapsed
+		left, reason = c.r.maxElapsed-clock().since(c.started), ErrMaxElapsed
 	}
 	if deadline, ok := c.ctx.Deadline(); ok {
 		if until := time.Until(deadline); until <= left {
@@ -286,14 +286,14 @@ func retried(err error) (is bool) {
 func (c *calling) teach(v Verdict, err error) {
 	r := c.r
 	if r.learner != nil && c.cost > 0 {
-		f := Feedback{Outcome: v.Outcome, Sent: c.sent, Cost: c.cost, RetryAfter: v.RetryAfter, Scope: v.Scope}
+		f := Feedback{Outcome: v.Outcome, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: v.RetryAfter, Scope: v.Scope}
 		if c.record != nil && c.record.quota.Load() != nil {
 			f.Quota = c.record.quota.Swap(nil)
 		}
 		r.learner.Learn(f)
 	}
 	if r.observer != nil {
-		notify(c.ctx, r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().Sub(c.sent)})
+		notify(c.ctx, r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().since(c.sent)})
 	}
 }
 
@@ -301,7 +301,7 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 	if c.paid {
 		c.r.budget.refund()
 	}
-	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().Sub(c.started), RetryAfter: retryAfter, Last: c.last}
+	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().since(c.started), RetryAfter: retryAfter, Last: c.last}
 	if c.r.observer != nil {
 		notify(c.ctx, c.r.observer, GaveUp{Err: e})
 	}

@@ -61,7 +61,7 @@ func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	if d.room.pacer == nil {
 		return came, sent, errZeroLimiter
 	}
@@ -81,12 +81,11 @@ func (d *DelayLimiter) Learn(f Feedback) {
 	d.room.mu.Lock()
 	defer d.room.mu.Unlock()
 	now := d.room.advance(clock())
-	f.Sent = d.room.sentAt(f.Sent)
 	was := d.delays.delay
-	d.delays.learn(now, f)
+	d.delays.learn(now, d.room.sentAt(f.Sent), f)
 	paused := false
 	if f.RetryAfter > 0 && (f.Outcome == OutcomeThrottled || f.Outcome == OutcomeQuotaExhausted) {
-		paused = d.room.pause(now, satAdd(now, f.RetryAfter))
+		paused = d.room.pause(now, now.after(f.RetryAfter))
 	}
 	switch is := d.delays.delay; {
 	case paused || is > was:
@@ -125,7 +124,7 @@ func (d *DelayLimiter) Stats() DelayStats {
 	s := d.delays.stats
 	s.Delay = d.delays.delay
 	s.Waiting = d.room.waiting
-	s.PauseLeft = max(0, d.room.resume.Sub(d.room.advance(clock())))
+	s.PauseLeft = max(0, d.room.resume.since(d.room.advance(clock())))
 	return s
 }
 
@@ -138,8 +137,8 @@ const delayLevels = 16
 type delays struct {
 	rule  DelayRule
 	delay time.Duration
-	rose  time.Time // when it was last raised
-	oks   int       // successes since it last moved
+	rose  instant // when it was last raised
+	oks   int     // successes since it last moved
 	lines [delayLevels]line
 	stats DelayStats
 }
@@ -147,21 +146,21 @@ type delays struct {
 func (d *delays) class() class { return class(rand.IntN(delayLevels)) }
 
 // ready is when a waiter may go, with a pause that ends at resume.
-func (d *delays) ready(w *waiter, resume time.Time) time.Time {
+func (d *delays) ready(w *waiter, resume instant) instant {
 	luck := float64(w.class) / (delayLevels - 1)
-	at := w.came.Add(d.rule.jittered(d.delay, luck))
-	if at.Before(resume) {
-		return resume.Add(d.delay / delayLevels * time.Duration(w.class))
+	at := w.came.after(d.rule.jittered(d.delay, luck))
+	if at < resume {
+		return resume.after(d.delay / delayLevels * time.Duration(w.class))
 	}
 	return at
 }
 
 // head is the waiter who is ready first, nil if nobody waits.
-func (d *delays) head(resume time.Time) (first *waiter) {
-	var at time.Time
+func (d *delays) head(resume instant) (first *waiter) {
+	var at instant
 	for i := range d.lines {
 		if w := d.lines[i].head; w != nil {
-			if ready := d.ready(w, resume); first == nil || ready.Before(at) {
+			if ready := d.ready(w, resume); first == nil || ready < at {
 				first, at = w, ready
 			}
 		}
@@ -169,11 +168,11 @@ func (d *delays) head(resume time.Time) (first *waiter) {
 	return first
 }
 
-func (d *delays) learn(now time.Time, f Feedback) {
+func (d *delays) learn(now, sent instant, f Feedback) {
 	switch f.Outcome {
 	case OutcomeThrottled:
 		d.oks = 0
-		if late := !d.rose.IsZero() && !f.Sent.IsZero() && !f.Sent.After(d.rose); late && !d.rule.EachThrottle {
+		if late := d.rose != 0 && sent != 0 && sent <= d.rose; late && !d.rule.EachThrottle {
 			return
 		}
 		d.rose = now
@@ -203,13 +202,13 @@ func (d *delays) slept(t time.Duration) {
 // pass, atLeast and hold make delays the pacer of its room; whoever waits there
 // goes when ready says.
 
-func (d *delays) pass(time.Time, int) time.Duration {
+func (d *delays) pass(instant, int) time.Duration {
 	if d.delay == 0 {
 		d.stats.Calls++
 	}
 	return d.delay
 }
 
-func (d *delays) atLeast(time.Time, int) time.Duration { return 0 }
+func (d *delays) atLeast(instant, int) time.Duration { return 0 }
 
-func (d *delays) hold(time.Time, time.Time) {}
+func (d *delays) hold(instant, instant) {}

@@ -100,12 +100,12 @@ func TestDelayPresets(t *testing.T) {
 		d := delays{rule: presets[tt.rule]}
 		d.rule.Factor = max(1, d.rule.Factor)
 		for i, event := range tt.events {
-			at := base.Add(time.Duration(i) * time.Minute)
-			f := Feedback{Outcome: OutcomeSuccess, Sent: at.Add(-time.Second), Quota: tt.quota}
+			at := instant(1).after(time.Duration(i+1) * time.Minute)
+			f := Feedback{Outcome: OutcomeSuccess, Quota: tt.quota}
 			if event == up {
 				f.Outcome, f.Quota = OutcomeThrottled, nil
 			}
-			d.learn(at, f)
+			d.learn(at, at-instant(time.Second), f)
 		}
 		if d.delay != tt.want {
 			t.Errorf("%s, %d events, quota %v: got %v, want %v", tt.rule, len(tt.events), tt.quota, d.delay, tt.want)
@@ -240,7 +240,7 @@ func TestDelayStaysInBounds(t *testing.T) {
 			if i%977 > 10 {
 				f.Outcome = OutcomeSuccess
 			}
-			d.learn(base.Add(time.Duration(i)), f)
+			d.learn(instant(i+1), 0, f)
 			if d.delay < 0 || d.delay > rule.Max || d.delay > 0 && d.delay < rule.NoneBelow {
 				t.Fatalf("%s: delay %v", name, d.delay)
 			}

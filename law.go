@@ -11,17 +11,18 @@ import (
 type law interface {
 	// room is how long from now an attempt must wait for those in flight: 0 if
 	// it need not.
-	room(now time.Time) time.Duration
+	room(now instant) time.Duration
 	// sent tells that an attempt was let go.
-	sent(now time.Time)
+	sent(now instant)
 	// held tells that the rate made someone wait.
-	held(now time.Time)
-	// done tells how an attempt ended; idle says that nobody waits now.
-	done(now time.Time, f Feedback, idle bool) lesson
+	held(now instant)
+	// done tells how an attempt ended that was sent then, zero if nobody knows;
+	// idle says that nobody waits now.
+	done(now, sent instant, f Feedback, idle bool) lesson
 	// limit is the rate in calls per second, +Inf for none.
 	limit() float64
 	// setLimit makes the rate another one, from outside.
-	setLimit(now time.Time, limit float64)
+	setLimit(now instant, limit float64)
 }
 
 // lesson is what a law makes of an attempt, beside the new limit.
@@ -45,18 +46,18 @@ type aimd struct {
 	window    float64       // most attempts in flight while there is no rate
 	inflight  int           // let go and not done
 	latency   time.Duration // of the last attempt
-	moved     time.Time     // when an attempt was last let go or done
+	moved     instant       // when an attempt was last let go or done
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
-	heldAt    time.Time     // when the rate last made someone wait
-	credit    time.Time     // until when growth has been paid out
-	first     time.Time     // when the first attempt was let go
-	resume    time.Time     // until when the last pause lasts
-	openAt    time.Time     // when the server last opened again, the first attempt before that
+	heldAt    instant       // when the rate last made someone wait
+	credit    instant       // until when growth has been paid out
+	first     instant       // when the first attempt was let go
+	resume    instant       // until when the last pause lasts
+	openAt    instant       // when the server last opened again, the first attempt before that
 	openOks   int           // successes by then
-	hintAt    time.Time     // when a quota was last heeded
+	hintAt    instant       // when a quota was last heeded
 	hintLeft  int           // its Remaining
-	resetAt   time.Time     // of the window that a quota belongs to
+	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	spare     float64       // how far that was above what must be left
 
@@ -102,11 +103,11 @@ func newAIMD(c aimdConfig, b brake) *aimd {
 
 func (l *aimd) limit() float64 { return l.rate }
 
-func (l *aimd) setLimit(now time.Time, limit float64) {
+func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.credit = limit, limit, now
 }
 
-func (l *aimd) room(now time.Time) time.Duration {
+func (l *aimd) room(now instant) time.Duration {
 	closed := l.row >= closedRow // one at a time knocks at a closed door
 	if l.inflight == 0 || !closed && (!math.IsInf(l.rate, 1) || float64(l.inflight) < l.window) {
 		return 0
@@ -117,11 +118,11 @@ func (l *aimd) room(now time.Time) time.Duration {
 	if closed {
 		wait = min(max(wait, 2*l.latency), patienceMax)
 	}
-	return max(0, l.moved.Add(wait).Sub(now))
+	return max(0, wait-now.since(l.moved))
 }
 
-func (l *aimd) sent(now time.Time) {
-	if l.first.IsZero() {
+func (l *aimd) sent(now instant) {
+	if l.first == 0 {
 		l.first, l.openAt = now, now
 	}
 	l.inflight++
@@ -129,18 +130,18 @@ func (l *aimd) sent(now time.Time) {
 	l.delivered.busy(now)
 }
 
-func (l *aimd) held(now time.Time) {
+func (l *aimd) held(now instant) {
 	l.heldAt = now
 	l.delivered.busy(now)
 }
 
-func (l *aimd) done(now time.Time, f Feedback, idle bool) lesson {
+func (l *aimd) done(now, sent instant, f Feedback, idle bool) lesson {
 	l.inflight = max(0, l.inflight-1)
 	l.moved = now
-	if !f.Sent.IsZero() {
-		l.latency = max(0, now.Sub(f.Sent))
+	if sent != 0 {
+		l.latency = max(0, now.since(sent))
 	}
-	this := lesson{late: l.brake.late(f.Sent)}
+	this := lesson{late: l.brake.late(sent)}
 	switch f.Outcome {
 	case OutcomeSuccess:
 		this.why = l.success(now, f.Quota, this.late)
@@ -154,18 +155,16 @@ func (l *aimd) done(now time.Time, f Feedback, idle bool) lesson {
 	if f.Outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
 		atMost = ceilSeconds(pauseGaps / l.rate)
 	}
-	if this.pause = l.brake.learn(now, f, atMost); this.pause > 0 {
-		if until := satAdd(now, this.pause); until.After(l.resume) {
-			l.resume = until
-		}
+	if this.pause = l.brake.learn(now, sent, f, atMost); this.pause > 0 {
+		l.resume = max(l.resume, now.after(this.pause))
 	}
-	if idle && l.inflight == 0 && !now.Before(l.resume) {
+	if idle && l.inflight == 0 && now >= l.resume {
 		l.delivered.idle(now)
 	}
 	return this
 }
 
-func (l *aimd) success(now time.Time, q *Quota, late bool) Cause {
+func (l *aimd) success(now instant, q *Quota, late bool) Cause {
 	l.delivered.add(now)
 	l.oks++
 	if l.row >= closedRow {
@@ -188,12 +187,12 @@ func (l *aimd) success(now time.Time, q *Quota, late bool) Cause {
 // windowed reports whether a quota is that of a window: its reset stays where it
 // is while calls are used up. That of a bucket, which tells when it will be full,
 // moves on with every call.
-func (l *aimd) windowed(now time.Time, q Quota) bool {
+func (l *aimd) windowed(now instant, q Quota) bool {
 	if q.Reset <= 0 {
 		return false
 	}
-	reset := now.Add(q.Reset)
-	if moved := reset.Sub(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
+	reset := now.after(q.Reset)
+	if moved := reset.since(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
 		l.resetAt, l.resetLeft = reset, q.Remaining
 	}
 	return l.resetLeft-q.Remaining >= max(rationAfter, q.Limit/4)
@@ -201,7 +200,7 @@ func (l *aimd) windowed(now time.Time, q Quota) bool {
 
 // ration makes what is left of a window last until its reset, once half of it is
 // used, and reports whether that slows the rate down.
-func (l *aimd) ration(now time.Time, q Quota) bool {
+func (l *aimd) ration(now instant, q Quota) bool {
 	if q.Limit > 0 && q.Remaining > q.Limit/2 {
 		return false
 	}
@@ -220,8 +219,8 @@ func (l *aimd) ration(now time.Time, q Quota) bool {
 // reopen is for the success that ends a closed time. How much went through since
 // the time before that one ended is what the server gives in the long run,
 // whatever it gave at once: so a window is learnt in one closing.
-func (l *aimd) reopen(now time.Time) {
-	took := now.Sub(l.openAt).Seconds()
+func (l *aimd) reopen(now instant) {
+	took := now.since(l.openAt).Seconds()
 	given := float64(l.delivered.n-l.openOks) / took
 	if took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		l.ceiling = max(l.min, given)
@@ -231,7 +230,7 @@ func (l *aimd) reopen(now time.Time) {
 }
 
 // grow is the additive increase, for a success.
-func (l *aimd) grow(now time.Time, late bool) {
+func (l *aimd) grow(now instant, late bool) {
 	if math.IsInf(l.rate, 1) {
 		// Without demand for more there is nothing to learn about more.
 		if 2*float64(l.inflight+1) >= l.window {
@@ -239,7 +238,7 @@ func (l *aimd) grow(now time.Time, late bool) {
 		}
 		return
 	}
-	if late || !l.heldAt.After(l.credit) {
+	if late || l.heldAt <= l.credit {
 		return
 	}
 	dt := l.pay(now)
@@ -249,16 +248,16 @@ func (l *aimd) grow(now time.Time, late bool) {
 
 // pay returns the seconds since growth was last paid out, at most a few call
 // intervals, so that idle time earns nothing.
-func (l *aimd) pay(now time.Time) float64 {
-	dt := min(now.Sub(l.credit).Seconds(), creditOver/l.rate)
+func (l *aimd) pay(now instant) float64 {
+	dt := min(now.since(l.credit).Seconds(), creditOver/l.rate)
 	l.credit = now
 	return dt
 }
 
 // slope is the growth of the rate, in calls per second per second.
-func (l *aimd) slope(now time.Time) float64 {
+func (l *aimd) slope(now instant) float64 {
 	c := l.ceiling
-	age := probeAge * now.Sub(l.first).Seconds()
+	age := probeAge * now.since(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())
 	slope := l.increase * c / max(probeOver/c, age)
 	switch {
@@ -271,7 +270,7 @@ func (l *aimd) slope(now time.Time) float64 {
 }
 
 // cut is the multiplicative decrease, for a throttle that is not late.
-func (l *aimd) cut(now time.Time) {
+func (l *aimd) cut(now instant) {
 	l.row++
 	l.window = 1
 	if l.oks == 0 {
@@ -287,7 +286,7 @@ func (l *aimd) cut(now time.Time) {
 // hint follows a reported quota, and reports whether that leaves nothing to be
 // done for the success. A quota that is nearly used up is a throttle that cost
 // nothing.
-func (l *aimd) hint(now time.Time, q Quota) bool {
+func (l *aimd) hint(now instant, q Quota) bool {
 	flying := float64(l.inflight + 1)
 	reserve := max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
@@ -312,10 +311,10 @@ func (l *aimd) hint(now time.Time, q Quota) bool {
 		l.hintAt, l.hintLeft = now, q.Remaining
 		return true
 	}
-	if l.hintAt.IsZero() {
+	if l.hintAt == 0 {
 		l.hintAt, l.hintLeft = now, q.Remaining
 	}
-	since := now.Sub(l.hintAt).Seconds()
+	since := now.since(l.hintAt).Seconds()
 	if since < hintGaps/l.rate {
 		return true // the last decision has not shown yet
 	}
@@ -342,7 +341,7 @@ const (
 // ones, on a clock that stands still while nobody wants anything.
 type meter struct {
 	active  bool
-	since   time.Time     // when active began
+	since   instant       // when active began
 	elapsed time.Duration // busy time before that
 	ring    []time.Duration
 	n       int           // successes in all
@@ -351,24 +350,24 @@ type meter struct {
 	begun   bool          // the burst before the first cut is forgotten
 }
 
-func (m *meter) clock(now time.Time) time.Duration {
+func (m *meter) clock(now instant) time.Duration {
 	if m.active {
-		return m.elapsed + now.Sub(m.since)
+		return m.elapsed + now.since(m.since)
 	}
 	return m.elapsed
 }
 
-func (m *meter) busy(now time.Time) {
+func (m *meter) busy(now instant) {
 	if !m.active {
 		m.active, m.since = true, now
 	}
 }
 
-func (m *meter) idle(now time.Time) {
+func (m *meter) idle(now instant) {
 	m.elapsed, m.active = m.clock(now), false
 }
 
-func (m *meter) add(now time.Time) {
+func (m *meter) add(now instant) {
 	if at := m.clock(now); len(m.ring) < memoryLong {
 		m.ring = append(m.ring, at)
 	} else {
@@ -379,7 +378,7 @@ func (m *meter) add(now time.Time) {
 
 // forget leaves out what came before the first cut, once: a bucket that was
 // full flatters.
-func (m *meter) forget(now time.Time) {
+func (m *meter) forget(now instant) {
 	if !m.begun && m.n > 4 {
 		m.base, m.baseAt = m.n, m.clock(now)
 	}
@@ -387,11 +386,11 @@ func (m *meter) forget(now time.Time) {
 }
 
 // rate is +Inf where nothing can be said.
-func (m *meter) rate(now time.Time) float64 {
+func (m *meter) rate(now instant) float64 {
 	return min(m.over(now, memoryLong), m.over(now, memoryShort))
 }
 
-func (m *meter) over(now time.Time, most int) float64 {
+func (m *meter) over(now instant, most int) float64 {
 	k, from := m.n-m.base, m.baseAt
 	if k < memoryLeast {
 		k, from = m.n, 0 // too few to go by: the burst counts after all

@@ -13,26 +13,26 @@ import (
 // of its constants.
 type lawDriver struct {
 	law law
-	now time.Time
+	now instant
 }
 
 func newLawDriver(low, high float64) *lawDriver {
 	pause := brake{backoff: steadyPause, forgive: defaultForgive}
-	return &lawDriver{newAIMD(aimdConfig{min: low, max: high, decrease: 0.5, increase: 0.1}, pause), time.Unix(0, 0)}
+	return &lawDriver{newAIMD(aimdConfig{min: low, max: high, decrease: 0.5, increase: 0.1}, pause), 1}
 }
 
-func (d *lawDriver) send() time.Time {
+func (d *lawDriver) send() instant {
 	d.law.sent(d.now)
 	return d.now
 }
 
 func (d *lawDriver) after(t time.Duration) *lawDriver {
-	d.now = d.now.Add(t)
+	d.now = d.now.after(t)
 	return d
 }
 
-func (d *lawDriver) end(o Outcome, sent time.Time) lesson {
-	return d.law.done(d.now, Feedback{Outcome: o, Sent: sent, Cost: 1}, false)
+func (d *lawDriver) end(o Outcome, sent instant) lesson {
+	return d.law.done(d.now, sent, Feedback{Outcome: o, Cost: 1}, false)
 }
 
 // succeed makes n calls succeed, gap apart, held back by the rate.
@@ -115,7 +115,7 @@ func TestLawIgnoresLateThrottles(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	d.law.setLimit(d.now, 10)
 	d.succeed(10, 100*ms)
-	var burst []time.Time
+	var burst []instant
 	for range 6 {
 		burst = append(burst, d.send())
 	}
@@ -231,7 +231,7 @@ func TestLawRetryAfterChangesOnlyThePause(t *testing.T) {
 		d.law.setLimit(d.now, 10)
 		d.succeed(10, 100*ms)
 		sent := d.send()
-		this := d.law.done(d.after(ms).now, Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1, RetryAfter: asked}, false)
+		this := d.law.done(d.after(ms).now, sent, Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: asked}, false)
 		if asked > 0 {
 			assert.Equal(t, asked, this.pause)
 		} else {
@@ -271,7 +271,7 @@ func checkLaw(t *testing.T, script []byte) bool {
 	const low, high = 0.5, 500.
 	d := newLawDriver(low, high)
 	d.law.setLimit(d.now, 50)
-	var flying []time.Time
+	var flying []instant
 	for i := 0; i+2 < len(script); i += 3 {
 		what, which, much := script[i], int(script[i+1]), int(script[i+2])
 		d.after(time.Duration(much*much*much) * time.Microsecond) // to 16 s
@@ -284,16 +284,16 @@ func checkLaw(t *testing.T, script []byte) bool {
 		case 1:
 			d.law.held(d.now)
 		default:
-			f := Feedback{Outcome: Outcome(which % 7), Cost: 1}
+			f, sent := Feedback{Outcome: Outcome(which % 7), Cost: 1}, instant(0)
 			if len(flying) > 0 {
 				k := which % len(flying)
-				f.Sent = flying[k]
+				sent = flying[k]
 				flying = append(flying[:k], flying[k+1:]...)
 			}
 			if what%4 == 3 && what&64 != 0 {
 				f.RetryAfter = time.Duration(much) * time.Second
 			}
-			this = d.law.done(d.now, f, what&128 != 0)
+			this = d.law.done(d.now, sent, f, what&128 != 0)
 		}
 		limit, wait := d.law.limit(), d.law.room(d.now)
 		if !(limit >= low && limit <= high) || this.pause < 0 || this.pause > 255*time.Second || wait < 0 || wait > time.Minute {
@@ -326,8 +326,8 @@ func TestLawRations(t *testing.T) {
 			for used := 1; used <= 60; used++ {
 				sent := d.send()
 				d.after(10 * ms)
-				q := Quota{Limit: limit, Remaining: limit - used, Reset: c.reset(d.now.Sub(start), used)}
-				d.law.done(d.now, Feedback{Outcome: OutcomeSuccess, Sent: sent, Cost: 1, Quota: &q}, false)
+				q := Quota{Limit: limit, Remaining: limit - used, Reset: c.reset(d.now.since(start), used)}
+				d.law.done(d.now, sent, Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: &q}, false)
 			}
 			if c.slows {
 				assert.InDelta(t, 40./59.4, d.law.limit(), .02, "40 calls in what is left of a minute")
@@ -343,12 +343,12 @@ func TestLawRations(t *testing.T) {
 func TestLawRationsNothingLeft(t *testing.T) {
 	d := newLawDriver(0.001, math.Inf(1))
 	d.law.setLimit(d.now, 100)
-	end := d.now.Add(10 * time.Second)
+	end := d.now.after(10 * time.Second)
 	for _, left := range []int{50, 40, 0} {
 		sent := d.send()
 		d.after(10 * ms)
-		q := Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.now)}
-		d.law.done(d.now, Feedback{Outcome: OutcomeSuccess, Sent: sent, Cost: 1, Quota: &q}, false)
+		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+		d.law.done(d.now, sent, Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: &q}, false)
 	}
 	assert.InDelta(t, 1/9.97, d.law.limit(), .001)
 }

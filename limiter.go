@@ -31,7 +31,7 @@ type Learner interface {
 // admitter is a limiter of this package, which knows when a call came and when
 // it let it go, so that nobody has to read the clock again.
 type admitter interface {
-	admit(ctx context.Context, n int) (came, sent time.Time, err error)
+	admit(ctx context.Context, n int) (came, sent instant, err error)
 }
 
 var _ Limiter = (*rate.Limiter)(nil)
@@ -49,16 +49,13 @@ func ceilSeconds(s float64) time.Duration {
 	return time.Duration(ns)
 }
 
-// farthest is as far as a pause may reach, about 100 years.
+// farthest is the longest pause, about 100 years.
 const farthest = 100 * year
 
 const year = 365 * 24 * time.Hour
 
-// satAdd is t+d without overflow.
-func satAdd(t time.Time, d time.Duration) time.Time { return t.Add(min(d, farthest)) }
-
 // free admits a call that costs nothing.
-func free(ctx context.Context, n int) (came, sent time.Time, err error) {
+func free(ctx context.Context, n int) (came, sent instant, err error) {
 	if err := checkCost(n); err != nil {
 		return came, sent, err
 	}

@@ -26,11 +26,11 @@ type waiter struct {
 	prev, next *waiter // in its line
 	class      class
 	n          int
-	came       time.Time
-	deadline   time.Time     // zero if none
+	came       instant
+	deadline   instant       // zero if none
 	maxPause   time.Duration // refuses longer pauses
 	queued     bool          // false once let go or refused
-	sent       time.Time     // when let go
+	sent       instant       // when let go
 	err        error         // when refused
 	done       chan struct{} // closed when no longer queued
 	below      *room         // whose head this stands for; nil for a call

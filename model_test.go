@@ -119,7 +119,7 @@ type modelRun struct {
 	t      *testing.T
 	model  roomModel
 	bucket *TokenBucket
-	start  time.Time
+	start  instant
 	wg     sync.WaitGroup
 	given  int64 // by limits, up to the model's time
 	ids    int
@@ -147,7 +147,7 @@ func (r *modelRun) arrive(c class, n int64) {
 		if err != nil {
 			r.gone[w.id] = true
 		} else {
-			r.went[w.id] = int64(sent.Sub(r.start))
+			r.went[w.id] = int64(sent - r.start)
 		}
 	})
 	synctest.Wait()
@@ -171,7 +171,7 @@ func (r *modelRun) sleep(d int64) {
 		w.given = given + (w.at-now)*r.model.limit
 	}
 	r.given = given + (to-now)*r.model.limit
-	time.Sleep(time.Duration(to) - time.Since(r.start))
+	time.Sleep(time.Duration(to) - clock().since(r.start))
 	synctest.Wait()
 }
 

@@ -2,7 +2,6 @@ package cruise
 
 import (
 	"context"
-	"time"
 )
 
 // Scope returns a Retrier like r, whose calls obey a limiter of their own too:
@@ -60,11 +59,11 @@ func (l *scopeLimiter) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	if came, sent, err = free(ctx, n); n <= 0 || err != nil {
 		return came, sent, err
 	}
-	sent = time.Time{}
+	sent = 0
 	e, err := l.scopes.use(l)
 	if err != nil {
 		return came, sent, err
@@ -73,7 +72,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent time.Time, 
 	var before []Limiter // asked before the tree; the innermost first
 	passed := 0          // of them, the outermost first
 	defer func() {
-		if sent.IsZero() {
+		if sent == 0 {
 			giveBack(before[len(before)-passed:], n)
 			l.scopes.unuse(e)
 		}
@@ -93,7 +92,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent time.Time, 
 	}
 	for i := range before {
 		if err := waitFor(ctx, before[len(before)-1-i], n); err != nil {
-			return came, time.Time{}, err
+			return came, 0, err
 		}
 		passed++
 	}

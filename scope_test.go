@@ -27,7 +27,7 @@ func pauseLeft(l Limiter) time.Duration {
 	r := l.(housed).house()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(0, r.resume.Sub(r.advance(clock())))
+	return max(0, r.resume.since(r.advance(clock())))
 }
 
 func TestScopeOptions(t *testing.T) {
@@ -166,7 +166,7 @@ func TestScopeHoldsNothing(t *testing.T) {
 				synctest.Wait()
 			}
 			if outer {
-				if got := slow.Limiter().(*TokenBucket).tokens.lim.TokensAt(clock()); got != 5 {
+				if got := slow.Limiter().(*TokenBucket).tokens.lim.TokensAt(clock().Time()); got != 5 {
 					t.Errorf("inner bucket has %v left of 5", got)
 				}
 			} else {

@@ -43,7 +43,7 @@ type scopeEntry struct {
 	limiter    Limiter
 	room       *room // of limiter, in the tree; nil if limiter is asked before
 	uses       int   // calls that wait or are in flight, and entries below
-	used       time.Time
+	used       instant
 	next, prev *scopeEntry
 }
 
@@ -150,7 +150,7 @@ func (s *scopes) unuse(e *scopeEntry) {
 
 // find returns the entry of l, or which of the scopes around it has none yet, and
 // the entry around that.
-func (s *scopes) find(l *scopeLimiter, now time.Time) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
+func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
 	if l.parent != nil {
 		if parent, missing, e = s.find(l.parent, now); missing != nil {
 			return nil, missing, e
@@ -214,10 +214,10 @@ func (s *scopes) touch(e *scopeEntry) {
 
 // forget drops what is too old or too much, a few at a time, so that no call pays
 // for many.
-func (s *scopes) forget(now time.Time) {
+func (s *scopes) forget(now instant) {
 	for range 4 {
 		e := s.recent.prev
-		if e == &s.recent || len(s.entries) <= s.max && now.Sub(e.used) <= s.idle {
+		if e == &s.recent || len(s.entries) <= s.max && now.since(e.used) <= s.idle {
 			return
 		}
 		if e.uses > 0 || e.room != nil && e.room.paused() {

@@ -45,7 +45,7 @@ func (l *treeLock) root() *sync.Mutex {
 // room below another needs one, and the one above too.
 type peeker interface {
 	pacer
-	peek(now time.Time, n int) time.Duration
+	peek(now instant, n int) time.Duration
 }
 
 var (
@@ -70,8 +70,8 @@ func (r *room) adopt(up *room) bool {
 }
 
 // peek is pass for a call that does not go yet.
-func (r *room) peek(now time.Time, n int) time.Duration {
-	if pause := r.resume.Sub(now); pause > 0 {
+func (r *room) peek(now instant, n int) time.Duration {
+	if pause := r.resume.since(now); pause > 0 {
 		return pause
 	}
 	return r.pacer.(peeker).peek(now, n)
@@ -79,7 +79,7 @@ func (r *room) peek(now time.Time, n int) time.Duration {
 
 // passAll lets a call go through r and all rooms above, where nobody waits, and
 // reports whether it did, and when.
-func (r *room) passAll(now time.Time, n int) (sent time.Time, ok bool) {
+func (r *room) passAll(now instant, n int) (sent instant, ok bool) {
 	reading := r.reading(now)
 	for x := r; x != nil; x = x.up {
 		if x.waiting > 0 || x.peek(x.advance(reading), n) > 0 {
@@ -88,7 +88,8 @@ func (r *room) passAll(now time.Time, n int) (sent time.Time, ok bool) {
 	}
 	for x := r; x != nil; x = x.up {
 		x.pass(x.last, n)
-		if at := x.reading(x.last); at.After(sent) {
+		at := x.reading(x.last)
+		if sent == 0 || at > sent {
 			sent = at
 		}
 	}
@@ -97,7 +98,7 @@ func (r *room) passAll(now time.Time, n int) (sent time.Time, ok bool) {
 
 // stand gives the head of the line its seat above, or takes it away if r itself
 // holds it up, and reports whether that changed anything above.
-func (r *room) stand(now time.Time) (changed bool) {
+func (r *room) stand(now instant) (changed bool) {
 	for w := r.head(); w != nil; w = r.head() {
 		if w.below != nil && !w.below.open(r.reading(now)) {
 			continue
@@ -141,13 +142,13 @@ func (r *room) rise(w *waiter) (changed bool) {
 
 // open reports whether r, whose seat is the head of the line above, holds it up
 // no more. If it does, the seat is given up, so another one is the head.
-func (r *room) open(reading time.Time) bool {
+func (r *room) open(reading instant) bool {
 	r.stand(r.advance(reading))
 	return r.seat.queued && r.up.head() == &r.seat
 }
 
 // passBelow lets the head of the line go, whose seat was just let go above.
-func (r *room) passBelow(reading time.Time) {
+func (r *room) passBelow(reading instant) {
 	now := r.advance(reading)
 	w := r.head()
 	r.pass(now, w.n)

@@ -16,12 +16,12 @@ const never = time.Duration(math.MaxInt64)
 type pacer interface {
 	// pass lets a call of cost n go now and returns 0, or returns how long from
 	// now it must wait: never if only an event can let it go.
-	pass(now time.Time, n int) time.Duration
+	pass(now instant, n int) time.Duration
 	// atLeast is a lower bound of the time until calls of cost n in all have
 	// gone.
-	atLeast(now time.Time, n int) time.Duration
+	atLeast(now instant, n int) time.Duration
 	// hold tells that nobody goes before until.
-	hold(now, until time.Time)
+	hold(now, until instant)
 }
 
 // A room is where calls wait for a pacer. Waiters stand in line and hold no
@@ -38,23 +38,16 @@ type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
 	pacer   pacer
-	delays  *delays       // the pacer, if it gives each waiter a time of its own
-	last    time.Time     // latest time seen, so that time never runs backwards
-	skew    time.Duration // of the room's time from the clock: see advance
-	resume  time.Time     // nobody goes before
+	delays  *delays // the pacer, if it gives each waiter a time of its own
+	last    instant // latest time seen, so that time never runs backwards
+	skew    instant // of the room's time from the clock: see advance
+	resume  instant // nobody goes before
 	lines   [classes]line
 	waiting int
 	skipped int         // turns that went past waiting background work
 	timer   *time.Timer // for the head of the line; nil while nobody waits
 	branch
 }
-
-// base is what the clock counts from.
-var base = time.Now()
-
-// clock reads the monotonic clock alone, at half the price of time.Now. Its
-// times are for comparing; steps of the wall clock do not show in them.
-func clock() time.Time { return base.Add(time.Since(base)) }
 
 // errNilContext is what a nil context gets instead of a panic deep inside.
 var errNilContext = errors.New("cruise: nil context")
@@ -68,7 +61,7 @@ var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
 //
 // The error is that of the context with its cause, or an [*Error] whose reason
 // is ErrDeadline or ErrServerDelay, with nothing taken.
-func (r *room) enter(ctx context.Context, n int) (came, sent time.Time, err error) {
+func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error) {
 	if ctx == nil {
 		return came, sent, errNilContext
 	}
@@ -131,7 +124,9 @@ func newWaiter(ctx context.Context, n int) *waiter {
 			w.class-- // to the retries of its kind
 		}
 	}
-	w.deadline, _ = ctx.Deadline()
+	if t, ok := ctx.Deadline(); ok {
+		w.deadline = instantOf(t)
+	}
 	return w
 }
 
@@ -157,36 +152,29 @@ func (r *room) abandon(w *waiter) bool {
 // A limiter may outlive its clock: in tests each synctest bubble has its own,
 // which begins decades away from the real one and earlier than the last bubble's
 // end. The room's time goes on from where it was.
-func (r *room) advance(reading time.Time) time.Time {
-	now := reading
-	if r.skew != 0 {
-		now = now.Add(r.skew)
-	}
-	if d := now.Sub(r.last); d < 0 {
-		r.skew += max(0, r.last.Sub(clock().Add(r.skew)))
+func (r *room) advance(reading instant) instant {
+	now := reading + r.skew
+	if now < r.last {
+		r.skew = max(r.skew, r.last-clock())
 		return r.last
-	} else if d > year && !r.last.IsZero() {
-		r.skew -= d
-		now = r.last
+	}
+	if d := now.since(r.last); d > year && r.last != 0 {
+		r.skew -= instant(d)
+		return r.last
 	}
 	r.last = now
 	return now
 }
 
 // reading is the inverse of advance: what the clock said at a time of the room.
-func (r *room) reading(now time.Time) time.Time {
-	if r.skew == 0 {
-		return now
-	}
-	return now.Add(-r.skew)
-}
+func (r *room) reading(now instant) instant { return now - r.skew }
 
 // sentAt is the room's time of what it gave out by reading, zero if not known.
-func (r *room) sentAt(t time.Time) time.Time {
-	if r.skew == 0 || t.IsZero() {
-		return t
+func (r *room) sentAt(t time.Time) instant {
+	if t.IsZero() {
+		return 0
 	}
-	return t.Add(r.skew)
+	return instantOf(t) + r.skew
 }
 
 // row returns the lines of the room.
@@ -220,7 +208,7 @@ func (r *room) ahead(c class) int {
 }
 
 // refusal is why w need not wait at all, behind others of a cost in all.
-func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
+func (r *room) refusal(now instant, w *waiter, ahead int) error {
 	err := r.refuse(now, w, ahead)
 	for x := r.up; x != nil && err == nil; x = x.up {
 		err = x.refuse(x.advance(r.reading(now)), w, 0) // who knows how many are ahead
@@ -228,22 +216,22 @@ func (r *room) refusal(now time.Time, w *waiter, ahead int) error {
 	return err
 }
 
-func (r *room) refuse(now time.Time, w *waiter, ahead int) error {
-	pause := max(0, r.resume.Sub(now))
+func (r *room) refuse(now instant, w *waiter, ahead int) error {
+	pause := max(0, r.resume.since(now))
 	if pause > w.maxPause {
 		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
 	}
-	if w.deadline.IsZero() {
+	if w.deadline == 0 {
 		return nil
 	}
-	wait := pause + r.pacer.atLeast(now.Add(pause), ahead+w.n)
+	wait := pause + r.pacer.atLeast(now.after(pause), ahead+w.n)
 	if r.delays != nil {
-		wait = r.delays.ready(w, r.resume).Sub(now)
+		wait = r.delays.ready(w, r.resume).since(now)
 	}
 	if wait < 0 { // overflow
 		wait = never
 	}
-	if wait > w.deadline.Sub(r.reading(now)) {
+	if wait > w.deadline.since(r.reading(now)) {
 		return &Error{Reason: ErrDeadline, RetryAfter: wait}
 	}
 	return nil
@@ -281,7 +269,7 @@ func (r *room) leave(w *waiter) {
 }
 
 // letGo lets w go, which is the head of the line.
-func (r *room) letGo(now time.Time, w *waiter) {
+func (r *room) letGo(now instant, w *waiter) {
 	r.leave(w)
 	switch {
 	case w.class.background():
@@ -294,7 +282,7 @@ func (r *room) letGo(now time.Time, w *waiter) {
 		return
 	}
 	if r.delays != nil {
-		r.delays.slept(now.Sub(w.came))
+		r.delays.slept(now.since(w.came))
 	}
 	w.sent = r.reading(now)
 	close(w.done)
@@ -302,7 +290,7 @@ func (r *room) letGo(now time.Time, w *waiter) {
 
 // release lets go whoever may go, and sets the timer for the next. It must
 // follow every change of the line, of the pause and of the pacer.
-func (r *room) release(now time.Time) {
+func (r *room) release(now instant) {
 	if r.up != nil {
 		if r.stand(now) {
 			r.up.release(r.up.advance(r.reading(now)))
@@ -323,9 +311,9 @@ func (r *room) release(now time.Time) {
 }
 
 // due is pass for someone in line.
-func (r *room) due(now time.Time, w *waiter) time.Duration {
+func (r *room) due(now instant, w *waiter) time.Duration {
 	if r.delays != nil {
-		return max(0, r.delays.ready(w, r.resume).Sub(now))
+		return max(0, r.delays.ready(w, r.resume).since(now))
 	}
 	return r.pass(now, w.n)
 }
@@ -337,8 +325,8 @@ func (r *room) disarm() {
 	}
 }
 
-func (r *room) pass(now time.Time, n int) time.Duration {
-	if pause := r.resume.Sub(now); pause > 0 {
+func (r *room) pass(now instant, n int) time.Duration {
+	if pause := r.resume.since(now); pause > 0 {
 		return pause
 	}
 	return r.pacer.pass(now, n)
@@ -365,8 +353,9 @@ func (r *room) tick() {
 
 // pause lets nobody go before until. It reports whether that is later than
 // before: pauses are only ever extended.
-func (r *room) pause(now, until time.Time) bool {
-	if !until.After(now) || !until.After(r.resume) {
+func (r *room) pause(now, until instant) bool {
+	until = min(until, now.after(farthest))
+	if until <= max(now, r.resume) {
 		return false
 	}
 	r.resume = until
@@ -375,8 +364,8 @@ func (r *room) pause(now, until time.Time) bool {
 }
 
 // rehold keeps a pause in force across a change of the pacer's rate.
-func (r *room) rehold(now time.Time) {
-	if now.Before(r.resume) {
+func (r *room) rehold(now instant) {
+	if now < r.resume {
 		r.pacer.hold(now, r.resume)
 	}
 }
@@ -385,19 +374,19 @@ func (r *room) rehold(now time.Time) {
 func (r *room) paused() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.resume.After(r.advance(clock()))
+	return r.resume > r.advance(clock())
 }
 
 // pauseFor is Pause of the limiters. It reports whether the pause is new or
 // extends another.
 func (r *room) pauseFor(d time.Duration) bool {
-	if r.pacer == nil {
+	if r.pacer == nil || d <= 0 {
 		return false
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if !r.pause(now, satAdd(now, d)) {
+	if !r.pause(now, now.after(d)) {
 		return false
 	}
 	r.changed(now)
@@ -412,7 +401,7 @@ func (r *room) resumeNow() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if now.Before(r.resume) {
+	if now < r.resume {
 		r.resume = now
 		r.pacer.hold(now, now)
 		r.release(now)
@@ -422,12 +411,12 @@ func (r *room) resumeNow() {
 // changed must follow a change for the slower, once the state is whole again:
 // whoever cannot make their deadline any more, or will not wait that long, is
 // told so now.
-func (r *room) changed(now time.Time) {
+func (r *room) changed(now instant) {
 	r.sweep(now)
 	r.release(now)
 }
 
-func (r *room) sweep(now time.Time) {
+func (r *room) sweep(now instant) {
 	row, ahead := r.row(), 0
 	for c := range row {
 		if r.delays != nil || class(c) == backgroundRetryClass {

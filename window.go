@@ -83,7 +83,7 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent time.Time, err error) {
+func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	if s.room.pacer == nil {
 		return came, sent, errZeroLimiter
 	}
@@ -125,7 +125,7 @@ func (s *SlidingWindow) Free() int {
 	free := s.spans.most
 	for i := range s.spans.all {
 		w := &s.spans.all[i]
-		w.expire(now.Sub(base))
+		w.expire(now)
 		free = min(free, w.n-w.used())
 	}
 	return free
@@ -138,8 +138,8 @@ type spans struct {
 
 	// After a pause:
 	resuming bool
-	resumed  time.Duration // since base
-	since    int           // calls since then
+	resumed  instant
+	since    int // calls since then
 }
 
 func newSpans(windows []Window) spans {
@@ -156,13 +156,12 @@ func newSpans(windows []Window) spans {
 	return s
 }
 
-func (s *spans) pass(now time.Time, n int) time.Duration {
+func (s *spans) pass(now instant, n int) time.Duration {
 	if wait := s.peek(now, n); wait > 0 {
 		return wait
 	}
-	at := now.Sub(base)
 	for i := range s.all {
-		s.all[i].add(at, n)
+		s.all[i].add(now, n)
 	}
 	if s.resuming {
 		s.since += n
@@ -171,15 +170,14 @@ func (s *spans) pass(now time.Time, n int) time.Duration {
 }
 
 // peek is pass for a call that does not go yet.
-func (s *spans) peek(now time.Time, n int) time.Duration {
+func (s *spans) peek(now instant, n int) time.Duration {
 	wait := s.atLeast(now, n)
 	if s.resuming {
-		at := now.Sub(base)
 		first := &s.all[0]
-		if at-s.resumed >= first.per {
+		if now.since(s.resumed) >= first.per {
 			s.resuming = false
 		} else {
-			wait = max(wait, s.resumed+share(first.per, s.since, first.n)-at)
+			wait = max(wait, share(first.per, s.since, first.n)-now.since(s.resumed))
 		}
 	}
 	return wait
@@ -190,19 +188,18 @@ func share(per time.Duration, k, n int) time.Duration {
 	return ceilSeconds(per.Seconds() * float64(k) / float64(n))
 }
 
-func (s *spans) atLeast(now time.Time, n int) time.Duration {
-	at := now.Sub(base)
+func (s *spans) atLeast(now instant, n int) time.Duration {
 	var wait time.Duration
 	for i := range s.all {
-		s.all[i].expire(at)
-		wait = max(wait, s.all[i].wait(at, n))
+		s.all[i].expire(now)
+		wait = max(wait, s.all[i].wait(now, n))
 	}
 	return wait
 }
 
 // hold spreads what comes after a pause over the shortest window.
-func (s *spans) hold(_, until time.Time) {
-	s.resuming, s.resumed, s.since = true, until.Sub(base), 0
+func (s *spans) hold(_, until instant) {
+	s.resuming, s.resumed, s.since = true, until, 0
 }
 
 // span is one window: the calls that went within its length, oldest first.
@@ -214,14 +211,14 @@ type span struct {
 	ring  []entry // grows as needed
 	head  int     // the oldest
 	size  int
-	gone  int64         // calls that left the window
-	begun time.Duration // first call of the newest entry
+	gone  int64   // calls that left the window
+	begun instant // first call of the newest entry
 }
 
 // entry is calls that count as gone at one moment.
 type entry struct {
-	at   time.Duration // since base
-	upto int64         // calls ever, with these
+	at   instant
+	upto int64 // calls ever, with these
 }
 
 // oldest returns the i-th oldest entry.
@@ -245,10 +242,10 @@ func (w *span) upto() int64 {
 func (w *span) used() int { return int(w.upto() - w.gone) }
 
 // expire forgets what left the window.
-func (w *span) expire(at time.Duration) {
+func (w *span) expire(at instant) {
 	for w.size > 0 {
 		e := w.oldest(0)
-		if at-e.at < w.per {
+		if at.since(e.at) < w.per {
 			return
 		}
 		w.gone = e.upto
@@ -260,10 +257,10 @@ func (w *span) expire(at time.Duration) {
 }
 
 // add counts n calls.
-func (w *span) add(at time.Duration, n int) {
+func (w *span) add(at instant, n int) {
 	upto := w.upto() + int64(n)
 	if w.size > 0 {
-		if e := w.oldest(w.size - 1); at == e.at || at-w.begun < w.grain {
+		if e := w.oldest(w.size - 1); at == e.at || at.since(w.begun) < w.grain {
 			e.at, e.upto = at, upto
 			return
 		}
@@ -283,7 +280,7 @@ func (w *span) add(at time.Duration, n int) {
 // wait is the least time until n more calls have gone; it is exact if they may
 // all go at once. Call m waits for the one n before it, which may be one that is
 // still to come itself.
-func (w *span) wait(at time.Duration, n int) time.Duration {
+func (w *span) wait(at instant, n int) time.Duration {
 	m := int64(w.used()) + int64(n)
 	rounds := (m - 1) / int64(w.n)
 	if rounds == 0 {
@@ -298,5 +295,5 @@ func (w *span) wait(at time.Duration, n int) time.Duration {
 	if rounds > int64(never/w.per) {
 		return never
 	}
-	return time.Duration(rounds)*w.per - (at - from) // at - from < per
+	return time.Duration(rounds)*w.per - at.since(from) // less than per
 }

@@ -54,7 +54,7 @@ func FuzzNewSlidingWindow(f *testing.F) {
 		if err != nil {
 			return
 		}
-		now := base
+		now := instant(1)
 		if wait := s.spans.atLeast(now, max(1, cost)); wait < 0 {
 			t.Fatalf("negative wait %v", wait)
 		}
@@ -72,7 +72,7 @@ func FuzzNewSlidingWindow(f *testing.F) {
 			if least := s.spans.atLeast(now, cost); least > wait {
 				t.Fatalf("at least %v, but %v is enough", least, wait)
 			}
-			if again := s.spans.pass(now.Add(wait), cost); again != 0 {
+			if again := s.spans.pass(now.after(wait), cost); again != 0 {
 				t.Fatalf("waited %v, then %v", wait, again)
 			}
 		}
@@ -126,7 +126,7 @@ func TestSlidingWindowNeverHoldsMore(t *testing.T) {
 					if rnd.IntN(4) == 0 {
 						n = 1 + rnd.IntN(s.most)
 					}
-					wait := s.pass(base.Add(at), n)
+					wait := s.pass(instant(at), n)
 					if wait < 0 {
 						t.Fatalf("seed %d: wait %v", seed, wait)
 					}
@@ -167,10 +167,10 @@ func TestSlidingWindowWaitsNoLongerThanNeeded(t *testing.T) {
 			for _, w := range windows {
 				want = max(want, modelWait(calls, w, at, n))
 			}
-			if least := s.atLeast(base.Add(at), n); least != want {
+			if least := s.atLeast(instant(at), n); least != want {
 				t.Fatalf("seed %d: at least %v for %d at %v, want %v", seed, least, n, at, want)
 			}
-			got := s.pass(base.Add(at), n)
+			got := s.pass(instant(at), n)
 			if got != want {
 				t.Fatalf("seed %d: wait %v for %d at %v, want %v", seed, got, n, at, want)
 			}
@@ -228,7 +228,7 @@ func TestSlidingWindowApproximation(t *testing.T) {
 					used -= calls[oldest].n
 					oldest++
 				}
-				switch wait := s.pass(base.Add(at), burst); {
+				switch wait := s.pass(instant(at), burst); {
 				case wait == 0:
 					calls = append(calls, went{at, burst})
 					used += burst

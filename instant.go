@@ -1,0 +1,43 @@
+package cruise
+
+import (
+	"math"
+	"time"
+)
+
+// An instant is a reading of the monotonic clock, in nanoseconds since base: a
+// third of the size of a [time.Time], without a pointer. Zero is no instant, and
+// before all others.
+type instant int64
+
+// base is before any reading of the clock, of a synctest bubble's too, which
+// begins in the year 2000.
+var base = time.Now().Add(-100 * year)
+
+// clock reads the monotonic clock alone, at half the price of time.Now. Steps of
+// the wall clock do not show in it.
+func clock() instant { return instant(time.Since(base)) }
+
+// instantOf is t on the clock, zero if t is.
+func instantOf(t time.Time) instant {
+	if t.IsZero() {
+		return 0
+	}
+	return max(1, instant(t.Sub(base)))
+}
+
+// Time is the inverse of instantOf.
+func (t instant) Time() time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return base.Add(time.Duration(t))
+}
+
+// after is t+d for d of 0 or more, without overflow.
+func (t instant) after(d time.Duration) instant {
+	return t + min(instant(d), math.MaxInt64-t)
+}
+
+// since is the time from u to t.
+func (t instant) since(u instant) time.Duration { return time.Duration(t - u) }
