@@ -247,17 +247,20 @@ func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant,
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
 // less is of an attempt that was never admitted, and is ignored.
-func (a *AdaptiveLimiter) Learn(f Feedback) {
-	if f.Cost <= 0 || a.room.pacer == nil {
+func (a *AdaptiveLimiter) Learn(f Feedback) { a.learn(f.ending()) }
+
+func (a *AdaptiveLimiter) learn(e ending) {
+	if e.cost <= 0 || a.room.pacer == nil {
 		return
 	}
 	now := clock()
 	a.room.mu.Lock()
 	now = a.room.advance(now)
+	e.sent = a.room.sentAt(e.sent)
 	was := a.law.limit()
-	this := a.law.done(now, a.room.sentAt(f.Sent), f, a.room.waiting == 0)
+	this := a.law.done(now, e, a.room.waiting == 0)
 	is := a.law.limit()
-	a.count(f)
+	a.count(e)
 	if is != was {
 		a.apply(now)
 	}
@@ -271,28 +274,28 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 	a.room.mu.Unlock()
 
 	if a.observer != nil {
-		a.tell(f, this, paused, was, is)
+		a.tell(e, this, paused, was, is)
 	}
 }
 
-func (a *AdaptiveLimiter) count(f Feedback) {
-	switch f.Outcome {
+func (a *AdaptiveLimiter) count(e ending) {
+	switch e.outcome {
 	case OutcomeSuccess:
 		a.stats.Successes++
 	case OutcomeThrottled:
 		a.stats.Throttles++
 	}
-	if f.Quota != nil {
-		a.quota = *f.Quota // its owner may use it again
+	if e.quota != nil {
+		a.quota = *e.quota // its owner may use it again
 		a.stats.Quota = &a.quota
 	}
 }
 
 // tell is called without the lock.
-func (a *AdaptiveLimiter) tell(f Feedback, this lesson, paused bool, was, is float64) {
+func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float64) {
 	ctx := context.Background()
-	if f.Outcome == OutcomeThrottled {
-		notify(ctx, a.observer, ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: this.late})
+	if e.outcome == OutcomeThrottled {
+		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: this.late})
 	}
 	if was != is {
 		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})

@@ -116,12 +116,12 @@ func TestAdaptiveSetLimit(t *testing.T) {
 
 // A call is an attempt that was let go.
 type call struct {
-	l    admitter
+	l    gate
 	sent instant
 	cost int
 }
 
-func letGo(t *testing.T, l admitter, cost int) call {
+func letGo(t *testing.T, l gate, cost int) call {
 	t.Helper()
 	_, sent, err := l.admit(t.Context(), cost)
 	require.NoError(t, err)
@@ -129,11 +129,11 @@ func letGo(t *testing.T, l admitter, cost int) call {
 }
 
 func (c call) ends(o Outcome, asked time.Duration) {
-	c.l.(Learner).Learn(Feedback{Outcome: o, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: asked})
+	c.l.learn(ending{outcome: o, sent: c.sent, cost: c.cost, retryAfter: asked})
 }
 
 // calls lets n calls go, one after another, and succeed.
-func calls(t *testing.T, l admitter, n int) {
+func calls(t *testing.T, l gate, n int) {
 	t.Helper()
 	for range n {
 		letGo(t, l, 1).ends(OutcomeSuccess, 0)

@@ -34,14 +34,15 @@ func (b *brake) late(sent instant) bool {
 
 // stop pauses a room for an attempt that asks for it, where that is all there is to
 // learn.
-func (b *brake) stop(r *room, f Feedback) {
+func (b *brake) stop(r *room, e ending) {
 	if r.pacer == nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if wait := b.learn(now, r.sentAt(f.Sent), f, never); wait > 0 && r.pause(now, now.after(wait)) {
+	e.sent = r.sentAt(e.sent)
+	if wait := b.learn(now, e, never); wait > 0 && r.pause(now, now.after(wait)) {
 		r.changed(now)
 	}
 }
@@ -50,17 +51,17 @@ func (b *brake) stop(r *room, f Feedback) {
 // none, the first of a series is at most atMost long, and the bound doubles from
 // one to the next; it is never below atMost, nor below the base of the backoff when
 // nothing got through in between. never is no bound.
-func (b *brake) learn(now, sent instant, f Feedback, atMost time.Duration) time.Duration {
-	switch f.Outcome {
+func (b *brake) learn(now instant, e ending, atMost time.Duration) time.Duration {
+	switch e.outcome {
 	case OutcomeThrottled:
-		if b.late(sent) {
-			return f.RetryAfter
+		if b.late(e.sent) {
+			return e.retryAfter
 		}
 		again := b.level > 0 && b.passed == 0
 		b.at, b.passed = now, 0
 		b.level++
-		if f.RetryAfter > 0 {
-			return f.RetryAfter
+		if e.retryAfter > 0 {
+			return e.retryAfter
 		}
 		wait := b.backoff.Delay(b.level, 0)
 		if atMost == never {
@@ -75,7 +76,7 @@ func (b *brake) learn(now, sent instant, f Feedback, atMost time.Duration) time.
 		}
 		return wait
 	case OutcomeQuotaExhausted:
-		return f.RetryAfter
+		return e.retryAfter
 	case OutcomeDropped:
 		return 0
 	}

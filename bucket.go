@@ -71,9 +71,9 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err
 
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
 // exhausted for a known time.
-func (b *TokenBucket) Learn(f Feedback) {
-	b.brake.stop(&b.room, f)
-}
+func (b *TokenBucket) Learn(f Feedback) { b.learn(f.ending()) }
+
+func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.room, e) }
 
 // Limit returns the limit in calls per second.
 func (b *TokenBucket) Limit() rate.Limit {

@@ -26,7 +26,7 @@ type calling struct {
 // begin prepares the first attempt.
 func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) error {
 	c.r, c.ctx, c.cost = r, ctx, 1
-	if r.observer != nil || r.maxElapsed > 0 || r.learner == nil {
+	if r.observer != nil || r.maxElapsed > 0 || r.gate == nil {
 		c.started = clock() // else the limiter tells when the call came
 	}
 	if r.maxAttempts == 0 {
@@ -74,7 +74,7 @@ func (c *calling) admit() error {
 // pass waits for the limiter.
 func (c *calling) pass() (waited time.Duration, err error) {
 	r, ctx := c.r, c.attemptCtx
-	if r.limiter == nil {
+	if r.gate == nil {
 		c.sent = clock()
 		return 0, nil
 	}
@@ -83,14 +83,8 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		defer cancel()
 		ctx = bounded
 	}
-	var came instant
-	if a, ok := r.limiter.(admitter); ok {
-		came, c.sent, err = a.admit(ctx, c.cost)
-	} else {
-		came = clock()
-		err = waitFor(ctx, r.limiter, c.cost)
-		c.sent = clock()
-	}
+	came, sent, err := r.gate.admit(ctx, c.cost)
+	c.sent = sent
 	if c.started == 0 {
 		if came == 0 { // refused at the door
 			came = clock()
@@ -232,10 +226,11 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 // pausesFor reports whether the limiter pauses everyone for a throttle that names
 // a scope.
 func (r *Retrier) pausesFor(scope string) bool {
-	if s, ok := r.learner.(*scopeLimiter); ok {
+	if s, ok := r.gate.(*scopeLimiter); ok {
 		return s.pausesFor(scope)
 	}
-	return r.learner != nil
+	_, learns := r.limiter.(Learner)
+	return learns
 }
 
 // learn finds out what an attempt means, and tells whom it concerns, even should
@@ -285,12 +280,12 @@ func retried(err error) (is bool) {
 // teach tells the limiter and the observer how an attempt ended.
 func (c *calling) teach(v Verdict, err error) {
 	r := c.r
-	if r.learner != nil && c.cost > 0 {
-		f := Feedback{Outcome: v.Outcome, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: v.RetryAfter, Scope: v.Scope}
+	if r.gate != nil && c.cost > 0 {
+		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
 		if c.record != nil && c.record.quota.Load() != nil {
-			f.Quota = c.record.quota.Swap(nil)
+			e.quota = c.record.quota.Swap(nil)
 		}
-		r.learner.Learn(f)
+		r.gate.learn(e)
 	}
 	if r.observer != nil {
 		notify(c.ctx, r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().since(c.sent)})

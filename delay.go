@@ -74,18 +74,21 @@ func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 // Learn raises the delay if the attempt was throttled, counts it if it succeeded,
 // and pauses if the server asked for a wait. A Feedback of Cost 0 or less is of
 // an attempt that was never admitted, and is ignored.
-func (d *DelayLimiter) Learn(f Feedback) {
-	if f.Cost <= 0 || d.room.pacer == nil {
+func (d *DelayLimiter) Learn(f Feedback) { d.learn(f.ending()) }
+
+func (d *DelayLimiter) learn(e ending) {
+	if e.cost <= 0 || d.room.pacer == nil {
 		return
 	}
 	d.room.mu.Lock()
 	defer d.room.mu.Unlock()
 	now := d.room.advance(clock())
+	e.sent = d.room.sentAt(e.sent)
 	was := d.delays.delay
-	d.delays.learn(now, d.room.sentAt(f.Sent), f)
+	d.delays.learn(now, e)
 	paused := false
-	if f.RetryAfter > 0 && (f.Outcome == OutcomeThrottled || f.Outcome == OutcomeQuotaExhausted) {
-		paused = d.room.pause(now, now.after(f.RetryAfter))
+	if e.retryAfter > 0 && (e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted) {
+		paused = d.room.pause(now, now.after(e.retryAfter))
 	}
 	switch is := d.delays.delay; {
 	case paused || is > was:
@@ -168,11 +171,11 @@ func (d *delays) head(resume instant) (first *waiter) {
 	return first
 }
 
-func (d *delays) learn(now, sent instant, f Feedback) {
-	switch f.Outcome {
+func (d *delays) learn(now instant, e ending) {
+	switch e.outcome {
 	case OutcomeThrottled:
 		d.oks = 0
-		if late := d.rose != 0 && sent != 0 && sent <= d.rose; late && !d.rule.EachThrottle {
+		if late := d.rose != 0 && e.sent != 0 && e.sent <= d.rose; late && !d.rule.EachThrottle {
 			return
 		}
 		d.rose = now
@@ -185,7 +188,7 @@ func (d *delays) learn(now, sent instant, f Feedback) {
 			return
 		}
 		d.oks = 0
-		if is := d.rule.lowered(d.delay, f.Quota); is < d.delay {
+		if is := d.rule.lowered(d.delay, e.quota); is < d.delay {
 			d.delay = is
 			d.stats.WentDown++
 		}

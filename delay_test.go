@@ -101,11 +101,11 @@ func TestDelayPresets(t *testing.T) {
 		d.rule.Factor = max(1, d.rule.Factor)
 		for i, event := range tt.events {
 			at := instant(1).after(time.Duration(i+1) * time.Minute)
-			f := Feedback{Outcome: OutcomeSuccess, Quota: tt.quota}
+			e := ending{outcome: OutcomeSuccess, sent: at - instant(time.Second), quota: tt.quota}
 			if event == up {
-				f.Outcome, f.Quota = OutcomeThrottled, nil
+				e.outcome, e.quota = OutcomeThrottled, nil
 			}
-			d.learn(at, at-instant(time.Second), f)
+			d.learn(at, e)
 		}
 		if d.delay != tt.want {
 			t.Errorf("%s, %d events, quota %v: got %v, want %v", tt.rule, len(tt.events), tt.quota, d.delay, tt.want)
@@ -236,11 +236,11 @@ func TestDelayStaysInBounds(t *testing.T) {
 		}
 		d.rule.Factor = max(1, d.rule.Factor)
 		for i := range 100_000 {
-			f := Feedback{Outcome: OutcomeThrottled, Quota: &Quota{Remaining: i % 5000}}
+			e := ending{outcome: OutcomeThrottled, quota: &Quota{Remaining: i % 5000}}
 			if i%977 > 10 {
-				f.Outcome = OutcomeSuccess
+				e.outcome = OutcomeSuccess
 			}
-			d.learn(instant(i+1), 0, f)
+			d.learn(instant(i+1), e)
 			if d.delay < 0 || d.delay > rule.Max || d.delay > 0 && d.delay < rule.NoneBelow {
 				t.Fatalf("%s: delay %v", name, d.delay)
 			}

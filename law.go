@@ -16,9 +16,8 @@ type law interface {
 	sent(now instant)
 	// held tells that the rate made someone wait.
 	held(now instant)
-	// done tells how an attempt ended that was sent then, zero if nobody knows;
-	// idle says that nobody waits now.
-	done(now, sent instant, f Feedback, idle bool) lesson
+	// done tells how an attempt ended; idle says that nobody waits now.
+	done(now instant, e ending, idle bool) lesson
 	// limit is the rate in calls per second, +Inf for none.
 	limit() float64
 	// setLimit makes the rate another one, from outside.
@@ -135,16 +134,16 @@ func (l *aimd) held(now instant) {
 	l.delivered.busy(now)
 }
 
-func (l *aimd) done(now, sent instant, f Feedback, idle bool) lesson {
+func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	l.inflight = max(0, l.inflight-1)
 	l.moved = now
-	if sent != 0 {
-		l.latency = max(0, now.since(sent))
+	if e.sent != 0 {
+		l.latency = max(0, now.since(e.sent))
 	}
-	this := lesson{late: l.brake.late(sent)}
-	switch f.Outcome {
+	this := lesson{late: l.brake.late(e.sent)}
+	switch e.outcome {
 	case OutcomeSuccess:
-		this.why = l.success(now, f.Quota, this.late)
+		this.why = l.success(now, e.quota, this.late)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		if !this.late {
@@ -152,10 +151,10 @@ func (l *aimd) done(now, sent instant, f Feedback, idle bool) lesson {
 		}
 	}
 	atMost := never
-	if f.Outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
+	if e.outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
 		atMost = ceilSeconds(pauseGaps / l.rate)
 	}
-	if this.pause = l.brake.learn(now, sent, f, atMost); this.pause > 0 {
+	if this.pause = l.brake.learn(now, e, atMost); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))
 	}
 	if idle && l.inflight == 0 && now >= l.resume {

@@ -32,7 +32,7 @@ func (d *lawDriver) after(t time.Duration) *lawDriver {
 }
 
 func (d *lawDriver) end(o Outcome, sent instant) lesson {
-	return d.law.done(d.now, sent, Feedback{Outcome: o, Cost: 1}, false)
+	return d.law.done(d.now, ending{outcome: o, sent: sent, cost: 1}, false)
 }
 
 // succeed makes n calls succeed, gap apart, held back by the rate.
@@ -231,7 +231,7 @@ func TestLawRetryAfterChangesOnlyThePause(t *testing.T) {
 		d.law.setLimit(d.now, 10)
 		d.succeed(10, 100*ms)
 		sent := d.send()
-		this := d.law.done(d.after(ms).now, sent, Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: asked}, false)
+		this := d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: asked}, false)
 		if asked > 0 {
 			assert.Equal(t, asked, this.pause)
 		} else {
@@ -284,16 +284,16 @@ func checkLaw(t *testing.T, script []byte) bool {
 		case 1:
 			d.law.held(d.now)
 		default:
-			f, sent := Feedback{Outcome: Outcome(which % 7), Cost: 1}, instant(0)
+			e := ending{outcome: Outcome(which % 7), cost: 1}
 			if len(flying) > 0 {
 				k := which % len(flying)
-				sent = flying[k]
+				e.sent = flying[k]
 				flying = append(flying[:k], flying[k+1:]...)
 			}
 			if what%4 == 3 && what&64 != 0 {
-				f.RetryAfter = time.Duration(much) * time.Second
+				e.retryAfter = time.Duration(much) * time.Second
 			}
-			this = d.law.done(d.now, sent, f, what&128 != 0)
+			this = d.law.done(d.now, e, what&128 != 0)
 		}
 		limit, wait := d.law.limit(), d.law.room(d.now)
 		if !(limit >= low && limit <= high) || this.pause < 0 || this.pause > 255*time.Second || wait < 0 || wait > time.Minute {
@@ -327,7 +327,7 @@ func TestLawRations(t *testing.T) {
 				sent := d.send()
 				d.after(10 * ms)
 				q := Quota{Limit: limit, Remaining: limit - used, Reset: c.reset(d.now.since(start), used)}
-				d.law.done(d.now, sent, Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: &q}, false)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 			}
 			if c.slows {
 				assert.InDelta(t, 40./59.4, d.law.limit(), .02, "40 calls in what is left of a minute")
@@ -348,7 +348,7 @@ func TestLawRationsNothingLeft(t *testing.T) {
 		sent := d.send()
 		d.after(10 * ms)
 		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
-		d.law.done(d.now, sent, Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: &q}, false)
+		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 	}
 	assert.InDelta(t, 1/9.97, d.law.limit(), .001)
 }

@@ -28,10 +28,63 @@ type Learner interface {
 	Learn(Feedback)
 }
 
-// admitter is a limiter of this package, which knows when a call came and when
-// it let it go, so that nobody has to read the clock again.
-type admitter interface {
+// gate is a limiter as a [Retrier] sees it: one that knows when a call came and
+// when it let it go, so that nobody has to read the clock again.
+type gate interface {
 	admit(ctx context.Context, n int) (came, sent instant, err error)
+	learn(ending)
+}
+
+var (
+	_ gate = (*AdaptiveLimiter)(nil)
+	_ gate = (*TokenBucket)(nil)
+	_ gate = (*SlidingWindow)(nil)
+	_ gate = (*DelayLimiter)(nil)
+	_ gate = foreign{}
+)
+
+// gateOf is the gate of a limiter of whatever make, nil for nil.
+func gateOf(l Limiter) gate {
+	switch l := l.(type) {
+	case nil:
+		return nil
+	case gate:
+		return l
+	}
+	return foreign{l}
+}
+
+// ending is a [Feedback] inside the package: it fits in registers.
+type ending struct {
+	outcome    Outcome
+	sent       instant
+	cost       int
+	retryAfter time.Duration
+	scope      string
+	quota      *Quota
+}
+
+func (f *Feedback) ending() ending {
+	return ending{f.Outcome, instantOf(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota}
+}
+
+func (e ending) feedback() Feedback {
+	return Feedback{e.outcome, e.sent.Time(), e.cost, e.retryAfter, e.scope, e.quota}
+}
+
+// foreign is the gate of a limiter that is not of this package.
+type foreign struct{ Limiter }
+
+func (l foreign) admit(ctx context.Context, n int) (came, sent instant, err error) {
+	came = clock()
+	err = waitFor(ctx, l.Limiter, n)
+	return came, clock(), err
+}
+
+func (l foreign) learn(e ending) {
+	if l, ok := l.Limiter.(Learner); ok {
+		l.Learn(e.feedback())
+	}
 }
 
 var _ Limiter = (*rate.Limiter)(nil)

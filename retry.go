@@ -24,8 +24,8 @@ const Unlimited = math.MaxInt
 type Retrier struct {
 	_ noCopy
 	config
-	learner Learner // the limiter, if it learns
-	bare    bool    // an attempt that succeeds needs nothing done
+	gate gate // of the limiter, nil if there is none
+	bare bool // an attempt that succeeds needs nothing done
 }
 
 type noCopy struct{}
@@ -79,7 +79,7 @@ func New(opts ...Option) (*Retrier, error) {
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
-	r.learner, _ = c.limiter.(Learner)
+	r.gate = gateOf(c.limiter)
 	c.scopes = newScopes(c)
 	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0
 	return r, nil
@@ -89,7 +89,7 @@ func New(opts ...Option) (*Retrier, error) {
 // scope is its innermost, which may be another one after a long time without a
 // call.
 func (r *Retrier) Limiter() Limiter {
-	if s, ok := r.limiter.(*scopeLimiter); ok {
+	if s, ok := r.gate.(*scopeLimiter); ok {
 		return s.own()
 	}
 	return r.limiter

@@ -33,11 +33,8 @@ func (r *Retrier) Scope(scope, key string) *Retrier {
 	if r == nil || r.scopes == nil {
 		return r // Do will say so
 	}
-	parent, _ := r.limiter.(*scopeLimiter)
-	s := &Retrier{config: r.config}
-	l := &scopeLimiter{scopes: r.scopes, parent: parent, scope: scope, key: key}
-	s.limiter, s.learner = l, l
-	return s
+	parent, _ := r.gate.(*scopeLimiter)
+	return &Retrier{config: r.config, gate: &scopeLimiter{scopes: r.scopes, parent: parent, scope: scope, key: key}}
 }
 
 // scopeLimiter is the limiter of a scope's Retrier: it finds the limiter of its
@@ -48,17 +45,9 @@ type scopeLimiter struct {
 	scope, key string
 }
 
-var (
-	_ Learner  = (*scopeLimiter)(nil)
-	_ admitter = (*scopeLimiter)(nil)
-)
+var _ gate = (*scopeLimiter)(nil)
 
-// WaitN waits until a call of cost n may go.
-func (l *scopeLimiter) WaitN(ctx context.Context, n int) error {
-	_, _, err := l.admit(ctx, n)
-	return err
-}
-
+// admit waits until a call of cost n may go.
 func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	if came, sent, err = free(ctx, n); n <= 0 || err != nil {
 		return came, sent, err
@@ -106,17 +95,12 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 // giveBack tells limiters that a call of cost n, which they let go, was never made.
 func giveBack(limiters []Limiter, n int) {
 	for _, lim := range limiters {
-		if x, ok := lim.(Learner); ok {
-			x.Learn(Feedback{Outcome: OutcomeDropped, Cost: n})
-		}
+		gateOf(lim).learn(ending{outcome: OutcomeDropped, cost: n})
 	}
 }
 
-// Learn tells each limiter what concerns it.
-func (l *scopeLimiter) Learn(f Feedback) {
-	if f.Cost <= 0 {
-		return
-	}
+// learn tells each limiter what concerns it.
+func (l *scopeLimiter) learn(f ending) {
 	s := l.scopes
 	s.mu.Lock()
 	e, _, _ := s.find(l, clock())
@@ -125,32 +109,30 @@ func (l *scopeLimiter) Learn(f Feedback) {
 		return // of a call that was never let go
 	}
 	defer s.unuse(e)
-	blamed := s.blamed(e, f)
+	blamed := s.blamed(e, f.scope)
 	i := 0
 	s.chain(e, func(lim Limiter, _ *room, _ string) {
 		its := f
 		if i != blamed {
-			its.Quota, its.RetryAfter = nil, 0
-			if f.Outcome == OutcomeThrottled || f.Outcome == OutcomeQuotaExhausted {
-				its.Outcome = OutcomeDropped
+			its.quota, its.retryAfter = nil, 0
+			if f.outcome == OutcomeThrottled || f.outcome == OutcomeQuotaExhausted {
+				its.outcome = OutcomeDropped
 			}
 		}
 		i++
-		if x, ok := lim.(Learner); ok {
-			x.Learn(its)
-		}
+		gateOf(lim).learn(its)
 	})
 }
 
-// blamed is the place in the chain of the limiter that a feedback is about.
-func (s *scopes) blamed(e *scopeEntry, f Feedback) (place int) {
-	if f.Scope == "" {
+// blamed is the place in the chain of the limiter whose scope a server blames.
+func (s *scopes) blamed(e *scopeEntry, name string) (place int) {
+	if name == "" {
 		return 0
 	}
 	i, found := 0, false
 	s.chain(e, func(_ Limiter, _ *room, scope string) {
 		if !found {
-			place, found = i, scope == f.Scope
+			place, found = i, scope == name
 		}
 		i++
 	})
@@ -164,7 +146,7 @@ func (l *scopeLimiter) pausesFor(scope string) bool {
 		return false
 	}
 	defer l.scopes.unuse(e)
-	blamed, i, learns := l.scopes.blamed(e, Feedback{Scope: scope}), 0, false
+	blamed, i, learns := l.scopes.blamed(e, scope), 0, false
 	l.scopes.chain(e, func(lim Limiter, _ *room, _ string) {
 		if i == blamed {
 			_, learns = lim.(Learner)

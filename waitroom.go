@@ -170,11 +170,11 @@ func (r *room) advance(reading instant) instant {
 func (r *room) reading(now instant) instant { return now - r.skew }
 
 // sentAt is the room's time of what it gave out by reading, zero if not known.
-func (r *room) sentAt(t time.Time) instant {
-	if t.IsZero() {
+func (r *room) sentAt(t instant) instant {
+	if t == 0 {
 		return 0
 	}
-	return instantOf(t) + r.skew
+	return t + r.skew
 }
 
 // row returns the lines of the room.

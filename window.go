@@ -98,9 +98,9 @@ func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent instant, e
 
 // Learn pauses the window if the attempt was throttled, or if a quota is
 // exhausted for a known time.
-func (s *SlidingWindow) Learn(f Feedback) {
-	s.brake.stop(&s.room, f)
-}
+func (s *SlidingWindow) Learn(f Feedback) { s.learn(f.ending()) }
+
+func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.room, e) }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing.
