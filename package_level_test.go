@@ -14,6 +14,38 @@ import (
 // api is what a program declares: one Retrier for each API, at package level.
 var api = cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1000, 10))), cruise.WithBudget(cruise.Must(cruise.NewBudget(10, 1, 1)))))
 
+// adaptive is the same without a limit that is known.
+var adaptive = cruise.Must(cruise.New())
+
+// What an adaptive limiter learnt in one bubble holds in the next: neither the
+// years between their clocks nor the pauses of another one count.
+func TestPackageLevelAdaptive(t *testing.T) {
+	limiter := adaptive.Limiter().(*cruise.AdaptiveLimiter)
+	use := func(t *testing.T) {
+		start := time.Now()
+		for i := range 40 {
+			throttled := i != 20
+			assert.NoError(t, adaptive.Do(t.Context(), func(context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				if throttled = !throttled; throttled {
+					return cruise.Throttled(errBoom)
+				}
+				return nil
+			}))
+		}
+		took := time.Since(start)
+		assert.GreaterOrEqual(t, took, 400*time.Millisecond)
+		assert.Less(t, took, 5*time.Second)
+		assert.InDelta(t, 50, float64(limiter.Limit()), 45, "one call in 10 ms, halved and grown")
+	}
+	use(t)
+	for range 5 {
+		synctest.Test(t, use)
+	}
+	use(t)
+	synctest.Test(t, use)
+}
+
 // A Retrier at package level serves tests in bubbles, each with a clock of its
 // own, and code outside of them.
 func TestPackageLevelRetrier(t *testing.T) {
