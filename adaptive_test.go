@@ -263,6 +263,64 @@ func TestAdaptiveCosts(t *testing.T) {
 	})
 }
 
+// The burst is ten milliseconds' worth of the rate: it shrinks when that is cut.
+func TestAdaptiveBurstFollowsTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1000)))
+		assert.Equal(t, 10, a.tokens.lim.Burst())
+		time.Sleep(time.Second)
+		require.NoError(t, a.SetLimit(200))
+		assert.Equal(t, 2, a.tokens.lim.Burst())
+		start := time.Now()
+		calls(t, a, 3)
+		assert.Equal(t, 5*ms, time.Since(start), "of the ten tokens saved, two are left")
+	})
+}
+
+func TestBurstAboveTheHighest(t *testing.T) {
+	n := math.MaxInt
+	if n == math.MaxInt32 {
+		t.Skip("no int is above the highest burst")
+	}
+	_, err := NewAdaptiveLimiter(WithBurst(n))
+	assert.EqualError(t, err, fmt.Sprintf("cruise: WithBurst(%d): want 1 to 2147483647", n))
+	_, err = NewTokenBucket(1, n)
+	assert.EqualError(t, err, fmt.Sprintf("cruise: burst %d: want 1 to 2147483647", n))
+}
+
+// An attempt that claims to be sent in the future, or centuries ago, is taken as
+// it is: the first is not late, the second is, and neither moves a clock.
+func TestFeedbackFromAnotherTime(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		sent time.Time
+		cuts bool
+	}{
+		{"the far future", time.Unix(1<<60, 0), true},
+		{"an hour ahead", time.Now().Add(time.Hour), true},
+		{"no time", time.Time{}, true},
+		{"centuries ago", time.Unix(-1<<40, 0), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := Must(NewAdaptiveLimiter(WithInitialRate(100)))
+				calls(t, a, 20)
+				time.Sleep(time.Second)
+				letGo(t, a, 1).ends(OutcomeThrottled, time.Second)
+				calls(t, a, 5)
+				was := a.Limit()
+				require.NoError(t, a.WaitN(t.Context(), 1))
+				a.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, Sent: tt.sent, RetryAfter: time.Second})
+				assert.Equal(t, tt.cuts, a.Limit() < was)
+				assert.Equal(t, time.Second, a.Stats().PauseLeft)
+				start := time.Now()
+				calls(t, a, 2)
+				assert.Less(t, time.Since(start), 2*time.Second)
+			})
+		})
+	}
+}
+
 // A quota that runs out slows the rate before the server throttles.
 func TestAdaptiveHeedsQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,6 +29,7 @@ type waiter struct {
 	came       instant
 	deadline   instant       // zero if none
 	maxPause   time.Duration // refuses longer pauses
+	observer   Observer      // of the Retrier, nil if none
 	queued     bool          // false once let go or refused
 	sent       instant       // when let go
 	err        error         // when refused

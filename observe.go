@@ -26,10 +26,19 @@ type ObserverFunc func(ctx context.Context, event Event)
 // Observe calls f.
 func (f ObserverFunc) Observe(ctx context.Context, event Event) { f(ctx, event) }
 
-// An Event is one of [AttemptStarted], [AttemptEnded], [RetryScheduled],
-// [GaveUp], which a [Retrier] tells, and [ThrottleSeen], [RateChanged] and
-// [Paused], which a limiter tells.
+// An Event is one of [Waiting], [AttemptStarted], [AttemptEnded],
+// [RetryScheduled] and [GaveUp], which a [Retrier] tells, and [ThrottleSeen],
+// [RateChanged] and [Paused], which a limiter tells.
 type Event interface{ event() }
+
+// Waiting: a limiter of this package does not let an attempt go at once. It is told
+// when the attempt begins to stand in line; the AttemptStarted that follows says
+// how long it was.
+type Waiting struct {
+	AtLeast time.Duration // from now, as things are
+	Paused  time.Duration // of it, for a pause of everyone
+	Ahead   int           // cost of the calls that go first
+}
 
 // AttemptStarted: the limiter let an attempt go and the call begins.
 type AttemptStarted struct {
@@ -89,6 +98,7 @@ const (
 	CauseSet      Cause = "set"      // SetLimit was called
 )
 
+func (Waiting) event()        {}
 func (AttemptStarted) event() {}
 func (AttemptEnded) event()   {}
 func (RetryScheduled) event() {}

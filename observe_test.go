@@ -23,6 +23,8 @@ type diary struct {
 func (d *diary) Observe(_ context.Context, event cruise.Event) {
 	var text string
 	switch e := event.(type) {
+	case cruise.Waiting:
+		text = fmt.Sprintf("waits %v or more, paused for %v, behind %d", e.AtLeast, e.Paused, e.Ahead)
 	case cruise.AttemptStarted:
 		text = fmt.Sprintf("attempt %d after %v", e.Attempt, e.Waited)
 	case cruise.AttemptEnded:
@@ -39,6 +41,39 @@ func (d *diary) Observe(_ context.Context, event cruise.Event) {
 		text = fmt.Sprintf("paused for %v", e.For)
 	}
 	d.lines = append(d.lines, fmt.Sprintf("%v %s", time.Since(d.began), text))
+}
+
+// Whoever begins to wait is told for how long at least, and behind what.
+func TestObserverIsToldWhyACallWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var waits []cruise.Waiting
+		r := cruise.Must(cruise.New(
+			cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1, 4))),
+			cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(100, 10) }),
+			cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+				if w, ok := e.(cruise.Waiting); ok {
+					waits = append(waits, w)
+				}
+			})),
+		))
+		call := func(r *cruise.Retrier, cost int) {
+			go func() { assert.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(cost))) }()
+			synctest.Wait()
+		}
+		call(r, 4)
+		call(r, 3)
+		call(r, 2)
+		r.Limiter().(*cruise.TokenBucket).Pause(10 * time.Second)
+		call(r, 1)
+		call(r.Scope("ACCOUNT", "1"), 2)
+		time.Sleep(time.Minute)
+		assert.Equal(t, []cruise.Waiting{
+			{AtLeast: 3 * time.Second},
+			{AtLeast: 5 * time.Second, Ahead: 3},
+			{AtLeast: 15 * time.Second, Paused: 10 * time.Second, Ahead: 5},
+			{AtLeast: 11 * time.Second, Paused: 10 * time.Second},
+		}, waits)
+	})
 }
 
 func TestObserverIsToldInOrder(t *testing.T) {
@@ -73,6 +108,7 @@ func TestObserverIsToldInOrder(t *testing.T) {
 			"1s paused for 3s",
 			"1s ended 1: throttled in 1s: server says 503",
 			"1s retry 2 in 0s: throttled: server says 503",
+			"1s waits 3s or more, paused for 3s, behind 0",
 			"4s attempt 2 after 3s",
 			"5s ended 2: success in 1s: <nil>",
 		}},

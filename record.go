@@ -12,6 +12,7 @@ type record struct {
 	context.Context
 	attempt    atomic.Int64          // which is under way; a call may outlive its attempt
 	maxPause   time.Duration         // longest pause to wait for
+	observer   Observer              // of the Retrier
 	background bool                  // yields to calls that are not
 	quota      atomic.Pointer[Quota] // reported, for the limiter
 }

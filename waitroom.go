@@ -91,7 +91,8 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	if r.delays != nil {
 		w.class = r.delays.class()
 	}
-	if err := r.refusal(now, w, r.ahead(w.class)); err != nil {
+	ahead := r.ahead(w.class)
+	if err := r.refusal(now, w, ahead); err != nil {
 		r.mu.Unlock()
 		return came, sent, err
 	}
@@ -99,7 +100,15 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	if r.head() == w {
 		r.release(now)
 	}
+	tell := w.queued && w.observer != nil
+	var outlook Waiting
+	if tell {
+		outlook = r.outlook(now, w, ahead)
+	}
 	r.mu.Unlock()
+	if tell {
+		notify(ctx, w.observer, outlook)
+	}
 
 	select {
 	case <-w.done:
@@ -113,10 +122,22 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	return came, w.sent, w.err
 }
 
+// outlook is what is known of the wait of w, behind others of a cost in all.
+func (r *room) outlook(now instant, w *waiter, ahead int) Waiting {
+	wait := r.least(now, w, ahead)
+	o := Waiting{AtLeast: wait, Ahead: ahead, Paused: max(0, r.resume.since(now))}
+	for x := r.up; x != nil; x = x.up {
+		now := x.advance(r.reading(now))
+		wait := x.least(now, w, 0) // who knows how many are ahead
+		o.AtLeast, o.Paused = max(o.AtLeast, wait), max(o.Paused, x.resume.since(now))
+	}
+	return o
+}
+
 func newWaiter(ctx context.Context, n int) *waiter {
 	w := &waiter{n: n, class: firstClass, maxPause: never, queued: true, done: make(chan struct{})}
 	if c := callOf(ctx); c != nil {
-		w.maxPause = c.maxPause
+		w.maxPause, w.observer = c.maxPause, c.observer
 		if c.background {
 			w.class = backgroundClass
 		}
@@ -217,24 +238,28 @@ func (r *room) refusal(now instant, w *waiter, ahead int) error {
 }
 
 func (r *room) refuse(now instant, w *waiter, ahead int) error {
-	pause := max(0, r.resume.since(now))
-	if pause > w.maxPause {
+	if pause := r.resume.since(now); pause > w.maxPause {
 		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
 	}
 	if w.deadline == 0 {
 		return nil
 	}
-	wait := pause + r.pacer.atLeast(now.after(pause), ahead+w.n)
-	if r.delays != nil {
-		wait = r.delays.ready(w, r.resume).since(now)
-	}
-	if wait < 0 { // overflow
-		wait = never
-	}
-	if wait > w.deadline.since(r.reading(now)) {
+	if wait := r.least(now, w, ahead); wait > w.deadline.since(r.reading(now)) {
 		return &Error{Reason: ErrDeadline, RetryAfter: wait}
 	}
 	return nil
+}
+
+// least is how long w must wait at least, behind others of a cost in all.
+func (r *room) least(now instant, w *waiter, ahead int) time.Duration {
+	if r.delays != nil {
+		return max(0, r.delays.ready(w, r.resume).since(now))
+	}
+	pause := max(0, r.resume.since(now))
+	if wait := pause + r.pacer.atLeast(now.after(pause), ahead+w.n); wait >= 0 {
+		return wait
+	}
+	return never // overflow
 }
 
 // head is who goes next; nil if nobody waits.
