@@ -54,7 +54,7 @@ func (c *calling) admit() error {
 	c.attemptCtx = c.ctx
 	if !r.bare || c.attempts > 0 {
 		if c.record == nil {
-			c.record = &record{Context: c.ctx, maxPause: r.maxServerDelay, observer: r.observer, background: c.background}
+			c.record = &record{Context: c.ctx, retrier: r, background: c.background}
 		}
 		c.record.attempt.Store(int64(c.attempts + 1))
 		c.attemptCtx = c.record

@@ -57,7 +57,9 @@ func TestObserverIsToldWhyACallWaits(t *testing.T) {
 			})),
 		))
 		call := func(r *cruise.Retrier, cost int) {
-			go func() { assert.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(cost))) }()
+			go func() {
+				assert.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(cost)))
+			}()
 			synctest.Wait()
 		}
 		call(r, 4)

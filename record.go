@@ -3,7 +3,6 @@ package cruise
 import (
 	"context"
 	"sync/atomic"
-	"time"
 )
 
 // record is the context of a call's attempts. It marks what runs under a Retrier,
@@ -11,8 +10,7 @@ import (
 type record struct {
 	context.Context
 	attempt    atomic.Int64          // which is under way; a call may outlive its attempt
-	maxPause   time.Duration         // longest pause to wait for
-	observer   Observer              // of the Retrier
+	retrier    *Retrier              // whose call it is
 	background bool                  // yields to calls that are not
 	quota      atomic.Pointer[Quota] // reported, for the limiter
 }

@@ -137,7 +137,7 @@ func (r *room) outlook(now instant, w *waiter, ahead int) Waiting {
 func newWaiter(ctx context.Context, n int) *waiter {
 	w := &waiter{n: n, class: firstClass, maxPause: never, queued: true, done: make(chan struct{})}
 	if c := callOf(ctx); c != nil {
-		w.maxPause, w.observer = c.maxPause, c.observer
+		w.maxPause, w.observer = c.retrier.maxServerDelay, c.retrier.observer
 		if c.background {
 			w.class = backgroundClass
 		}

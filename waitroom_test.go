@@ -70,7 +70,7 @@ func (q *queue) gone() []turn {
 
 // attemptContext is the context that a Retrier gives to its n-th attempt.
 func attemptContext(ctx context.Context, n int64, maxPause time.Duration) context.Context {
-	r := &record{Context: ctx, maxPause: maxPause}
+	r := &record{Context: ctx, retrier: &Retrier{config: config{maxServerDelay: maxPause}}}
 	r.attempt.Store(n)
 	return r
 }
