@@ -52,7 +52,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
-	if !r.bare || c.attempts > 0 {
+	if !r.bare || c.attempts > 0 || c.background {
 		if c.record == nil {
 			c.record = &record{Context: c.ctx, retrier: r, background: c.background}
 		}

@@ -209,6 +209,7 @@ func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
 // WithBackground makes a call yield: behind a limiter of this package it waits
 // until no other call waits there, its retries too. So that it never starves, of
 // every 8 calls that go while background calls wait, one is a background call.
+// Calls of other Retriers within it yield too.
 //
 // A [DelayLimiter] makes no call wait for another, and a limiter of another
 // package knows no background; there it changes nothing.

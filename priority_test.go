@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"golang.org/x/time/rate"
 )
 
@@ -48,6 +49,44 @@ func TestBackgroundYields(t *testing.T) {
 				t.Fatalf("call %d of %v", i+1, order)
 			}
 		}
+	})
+}
+
+// A call that is part of another stands where that would.
+func TestCallsWithinStandWhereTheirCallWould(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outer, b := Must(New(WithoutLimiter())), Must(NewTokenBucket(1, 1))
+		inner := Must(New(WithLimiter(b)))
+		_ = b.WaitN(t.Context(), 1)
+		var mu sync.Mutex
+		var order []string
+		within := func(name string, fails int, opts ...CallOption) {
+			n := 0
+			_ = outer.Do(t.Context(), func(ctx context.Context) error {
+				if n++; n <= fails {
+					return Transient(errors.New("boom"))
+				}
+				return inner.Do(ctx, func(context.Context) error {
+					mu.Lock()
+					defer mu.Unlock()
+					order = append(order, name)
+					return nil
+				})
+			}, opts...)
+		}
+		var wg sync.WaitGroup
+		b.Pause(time.Minute)
+		for _, who := range []func(){
+			func() { within("background", 0, WithBackground()) },
+			func() { within("background retry", 1, WithBackground()) },
+			func() { within("first", 0) },
+			func() { within("retry", 1) },
+		} {
+			wg.Go(who)
+			time.Sleep(time.Second)
+		}
+		wg.Wait()
+		assert.Equal(t, []string{"retry", "first", "background retry", "background"}, order)
 	})
 }
 

@@ -30,6 +30,16 @@ func callOf(ctx context.Context) *record {
 	return r
 }
 
+// kind reports whether the call, or one that it is a part of, is background work,
+// or a retry.
+func (r *record) kind() (background, retry bool) {
+	for ; r != nil; r = callOf(r.Context) {
+		background = background || r.background
+		retry = retry || r.attempt.Load() > 1
+	}
+	return background, retry
+}
+
 // Report tells the limiter of the [Retrier] that made ctx what quota the server
 // reported: call it from within the call, with the headers of any response. The
 // last report of an attempt counts. Without a Retrier, or with a negative

@@ -138,10 +138,11 @@ func newWaiter(ctx context.Context, n int) *waiter {
 	w := &waiter{n: n, class: firstClass, maxPause: never, queued: true, done: make(chan struct{})}
 	if c := callOf(ctx); c != nil {
 		w.maxPause, w.observer = c.retrier.maxServerDelay, c.retrier.observer
-		if c.background {
+		background, retry := c.kind()
+		if background {
 			w.class = backgroundClass
 		}
-		if c.attempt.Load() > 1 {
+		if retry {
 			w.class-- // to the retries of its kind
 		}
 	}
