@@ -43,8 +43,15 @@
 //
 // # Spans
 //
-// On the span of the call's context, if that is recorded: cruise.wait (an attempt had
-// to wait for a millisecond or more), cruise.throttle, cruise.retry and
-// cruise.give_up. A call that had to sit out a pause gets a link to the span of the
-// call whose throttle was the last.
+// On the span of the call's context, if that is recorded:
+//
+//	event            when                                      attributes
+//	cruise.wait      an attempt has to stand in line           cruise.at_least, cruise.paused: s; cruise.ahead: cost
+//	cruise.go        it goes, after a millisecond or more      cruise.attempt, cruise.waited: s
+//	cruise.throttle  the server throttled it                   cruise.attempt
+//	cruise.retry     it failed and another one will follow     cruise.attempt, cruise.reason, cruise.delay: s
+//	cruise.give_up   no other one will                         cruise.reason, cruise.attempts, cruise.retry_after: s
+//
+// A call that has to sit out a pause gets a link to the span of the call that was
+// throttled last, and so most likely brought about the pause.
 package cruiseotel

@@ -112,7 +112,7 @@ func (n *names) of(name string, trouble bool, now time.Time) string {
 func (n *names) makeRoom(now time.Time) bool {
 	oldest := ""
 	for name, last := range n.place {
-		if now.Sub(last) >= hold && (oldest == "" || last.Before(n.place[oldest])) {
+		if before := last.Compare(n.place[oldest]); now.Sub(last) >= hold && (oldest == "" || before < 0 || before == 0 && name < oldest) {
 			oldest = name
 		}
 	}

@@ -46,8 +46,7 @@ type Observer struct {
 	scopeNames names
 	keys       func(scope, key string) string // nil: not told
 
-	pausedTo  atomic.Int64 // nanoseconds of the wall clock
-	throttled atomic.Pointer[trace.SpanContext]
+	throttled atomic.Pointer[trace.SpanContext] // the last
 
 	mu      sync.Mutex // guards the field below
 	sources []iter.Seq2[string, *cruise.Retrier]
@@ -196,10 +195,13 @@ func (c *counters) add(ctx context.Context, i int) {
 // Observe records an event.
 func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	switch e := event.(type) {
+	case cruise.Waiting:
+		o.spanWaits(ctx, e)
 	case cruise.AttemptStarted:
 		o.wait.Record(ctx, e.Waited.Seconds(), o.record...)
-		if e.Waited >= noWait {
-			o.waited(ctx, e)
+		if span := trace.SpanFromContext(ctx); e.Waited >= noWait && span.IsRecording() {
+			span.AddEvent("cruise.go", trace.WithAttributes(attribute.Int("cruise.attempt", e.Attempt),
+				attribute.Float64("cruise.waited", e.Waited.Seconds())))
 		}
 	case cruise.AttemptEnded:
 		o.attempts.add(ctx, int(e.Outcome))
@@ -234,23 +236,21 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 		}
 	case cruise.Paused:
 		o.pauses.add(ctx, 0)
-		o.pausedTo.Store(e.Until.UnixNano())
 	}
 }
 
 // noWait is what it takes at most to pass a limiter without waiting.
 const noWait = time.Millisecond
 
-// waited tells a span that its call had to wait, and for whom.
-func (o *Observer) waited(ctx context.Context, e cruise.AttemptStarted) {
+// spanWaits tells a span that its call has to wait, and for whom.
+func (o *Observer) spanWaits(ctx context.Context, e cruise.Waiting) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {
 		return
 	}
-	paused := time.Now().Add(-e.Waited).UnixNano() < o.pausedTo.Load()
-	span.AddEvent("cruise.wait", trace.WithAttributes(attribute.Int("cruise.attempt", e.Attempt),
-		attribute.Float64("cruise.waited", e.Waited.Seconds()), attribute.Bool("cruise.paused", paused)))
-	if by := o.throttled.Load(); paused && by != nil && by.SpanID() != span.SpanContext().SpanID() {
+	span.AddEvent("cruise.wait", trace.WithAttributes(attribute.Float64("cruise.at_least", e.AtLeast.Seconds()),
+		attribute.Float64("cruise.paused", e.Paused.Seconds()), attribute.Int("cruise.ahead", e.Ahead)))
+	if by := o.throttled.Load(); e.Paused > 0 && by != nil && by.SpanID() != span.SpanContext().SpanID() {
 		span.AddLink(trace.Link{SpanContext: *by, Attributes: []attribute.KeyValue{attribute.String("cruise.link", "throttled_call")}})
 	}
 }

@@ -193,6 +193,7 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 		for i := range 20 {
 			limiter(fmt.Sprint(i))
 		}
+		time.Sleep(time.Second)
 		limiter("c").Pause(time.Minute)
 		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 60", "pause.remaining{other} 0"}, pauses(), "c came with a free place")
 		limiter("d").Pause(2 * time.Minute)
@@ -255,12 +256,13 @@ func TestSpansTellWhatHappenedToACall(t *testing.T) {
 		assert.Equal(t, []string{
 			"cruise.throttle 1",
 			"cruise.retry 2 throttled 0",
-			"cruise.wait 2 3 true",
+			"cruise.wait 3 3 0",
+			"cruise.go 2 3",
 			"cruise.throttle 2",
 			"cruise.give_up attempts_exhausted 2 3",
 		}, told["throttled"])
-		require.Len(t, told["behind"], 1)
-		assert.Contains(t, told["behind"][0], "cruise.wait 1 ")
+		require.Len(t, told["behind"], 2)
+		assert.Contains(t, told["behind"][1], "cruise.go 1 ")
 		assert.Empty(t, byName["throttled"].Links(), "not to itself")
 		links := byName["behind"].Links()
 		require.Len(t, links, 1)

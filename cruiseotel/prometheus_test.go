@@ -218,7 +218,7 @@ func TestPrometheusAnswersDashboardAndAlerts(t *testing.T) {
 		require.NoError(c, ask(address, "/api/v1/label/__name__/values", nil, &names))
 		require.Contains(c, names, "cruise_attempts_total")
 		var v vector // two scrapes at least, for rates
-		require.NoError(c, ask(address, "/api/v1/query", url.Values{"query": {"count_over_time(cruise_scopes[1m]) > 2"}}, &v))
+		require.NoError(c, ask(address, "/api/v1/query", url.Values{"query": {"count_over_time(cruise_scopes[1m]) > 5"}}, &v))
 		require.Len(c, v.Result, 1)
 	}, time.Minute, 100*time.Millisecond)
 
