@@ -113,3 +113,18 @@ func notify(ctx context.Context, o Observer, e Event) {
 	defer func() { _ = recover() }()
 	o.Observe(ctx, e)
 }
+
+// observers are told one after the other, each whatever the others do.
+type observers [2]Observer
+
+func (o observers) Observe(ctx context.Context, e Event) {
+	notify(ctx, o[0], e)
+	notify(ctx, o[1], e)
+}
+
+func both(first, second Observer) Observer {
+	if first == nil {
+		return second
+	}
+	return observers{first, second}
+}

@@ -229,6 +229,28 @@ func TestObserverThatPanicsDoesNoHarm(t *testing.T) {
 	})
 }
 
+func TestSeveralObserversAreAllTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		observer := func(name string) cruise.Observer {
+			return cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+				told = append(told, fmt.Sprintf("%s: %T", name, e))
+				panic("observer")
+			})
+		}
+		r := cruise.Must(cruise.New(cruise.WithObserver(observer("a")), cruise.WithObserver(observer("b")), cruise.WithObserver(observer("c")),
+			cruise.WithMaxAttempts(1)))
+		assert.Error(t, r.Scope("ACCOUNT", "1").Do(t.Context(), func(context.Context) error { return cruise.Throttled(errBoom) }))
+		var want []string
+		for _, event := range []string{"AttemptStarted", "ThrottleSeen", "Paused", "AttemptEnded", "GaveUp"} {
+			for _, name := range []string{"a", "b", "c"} {
+				want = append(want, name+": cruise."+event)
+			}
+		}
+		assert.Equal(t, want, told)
+	})
+}
+
 func TestNobodyListensNothingIsAllocated(t *testing.T) {
 	ctx := context.Background()
 	ok := func(context.Context) error { return nil }

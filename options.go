@@ -182,17 +182,18 @@ type observerOption struct{ Observer }
 
 func (o observerOption) retrier(c *config) {
 	c.want(o.Observer != nil, "WithObserver(nil): want an Observer")
-	c.observer = o.Observer
+	c.observer = both(c.observer, o.Observer)
 }
 
 func (o observerOption) limiter(c *adaptiveConfig) {
 	c.want(o.Observer != nil, "WithObserver(nil): want an Observer")
-	c.observer = o.Observer
+	c.observer = both(c.observer, o.Observer)
 }
 
 // WithObserver tells o what happens. Given to [New] it is told of the Retrier and
 // of the limiters that the Retrier makes; an [AdaptiveLimiter] that you make needs
-// it too, to tell of throttles, rates and pauses.
+// it too, to tell of throttles, rates and pauses. Given more than once, all are
+// told, in that order: logs, metrics and a page to watch go together.
 func WithObserver(o Observer) LimiterOption { return observerOption{o} }
 
 // A CallOption tunes one call.

@@ -179,6 +179,20 @@ func (s *scopes) limiter(key string) cruise.Limiter {
 	return nil
 }
 
+// all returns all scopes, of which key and retrier never change.
+func (s *scopes) all() []*scope {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*scope, 0, len(s.byKey)+1)
+	for _, sc := range s.byKey {
+		all = append(all, sc)
+	}
+	if s.shared != nil && (s.shared.users > 0 || !s.shared.used.IsZero()) {
+		all = append(all, s.shared)
+	}
+	return all
+}
+
 // bucketKey returns the key under which the server's bucket of a route is kept,
 // the route itself while no response has named the bucket.
 func (s *scopes) bucketKey(route string) string {

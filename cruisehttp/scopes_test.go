@@ -3,6 +3,7 @@ package cruisehttp_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -21,6 +22,16 @@ func send(t *testing.T, tr *cruisehttp.Transport, url string, headers ...string)
 	require.NoError(t, err)
 	text(t, resp)
 	return resp
+}
+
+func keys(tr *cruisehttp.Transport) (all []string) {
+	for key, r := range tr.Retriers() {
+		for range r.Scopes() {
+			all = append(all, key)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 func TestScopesAreBounded(t *testing.T) {
@@ -55,7 +66,9 @@ func TestScopesAreBounded(t *testing.T) {
 		require.True(t, refused("full1"))
 		require.True(t, refused("full2"))
 		assert.Equal(t, 3, tr.Scopes())
+		assert.Equal(t, []string{"full0", "full1", "full2"}, keys(tr))
 		send(t, tr, "http://host11/") // in the shared scope
+		assert.Equal(t, []string{"*", "full0", "full1", "full2"}, keys(tr))
 		assert.Equal(t, 3, tr.Scopes())
 		before = base.count()
 		for i := range 3 {

@@ -3,6 +3,7 @@ package cruisehttp
 import (
 	"context"
 	"errors"
+	"iter"
 	"net/http"
 	"time"
 
@@ -60,7 +61,7 @@ func NewTransport(opts ...Option) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.scopes.shared = &scope{retrier: shared}
+	t.scopes.shared = &scope{retrier: shared, key: "*"}
 	return t, nil
 }
 
@@ -69,6 +70,20 @@ func NewTransport(opts ...Option) (*Transport, error) {
 // is nil before the first request, after the scope was forgotten, and with
 // [cruise.WithoutLimiter].
 func (t *Transport) Limiter(key string) cruise.Limiter { return t.scopes.limiter(key) }
+
+// Retriers yields the keys that are remembered, each with its Retrier, in no
+// order; those without room of their own share one under the key "*". It is for
+// looking at them: [cruise.Retrier.Scopes]. Which there are is settled when the
+// loop begins, and no lock is held in its body.
+func (t *Transport) Retriers() iter.Seq2[string, *cruise.Retrier] {
+	return func(yield func(string, *cruise.Retrier) bool) {
+		for _, sc := range t.scopes.all() {
+			if !yield(sc.key, sc.retrier) {
+				return
+			}
+		}
+	}
+}
 
 // CloseIdleConnections does that for the base, if it can.
 func (t *Transport) CloseIdleConnections() {

@@ -3,14 +3,16 @@
 //
 //	api, err := cruise.New(cruise.WithObserver(cruiseslog.NewObserver(logger)))
 //
-// At warn: throttled, rate cut, paused, gave up. At info: rate recovered, rate
-// raised, rate set. At debug, for each call: attempts, retries, and why a call
-// had to wait.
+// At warn: throttled, rate cut, paused, gave up. At info: rate recovered, no longer
+// throttled, goes on after a pause, rate raised, rate set. At debug, for each call:
+// attempts, retries, and why a call waits.
 //
 // What repeats itself without changing anything is counted, and told by the
 // attribute throttles or calls of a later line: the throttles that one
 // congestion sends to many callers, pauses that are extended a little, steps of
-// a growing rate, and calls given up for the same reason.
+// a growing rate, and calls given up for the same reason. A change of state always has
+// its line, except for the end of a pause that was short: the line of its beginning has
+// told when that will be.
 package cruiseslog
 
 import (
@@ -43,6 +45,7 @@ type Observer struct {
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
+	pausedAt  time.Time                 // since when, if the end is worth a line too; else zero
 	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
 }
 
@@ -61,8 +64,8 @@ type Option func(*Observer)
 const DefaultInterval = 10 * time.Second
 
 // WithInterval is the least time between two lines that say that the rate has
-// grown further, or that calls are given up for the same reason. Changes of state
-// are told at once. 0 or less means no limit. Default [DefaultInterval].
+// grown further, or that calls are given up for the same reason, and the least length
+// of a pause whose end has a line too. Changes of state are told at once. 0 or less means no limit. Default [DefaultInterval].
 func WithInterval(d time.Duration) Option {
 	return func(o *Observer) { o.every = d }
 }
@@ -97,7 +100,10 @@ var reasons = [...]error{
 // Observe logs an event if it is worth a line.
 func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	switch e := event.(type) {
+	case cruise.Waiting:
+		o.waiting(ctx, e)
 	case cruise.AttemptStarted:
+		o.pauseOver(ctx)
 		o.attemptStarted(ctx, e)
 	case cruise.AttemptEnded:
 		o.attemptEnded(ctx, e)
@@ -135,6 +141,41 @@ func (o *Observer) to() *slog.Logger {
 }
 
 func (o *Observer) debugs(ctx context.Context) bool { return o.to().Enabled(ctx, slog.LevelDebug) }
+
+// waiting tells why a call waits.
+func (o *Observer) waiting(ctx context.Context, e cruise.Waiting) {
+	if !o.debugs(ctx) {
+		return
+	}
+	attrs := []slog.Attr{slog.Duration("at_least", round(e.AtLeast))}
+	if e.Paused > 0 {
+		attrs = append(attrs, slog.Duration("paused", round(e.Paused)))
+	}
+	if e.Ahead > 0 {
+		attrs = append(attrs, slog.Int("ahead", e.Ahead))
+	}
+	o.mu.Lock()
+	told := o.told
+	o.mu.Unlock()
+	if told != 0 {
+		attrs = append(attrs, limit("rate", told))
+	}
+	o.log(ctx, slog.LevelDebug, "cruise: waiting", attrs...)
+}
+
+// pauseOver notices that a pause has ended: calls go again.
+func (o *Observer) pauseOver(ctx context.Context) {
+	o.mu.Lock()
+	began, now := o.pausedAt, time.Now()
+	if began.IsZero() || now.Before(o.pausedTo) {
+		o.mu.Unlock()
+		return
+	}
+	o.pausedAt = time.Time{}
+	attrs := o.countThrottles([]slog.Attr{slog.Duration("after", round(now.Sub(began)))})
+	o.mu.Unlock()
+	o.log(ctx, slog.LevelInfo, "cruise: goes on after a pause", attrs...)
+}
 
 // attemptStarted tells why a call had to wait, if it had to.
 func (o *Observer) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
@@ -264,6 +305,9 @@ func (o *Observer) paused(ctx context.Context, e cruise.Paused) {
 	var attrs []slog.Attr
 	if longer {
 		o.pausedTo = e.Until
+		if o.pausedAt.IsZero() && e.For >= o.every {
+			o.pausedAt = time.Now()
+		}
 		attrs = o.countThrottles([]slog.Attr{slog.Duration("for", round(e.For)), slog.Time("until", time.Now().Add(e.For))})
 	}
 	o.mu.Unlock()

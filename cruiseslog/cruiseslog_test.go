@@ -210,6 +210,54 @@ func TestPauses(t *testing.T) {
 	})
 }
 
+func TestALongPauseEndsWithALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		started := cruise.AttemptStarted{Attempt: 1, Waited: time.Second}
+		observe(cruise.ThrottleSeen{}, paused(30*time.Second), cruise.ThrottleSeen{})
+		time.Sleep(20 * time.Second)
+		observe(started) // of another scope
+		observe(paused(20 * time.Second))
+		time.Sleep(25 * time.Second)
+		observe(started, started)
+		observe(paused(9 * time.Second))
+		time.Sleep(9 * time.Second)
+		observe(started)
+		assert.Equal(t, []string{
+			"WARN throttled by the server",
+			"WARN paused for=30s in=30s",
+			"WARN paused for=20s in=20s throttles=1",
+			"INFO goes on after a pause after=45s",
+			"WARN paused for=9s in=9s",
+		}, r.take())
+	})
+}
+
+// However soon a change of state follows another, it has its line; what only goes on
+// has one in ten seconds.
+func TestNoChangeOfStateIsHidden(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		for range 5 {
+			observe(
+				cruise.ThrottleSeen{},
+				cruise.RateChanged{From: 20, To: 10, Why: cruise.CauseThrottle},
+				paused(100*time.Millisecond),
+				cruise.GaveUp{Err: &cruise.Error{Reason: cruise.ErrDeadline}},
+			)
+			time.Sleep(200 * time.Millisecond)
+			observe(cruise.RateChanged{From: 10, To: 21, Why: cruise.CauseSuccess})
+			time.Sleep(800 * time.Millisecond)
+		}
+		lines := strings.Join(r.take(), "\n")
+		for what, want := range map[string]int{
+			"throttled by the server": 5, "rate cut": 5, "paused": 5, "rate recovered": 5, "gave up": 1,
+		} {
+			assert.Equal(t, want, strings.Count(lines, " "+what), "%s in\n%s", what, lines)
+		}
+	})
+}
+
 func TestGivingUpIsSampledByReason(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
@@ -241,6 +289,10 @@ func TestDebugTellsOfEachCallAndWhyItWaits(t *testing.T) {
 			cruise.RateChanged{From: 4, To: 2, Why: cruise.CauseThrottle},
 			paused(time.Second),
 		)
+		observe(
+			cruise.Waiting{AtLeast: 1300 * time.Millisecond, Paused: time.Second, Ahead: 3},
+			cruise.Waiting{AtLeast: 12345 * time.Nanosecond},
+		)
 		time.Sleep(1500 * time.Millisecond)
 		observe(cruise.AttemptStarted{Attempt: 2, Waited: 1200 * time.Millisecond})
 		observe(cruise.AttemptStarted{Attempt: 1, Waited: 400 * time.Millisecond})
@@ -250,6 +302,8 @@ func TestDebugTellsOfEachCallAndWhyItWaits(t *testing.T) {
 			"DEBUG will retry attempt=2 reason=transient delay=100ms error=no route to host",
 			"WARN rate cut from=4 to=2 why=throttle",
 			"WARN paused for=1s in=1s",
+			"DEBUG waiting at_least=1.3s paused=1s ahead=3 rate=2",
+			"DEBUG waiting at_least=12µs rate=2",
 			"DEBUG attempt started after a wait attempt=2 waited=1.2s for=a pause rate=2",
 			"DEBUG attempt started after a wait attempt=1 waited=400ms for=the rate, and calls that came before rate=2",
 		}, r.take())
@@ -303,7 +357,7 @@ func TestConcurrentUse(t *testing.T) {
 	for i := range 8 {
 		all.Go(func() {
 			for range 100 {
-				observe(cruise.AttemptStarted{Attempt: 1, Waited: time.Second}, cruise.ThrottleSeen{},
+				observe(cruise.AttemptStarted{Attempt: 1, Waited: time.Second}, cruise.ThrottleSeen{}, cruise.Waiting{AtLeast: time.Second},
 					cruise.RateChanged{From: 10, To: rate.Limit(i) + 1, Why: cruise.CauseThrottle}, paused(time.Second),
 					cruise.AttemptEnded{Outcome: cruise.OutcomeSuccess}, cruise.GaveUp{Err: &cruise.Error{}})
 			}

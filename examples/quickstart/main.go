@@ -6,6 +6,7 @@
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -rate 40 -bucket 100 -requests 1000
 //	go run ./examples/quickstart -hints
+//	go run ./examples/quickstart -requests 3000 -debug :6060
 //	go run ./examples/quickstart -url https://api.example.com/things -requests 20
 package main
 
@@ -15,6 +16,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/debug"
 )
 
 // An app calls the API. get is the call as your code would have it: it says what
@@ -68,17 +71,18 @@ func (a *app) get(ctx context.Context) error {
 
 // newCruise returns a Retrier that finds the server's rate and keeps to it.
 // Bulk work has time, so throttles don't count as failures.
-func newCruise(observer cruise.Observer) (*cruise.Retrier, error) {
+func newCruise(counts, page cruise.Observer) (*cruise.Retrier, error) {
 	return cruise.New(
 		cruise.WithUncountedThrottles(),
 		cruise.WithAttemptTimeout(30*time.Second),
-		cruise.WithObserver(observer),
+		cruise.WithObserver(counts),
+		cruise.WithObserver(page),
 	)
 }
 
 // newPlain returns what most programs do instead: each call backs off by itself,
 // exponentially from 100 ms to 10 s, with full jitter.
-func newPlain(observer cruise.Observer) (*cruise.Retrier, error) {
+func newPlain(counts, page cruise.Observer) (*cruise.Retrier, error) {
 	backoff, err := cruise.NewBackoff(cruise.WithMaxDelay(10 * time.Second))
 	if err != nil {
 		return nil, err
@@ -90,7 +94,8 @@ func newPlain(observer cruise.Observer) (*cruise.Retrier, error) {
 		cruise.WithThrottleBackoff(backoff),
 		cruise.WithUncountedThrottles(),
 		cruise.WithAttemptTimeout(30*time.Second),
-		cruise.WithObserver(observer),
+		cruise.WithObserver(counts),
+		cruise.WithObserver(page),
 	)
 }
 
@@ -99,6 +104,7 @@ type config struct {
 	server            serverConfig
 	url               string
 	hints, compare    bool
+	debug             string // where to serve a page to watch; "" for none
 }
 
 func main() {
@@ -130,6 +136,7 @@ func parse(args []string, output io.Writer) (config, error) {
 	flags.StringVar(&c.url, "url", "", "use the server at this `URL`, without a comparison, instead of one on this machine")
 	flags.BoolVar(&c.hints, "hints", false, "heed RateLimit-Remaining too, so as not to be throttled at all")
 	flags.BoolVar(&c.compare, "compare", true, "do the same work with plain exponential backoff too")
+	flags.StringVar(&c.debug, "debug", "", "serve a page to watch at this `address`, such as :6060; of this machine alone unless it names a host")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
 			fmt.Fprintln(output, "Usage of quickstart:")
@@ -158,6 +165,16 @@ func (c *config) check(args []string, given map[string]bool) error {
 	case c.server.latency < 0 || c.server.latency > 10*time.Second:
 		return fmt.Errorf("-latency %v: want 0 to 10s", c.server.latency)
 	}
+	if given["debug"] {
+		host, port, err := net.SplitHostPort(c.debug)
+		if err != nil {
+			return fmt.Errorf("-debug %q: want a port, such as :6060, or host:port", c.debug)
+		}
+		if host == "" {
+			host = "127.0.0.1" // not all the world
+		}
+		c.debug = net.JoinHostPort(host, port)
+	}
 	if !given["url"] {
 		return nil
 	}
@@ -182,11 +199,14 @@ func run(ctx context.Context, c config, stdout io.Writer, live bool) error {
 	if !c.compare {
 		sides = sides[:1]
 	}
+	page := debug.New()
 	for _, s := range sides {
 		var err error
-		if s.retrier, err = s.make(s); err != nil {
+		watch := page.Watch(s.name)
+		if s.retrier, err = s.make(s, watch); err != nil {
 			return err
 		}
+		watch.Add(s.retrier)
 		s.url = c.url
 		if s.url == "" {
 			server, err := startServer(c.server)
@@ -196,6 +216,15 @@ func run(ctx context.Context, c config, stdout io.Writer, live bool) error {
 			defer server.Close()
 			s.url = server.url
 		}
+	}
+
+	if c.debug != "" {
+		address, shut, err := serve(c.debug, page)
+		if err != nil {
+			return fmt.Errorf("-debug: %w", err)
+		}
+		defer shut()
+		fmt.Fprintf(stdout, "watch it at http://%s/debug/cruise\n", address)
 	}
 
 	done := make(chan struct{})
@@ -218,6 +247,19 @@ func run(ctx context.Context, c config, stdout io.Writer, live bool) error {
 		return err
 	}
 	return nil
+}
+
+// serve serves a page, as a program of yours would beside pprof.
+func serve(address string, page http.Handler) (at net.Addr, shut func(), err error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/debug/cruise", page)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	go func() { _ = server.Serve(listener) }() // until shut
+	return listener.Addr(), func() { _ = server.Close() }, nil
 }
 
 func (c *config) headline() string {

@@ -19,7 +19,7 @@ import (
 // Retrier.
 type side struct {
 	name    string
-	make    func(cruise.Observer) (*cruise.Retrier, error)
+	make    func(counts, page cruise.Observer) (*cruise.Retrier, error)
 	retrier *cruise.Retrier
 	url     string
 

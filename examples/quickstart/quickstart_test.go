@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"io"
 	"net/http"
@@ -106,6 +107,35 @@ func TestRun(t *testing.T) {
 	}
 }
 
+func TestDebugServesAPageToWatch(t *testing.T) {
+	t.Parallel()
+	c := tiny(t, "-debug=:0", "-requests=1000")
+	assert.Equal(t, "127.0.0.1:0", c.debug, "not to the world")
+	reader, writer := io.Pipe()
+	done := make(chan error, 1)
+	go func() {
+		done <- run(t.Context(), c, writer, false)
+		writer.Close()
+	}()
+	lines := bufio.NewScanner(reader)
+	require.True(t, lines.Scan())
+	url, found := strings.CutPrefix(lines.Text(), "watch it at ")
+	require.True(t, found, lines.Text())
+	go func() {
+		for lines.Scan() {
+		}
+	}()
+	resp, err := http.Get(url + "?format=json")
+	require.NoError(t, err)
+	body, err := io.ReadAll(resp.Body)
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	assert.Contains(t, string(body), `"name": "plain backoff"`)
+	require.NoError(t, <-done)
+	_, err = http.Get(url)
+	assert.Error(t, err, "ends with the program")
+}
+
 func TestRunOnATerminal(t *testing.T) {
 	t.Parallel()
 	var out strings.Builder
@@ -156,6 +186,7 @@ func TestFlags(t *testing.T) {
 		{"-url http://", `-url "http://": want http://… or https://…`},
 		{"-url http://x -rate 5", "-rate is about the server on this machine: it does not go with -url"},
 		{"-url http://x -compare", "-compare is about the server on this machine: it does not go with -url"},
+		{"-debug 6060", `-debug "6060": want a port, such as :6060, or host:port`},
 		{"more", `unexpected argument "more": all options are flags, see -h`},
 		{"-nonsense", "flag provided but not defined: -nonsense"},
 		{"-rate fast", `invalid value "fast" for flag -rate: parse error`},

@@ -1,0 +1,102 @@
+package debug
+
+import (
+	"fmt"
+	"html/template"
+	"math"
+	"strings"
+	"time"
+)
+
+// A chart is drawn on a field of one unit a second by 100, which is stretched to
+// whatever room there is; so its words stand beside it, where they keep their size.
+const (
+	chartWidth  = int(history / time.Second)
+	chartHeight = 100
+)
+
+// chart draws the past of a rate, the last point of which is now. label is what it shows, for those who can't see
+// it; "" makes it an ornament.
+func chart(past []Point, now time.Time, label string) template.HTML {
+	var b strings.Builder
+	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" preserveAspectRatio="none" `, chartWidth, chartHeight)
+	if label == "" {
+		b.WriteString(`aria-hidden="true">`)
+	} else {
+		fmt.Fprintf(&b, `role="img" aria-label="%s">`, template.HTMLEscapeString(label))
+	}
+	top := ceiling(past)
+	x := func(t time.Time) float64 { return float64(chartWidth) - now.Sub(t).Seconds() }
+	y := func(rate float64) float64 { return chartHeight * (1 - math.Min(1, rate/top)) }
+
+	until := math.Inf(-1) // of the pause before: they overlap
+	for _, p := range past {
+		if p.Pause <= 0 {
+			continue
+		}
+		from, to := math.Max(x(p.At), until), math.Min(x(p.At)+p.Pause, float64(chartWidth))
+		if to > from {
+			fmt.Fprintf(&b, `<rect class="pause" x="%.1f" y="0" width="%.1f" height="%d"/>`, from, to-from, chartHeight)
+			until = to
+		}
+	}
+	if len(past) > 0 {
+		var line strings.Builder
+		fmt.Fprintf(&line, "M%.1f %d", x(past[0].At), chartHeight)
+		for _, p := range past {
+			fmt.Fprintf(&line, "L%.1f %.1f", x(p.At), y(p.Rate))
+		}
+		fmt.Fprintf(&line, "V%d", chartHeight)
+		fmt.Fprintf(&b, `<path class="area" d="%sZ"/><path class="rate" d="%s"/>`, &line, &line)
+	}
+	var limit strings.Builder
+	drawn := false
+	for _, p := range past {
+		switch {
+		case p.Limit <= 0:
+			drawn = false
+		case drawn:
+			fmt.Fprintf(&limit, "H%.1fV%.1f", x(p.At), y(p.Limit))
+		default:
+			fmt.Fprintf(&limit, "M%.1f %.1f", x(p.At), y(p.Limit))
+			drawn = true
+		}
+	}
+	if drawn {
+		fmt.Fprintf(&limit, "H%d", chartWidth)
+	}
+	if limit.Len() > 0 {
+		fmt.Fprintf(&b, `<path class="limit" d="%s"/>`, &limit)
+	}
+	for _, p := range past {
+		if p.Throttles > 0 {
+			fmt.Fprintf(&b, `<path class="throttle" d="M%.1f %dv-%.0f"/>`, x(p.At), chartHeight, 12+math.Min(28, 4*float64(p.Throttles)))
+		}
+	}
+	b.WriteString(`</svg>`)
+	return template.HTML(b.String())
+}
+
+// ceiling is the rate at the top of a chart: a round number above all rates, and
+// above the limit unless that is far from them.
+func ceiling(past []Point) float64 {
+	rates, limits := 0., 0.
+	for _, p := range past {
+		rates, limits = math.Max(rates, p.Rate), math.Max(limits, p.Limit)
+	}
+	top := math.Max(rates, math.Min(limits, 3*rates))
+	if top == 0 {
+		top = limits
+	}
+	if top == 0 {
+		return 1
+	}
+	top *= 1.1
+	unit := math.Pow(10, math.Floor(math.Log10(top)))
+	for _, m := range []float64{1, 1.5, 2, 3, 4, 5, 6, 8} {
+		if top <= m*unit {
+			return m * unit
+		}
+	}
+	return 10 * unit
+}

@@ -1,0 +1,161 @@
+// Package debug serves a page that shows live what the Retriers of a program do:
+// whether the API throttles, since when, at what rate the calls run, and what
+// comes next. It is to cruise what net/http/pprof is to profiles.
+//
+//	page := debug.New()
+//	heroku := page.Watch("heroku")
+//	api, err := cruise.New(cruise.WithObserver(heroku))
+//	…
+//	heroku.Add(api)
+//	http.Handle("/debug/cruise", page)
+//
+// A browser gets HTML that brings itself up to date every second; it is one file,
+// and loads nothing from elsewhere. A client that asks for application/json, or
+// with ?format=json, gets the same as a [Report].
+//
+// # What it costs
+//
+// Events are counted. Every two seconds, at most, one of them also looks at all
+// limiters, as does who asks for the page; so there is a history when somebody
+// comes to look, and nothing runs when nobody calls and nobody looks: no goroutine,
+// no timer, nothing to close. Memory is bounded: five minutes of samples for
+// [DefaultMaxScopes] limiters are 300 kB for each [Watch].
+//
+// # Who may see it
+//
+// Whoever can reach the page. Mount it where pprof would be: on a listener of the
+// loopback interface, or behind the program's own authentication. It changes
+// nothing, answers GET and HEAD alone, and shows no secrets by default: keys as
+// digests ([WithKeys]), and errors without query strings, credentials in URLs, and
+// what looks like a token ([WithErrorText]).
+package debug
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"regexp"
+	"strings"
+	"sync"
+)
+
+// DefaultMaxScopes is that of [WithMaxScopes].
+const DefaultMaxScopes = 50
+
+// A Page shows what it was given to watch. It is an [net/http.Handler].
+//
+// A Page is safe for concurrent use and must not be copied. It is made by [New]
+// and needs no Close.
+type Page struct {
+	keys      func(scope, key string) string
+	text      func(error) string
+	maxScopes int
+
+	mu      sync.Mutex // guards the field below; no other lock is taken under it
+	watches []*Watch
+}
+
+// An Option tunes a [Page].
+type Option func(*Page)
+
+// New returns a Page that shows nothing yet. Nil options do nothing.
+func New(opts ...Option) *Page {
+	p := &Page{keys: digest(), text: Redacted, maxScopes: DefaultMaxScopes}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(p)
+		}
+	}
+	return p
+}
+
+// WithKeys says how the keys of scopes are shown. scope is "" for a key of
+// [cruisehttp.Transport.Retriers], such as a host. Default: a digest, the same for
+// equal keys as long as the program runs and another one in the next, so that
+// nobody can find out whether a key is that of a known customer. nil, and
+// [PlainKeys], show them as they are; [ShortKeys] their ends. The function must be
+// safe for concurrent use.
+func WithKeys(show func(scope, key string) string) Option {
+	if show == nil {
+		show = PlainKeys
+	}
+	return func(p *Page) { p.keys = show }
+}
+
+// PlainKeys shows keys as they are: see [WithKeys].
+func PlainKeys(_, key string) string { return key }
+
+// ShortKeys shows the last four characters of keys that are longer than eight, and
+// nothing of others: see [WithKeys].
+func ShortKeys(_, key string) string {
+	r := []rune(key)
+	if len(r) <= 8 {
+		return "…"
+	}
+	return "…" + string(r[len(r)-4:])
+}
+
+// digest is a function for keys that cannot be undone by trying keys.
+func digest() func(scope, key string) string {
+	salt := rand.Text()
+	return func(scope, key string) string {
+		sum := sha256.Sum256([]byte(salt + "\x00" + scope + "\x00" + key))
+		return "#" + hex.EncodeToString(sum[:4])
+	}
+}
+
+// WithErrorText says how errors of calls are shown. It must be safe for
+// concurrent use. Default, and for nil: [Redacted].
+func WithErrorText(text func(error) string) Option {
+	if text == nil {
+		text = Redacted
+	}
+	return func(p *Page) { p.text = text }
+}
+
+// WithMaxScopes is how many limiters each [Watch] shows and keeps a history of, 1 or
+// more; less counts as 1. Those that pause or have calls wait come first, then those
+// that were throttled, then those used last; of all others only the number is shown.
+// Default 50.
+func WithMaxScopes(n int) Option {
+	return func(p *Page) { p.maxScopes = max(1, n) }
+}
+
+// maxText is how many characters of an error are shown.
+const maxText = 240
+
+var (
+	queries     = regexp.MustCompile(`\?[^\s"'<>]+`)
+	credentials = regexp.MustCompile(`//[^/\s"'@]+@`)
+	schemes     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`)
+	named       = regexp.MustCompile(`(?i)\b(authorization|token|api[-_]?key|password|passwd|secret|signature|credential)(["']?\s*[:= ]\s*["']?)[^\s"',;]+`)
+	tokens      = regexp.MustCompile(`[A-Za-z0-9+/_=.-]{24,}`)
+	digits      = regexp.MustCompile(`[0-9]`)
+)
+
+// Redacted is the text of an error without what may be secret: query strings and
+// credentials of URLs, what follows words such as token or password, and words of 24
+// characters and more that have a digit. It is cut after 240 characters.
+func Redacted(err error) string {
+	text := []rune(err.Error())
+	if cut := 8 * maxText; len(text) > cut {
+		text = text[:cut]
+	}
+	s := queries.ReplaceAllString(string(text), "?…")
+	s = credentials.ReplaceAllString(s, "//…@")
+	s = schemes.ReplaceAllString(s, "$1 …")
+	s = named.ReplaceAllString(s, "$1$2…")
+	s = tokens.ReplaceAllStringFunc(s, func(word string) string {
+		if strings.Contains(word, "/") && !strings.ContainsAny(word, "+=") {
+			return word // a path
+		}
+		if !digits.MatchString(word) {
+			return word
+		}
+		return "…"
+	})
+	if text := []rune(s); len(text) > maxText {
+		s = string(text[:maxText-1]) + "…"
+	}
+	return s
+}

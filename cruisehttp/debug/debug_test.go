@@ -1,0 +1,362 @@
+package debug_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/debug"
+)
+
+var errSecret = &url.Error{Op: "Get", URL: "https://bob:hunter2@api.example.com/v1/things?api_key=s3cr3t", Err: errors.New("connection reset by peer")}
+
+// story is a page after some minutes of work, in a bubble: two accounts that call
+// an API which throttles, a host that asked for a pause, and an API that is idle.
+func story(t *testing.T, opts ...debug.Option) *debug.Page {
+	page := debug.New(opts...)
+	heroku := page.Watch("heroku")
+	api := cruise.Must(cruise.New(cruise.WithObserver(heroku), cruise.WithUncountedThrottles()))
+	heroku.Add(api)
+	billing := page.Watch("billing")
+	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(roundTripper(func(req *http.Request) (*http.Response, error) {
+		time.Sleep(50 * time.Millisecond)
+		answer := httptest.NewRecorder()
+		if req.URL.Host == "busy.example.com" {
+			answer.Header().Set("Retry-After", "90")
+			answer.WriteHeader(http.StatusTooManyRequests)
+		}
+		resp := answer.Result()
+		resp.Request = req
+		return resp, nil
+	})), cruisehttp.WithRetrier(cruise.WithObserver(billing), cruise.WithMaxElapsed(time.Minute))))
+	billing.AddAll(transport.Retriers())
+	idle := page.Watch("mail")
+	idle.Add(cruise.Must(cruise.New(cruise.WithObserver(idle))))
+
+	ctx, cancel := context.WithTimeout(t.Context(), 280*time.Second)
+	var all sync.WaitGroup
+	t.Cleanup(all.Wait)
+	t.Cleanup(cancel)
+	limit := rate.NewLimiter(12, 20)
+	time.AfterFunc(160*time.Second, func() { limit.SetLimit(5) })
+	var calls atomic.Int64
+	for worker := range 15 {
+		account := api.Scope("ACCOUNT", fmt.Sprintf("customer-%d@example.com", worker%3))
+		all.Go(func() {
+			for ctx.Err() == nil {
+				_ = account.Do(ctx, func(context.Context) error {
+					time.Sleep(80 * time.Millisecond)
+					switch {
+					case !limit.Allow():
+						return cruise.Throttled(errors.New("429 Too Many Requests"), cruise.RetryAfter(2*time.Second))
+					case calls.Add(1)%100 == 0:
+						return errSecret
+					}
+					return nil
+				})
+			}
+		})
+	}
+	all.Go(func() {
+		time.Sleep(255 * time.Second)
+		for _, host := range []string{"pay.example.com", "busy.example.com"} {
+			req := cruise.Must(http.NewRequestWithContext(ctx, http.MethodGet, "https://"+host+"/", nil))
+			if resp, err := transport.RoundTrip(req); err == nil {
+				resp.Body.Close()
+			}
+		}
+	})
+	time.Sleep(270*time.Second + 300*time.Millisecond)
+	return page
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func get(page http.Handler, target string, headers ...string) *httptest.ResponseRecorder {
+	req := httptest.NewRequest(http.MethodGet, target, nil)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	w := httptest.NewRecorder()
+	page.ServeHTTP(w, req)
+	return w
+}
+
+func TestThePageTellsWhatGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := story(t)
+		w := get(page, "/debug/cruise?format=json")
+		require.Equal(t, "application/json", w.Header().Get("Content-Type"))
+		var r debug.Report
+		require.NoError(t, json.Unmarshal(w.Body.Bytes(), &r))
+		require.Len(t, r.APIs, 3)
+
+		heroku := r.APIs[0]
+		assert.Equal(t, "heroku", heroku.Name)
+		assert.Contains(t, []debug.State{debug.StateThrottled, debug.StatePaused}, heroku.State)
+		assert.InDelta(t, 5, heroku.Rate, 1.5)
+		assert.Equal(t, heroku.Attempts, heroku.Outcomes["success"]+heroku.Outcomes["throttled"]+heroku.Outcomes["transient"]+uint64(inFlight(heroku)))
+		assert.Greater(t, heroku.Throttle, uint64(0))
+		assert.NotNil(t, heroku.Last)
+		assert.Positive(t, heroku.Waiting)
+		require.NotNil(t, heroku.Budget)
+		assert.Less(t, *heroku.Budget, 101.)
+		require.Len(t, heroku.Limiters, 4, "its own, and three accounts")
+		assert.InDelta(t, 135, len(heroku.History), 15)
+		assert.NotEmpty(t, heroku.Changes)
+		require.NotEmpty(t, heroku.Errors)
+		assert.NotEmpty(t, heroku.Next)
+
+		billing := r.APIs[1]
+		assert.Equal(t, debug.StatePaused, billing.State)
+		assert.InDelta(t, 90-15, billing.Pause, 1)
+		assert.Contains(t, billing.Summary, "Paused for 1 min")
+		require.Len(t, billing.Limiters, 2)
+		assert.Equal(t, debug.StatePaused, billing.Limiters[0].State, "the worst comes first")
+
+		assert.Equal(t, debug.StateIdle, r.APIs[2].State)
+		assert.Nil(t, r.APIs[2].Since)
+
+		for _, text := range []string{w.Body.String(), get(page, "/debug/cruise").Body.String()} {
+			for _, secret := range []string{"customer-", "example.com\"", "busy.example", "hunter2", "s3cr3t"} {
+				assert.NotContains(t, text, secret)
+			}
+			assert.Contains(t, text, "connection reset by peer")
+		}
+		html := get(page, "/debug/cruise", "Accept", "text/html,application/json")
+		assert.Equal(t, "text/html; charset=utf-8", html.Header().Get("Content-Type"))
+		assert.Contains(t, html.Body.String(), "<title>heroku: ")
+		assert.Contains(t, html.Body.String(), "billing is paused")
+		for _, bad := range []string{"http://", "https://", "NaN", "Inf", "ZgotmplZ", "<no value>", "%!", " style="} {
+			assert.NotContains(t, strings.ReplaceAll(html.Body.String(), "https://…@api.example.com", ""), bad)
+		}
+	})
+}
+
+// inFlight is what has been let go and has not ended.
+func inFlight(a debug.API) int {
+	ended := uint64(0)
+	for _, n := range a.Outcomes {
+		ended += n
+	}
+	return int(a.Attempts - ended)
+}
+
+func TestTheStateIsThatOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		limiter := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(2), cruise.WithObserver(watch)))
+		api := cruise.Must(cruise.New(cruise.WithLimiter(limiter), cruise.WithObserver(watch)))
+		watch.Add(api)
+		watch.Add(nil)
+		watch.AddAll(nil)
+		now := func() debug.API { return page.Report().APIs[0] }
+		call := func(err error) { _ = api.Do(t.Context(), func(context.Context) error { return err }) }
+
+		assert.Equal(t, "Idle: no attempt in the last 10 seconds.", now().Summary)
+		for range 10 {
+			call(nil)
+		}
+		assert.Equal(t, "Flowing: no throttle in the last minute, and nobody waits.", now().Summary)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		for range 4 {
+			go func() { _ = api.Do(ctx, func(context.Context) error { return nil }) }()
+		}
+		synctest.Wait()
+		a := now()
+		assert.Equal(t, "Held back by the limit, not by throttles now. 4 calls wait.", a.Summary)
+		assert.Regexp(t, `are through in about 2 s at 2.0\d/s`, a.Next)
+
+		limiter.Pause(65 * time.Second)
+		a = now()
+		assert.Equal(t, "Paused for 1 min 5 s more, as the API asked or was throttling. 4 calls wait.", a.Summary)
+		assert.Regexp(t, `^Calls again in 1 min 5 s, at 2.0\d/s.$`, a.Next)
+		assert.Equal(t, "paused", a.Changes[0].What)
+		cancel()
+		limiter.Resume()
+		synctest.Wait()
+
+		time.Sleep(20 * time.Second)
+		call(cruise.Permanent(cruise.Throttled(errors.New("no")))) // the outermost wrapper counts
+		assert.Nil(t, now().Since)
+		began := time.Now()
+		_ = api.Do(t.Context(), func(context.Context) error {
+			if time.Since(began) < 2*time.Second {
+				return cruise.Throttled(errors.New("slow down"), cruise.RetryAfter(time.Second))
+			}
+			return nil
+		})
+		a = now()
+		assert.Equal(t, debug.StateThrottled, a.State)
+		assert.Regexp(t, `^Throttled by the API: \d throttles? in the last 5 minutes, the last \d s ago.$`, a.Summary)
+		time.Sleep(30 * time.Second)
+		assert.WithinDuration(t, began, *now().Since, time.Second)
+		time.Sleep(31 * time.Second)
+		a = now()
+		assert.Nil(t, a.Since)
+		assert.NotNil(t, a.Last)
+		require.NoError(t, limiter.SetLimit(rate.Inf))
+		a = now()
+		assert.Equal(t, "Speeds up gently until the API says stop.", a.Next)
+		assert.Equal(t, "rate set", a.Changes[0].What)
+		assert.Nil(t, a.Limiters[0].Limit)
+
+		page.Remove(watch)
+		assert.Empty(t, page.Report().APIs)
+		assert.Contains(t, get(page, "/").Body.String(), "Nothing is watched")
+	})
+}
+
+// A crowd of scopes, errors and events leaves as much behind as a few.
+func TestWhatIsKeptIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New(debug.WithMaxScopes(3), debug.WithKeys(debug.PlainKeys), nil)
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(1), cruise.WithObserver(watch)))
+		watch.Add(api)
+		for i := range 400 {
+			_ = api.Scope("S", fmt.Sprint(i%50)).Do(t.Context(), func(context.Context) error {
+				if i%50 == 7 {
+					return cruise.Throttled(errors.New("no"), cruise.RetryAfter(time.Hour))
+				}
+				return fmt.Errorf("error %d", i)
+			})
+			time.Sleep(3 * time.Second)
+		}
+		a := page.Report().APIs[0]
+		assert.Len(t, a.Limiters, 3)
+		assert.Equal(t, "S 7", a.Limiters[0].Name)
+		assert.Equal(t, 47, a.Unshown)
+		assert.Len(t, a.Errors, 10)
+		assert.LessOrEqual(t, len(a.History), 150)
+		assert.LessOrEqual(t, len(a.Changes), 10)
+		assert.Contains(t, get(page, "/").Body.String(), "and 47 more")
+	})
+}
+
+func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New(debug.WithErrorText(nil))
+		watch := page.Watch("api")
+		for range 3 {
+			for range 100 {
+				watch.Observe(t.Context(), cruise.AttemptEnded{Outcome: cruise.OutcomeTransient, Err: errors.New("reset")})
+			}
+			time.Sleep(2 * time.Second)
+		}
+		watch.Observe(t.Context(), cruise.AttemptEnded{Outcome: cruise.Outcome(99), Err: errors.New("odd")})
+		errs := page.Report().APIs[0].Errors
+		require.Len(t, errs, 2)
+		assert.Equal(t, "odd", errs[0].Text)
+		assert.Equal(t, 300, errs[1].Times)
+		assert.Equal(t, 4*time.Second, errs[1].Last.Sub(errs[1].First))
+	})
+}
+
+func TestRedacted(t *testing.T) {
+	for _, tt := range []struct{ name, err, want string }{
+		{"plain", "connection reset by peer", "connection reset by peer"},
+		{"query", `Get "https://api.example.com/a?key=1&x=2": EOF`, `Get "https://api.example.com/a?…": EOF`},
+		{"credentials", `Get "https://me:pass@api.example.com/a": EOF`, `Get "https://…@api.example.com/a": EOF`},
+		{"header", "bad header Authorization: Bearer abc", "bad header Authorization: … …"},
+		{"named", "api_key=abc, password: 'x'", "api_key=…, password: '…'"},
+		{"token", "token eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "token …"},
+		{"bare token", "for eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9 no", "for … no"},
+		{"a long word", "ProvisionedThroughputExceededException", "ProvisionedThroughputExceededException"},
+		{"a path", "open /usr/share/applications/v1/things: no", "open /usr/share/applications/v1/things: no"},
+		{"long", strings.Repeat("ab ", 200), strings.Repeat("ab ", 79) + "ab…"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, debug.Redacted(errors.New(tt.err))) })
+	}
+}
+
+func TestKeys(t *testing.T) {
+	shown := func(key string, opts ...debug.Option) string {
+		page := debug.New(opts...)
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter()))
+		watch.Add(api)
+		require.NoError(t, api.Scope("S", key).Do(t.Context(), func(context.Context) error { return nil }))
+		return page.Report().APIs[0].Limiters[0].Name
+	}
+	assert.Regexp(t, `^S #[0-9a-f]{8}$`, shown("a customer"))
+	assert.NotEqual(t, shown("a customer"), shown("a customer"), "another salt in each program")
+	assert.Equal(t, "S a customer", shown("a customer", debug.WithKeys(nil)))
+	assert.Equal(t, "S …omer", shown("a customer", debug.WithKeys(debug.ShortKeys)))
+	assert.Equal(t, "S …", shown("customer", debug.WithKeys(debug.ShortKeys)))
+}
+
+func TestWhatIsServed(t *testing.T) {
+	page := debug.New()
+	w := get(page, "/")
+	assert.Equal(t, http.StatusOK, w.Code)
+	assert.Contains(t, w.Header().Get("Content-Security-Policy"), "default-src 'none'")
+	assert.Equal(t, "no-store", w.Header().Get("Cache-Control"))
+	assert.Equal(t, "nosniff", w.Header().Get("X-Content-Type-Options"))
+	assert.Equal(t, "application/json", get(page, "/", "Accept", "application/json").Header().Get("Content-Type"))
+	for method, code := range map[string]int{"HEAD": 200, "POST": 405, "DELETE": 405, "OPTIONS": 405} {
+		w := httptest.NewRecorder()
+		page.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
+		assert.Equal(t, code, w.Code, method)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	page := debug.New()
+	watch := page.Watch("api")
+	api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithMaxAttempts(2)))
+	watch.Add(api)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for n := range 200 {
+				_ = api.Scope("S", fmt.Sprint(i)).Do(t.Context(), func(context.Context) error {
+					if n%50 == 7 {
+						return cruise.Throttled(errSecret, cruise.RetryAfter(time.Millisecond))
+					}
+					return nil
+				})
+			}
+		})
+		all.Go(func() {
+			for range 20 {
+				get(page, "/")
+				page.Remove(page.Watch("other"))
+			}
+		})
+	}
+	all.Wait()
+	assert.Len(t, page.Report().APIs, 1)
+}
+
+func BenchmarkObserve(b *testing.B) {
+	ctx := context.Background()
+	page := debug.New()
+	watch := page.Watch("api")
+	var started, ended cruise.Event = cruise.AttemptStarted{Attempt: 1}, cruise.AttemptEnded{Attempt: 1, Outcome: cruise.OutcomeSuccess}
+	b.ReportAllocs()
+	for b.Loop() {
+		watch.Observe(ctx, started)
+		watch.Observe(ctx, ended)
+	}
+}

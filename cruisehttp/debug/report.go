@@ -1,0 +1,365 @@
+package debug
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// A Report is what a [Page] shows, as JSON has it. Fields may be added; the ones
+// there are keep their names and units.
+type Report struct {
+	At   time.Time `json:"at"`
+	APIs []API     `json:"apis"`
+}
+
+// API is what one [Watch] has seen.
+type API struct {
+	Name     string            `json:"name"`
+	State    State             `json:"state"`
+	Summary  string            `json:"summary"`         // the state in a sentence
+	Next     string            `json:"next"`            // what will happen next, in a sentence
+	Since    *time.Time        `json:"throttled_since"` // first throttle of those that go on; null if none in the last minute
+	Last     *time.Time        `json:"last_throttle"`   // null if there was none
+	Rate     float64           `json:"rate"`            // attempts per second, over the last 10 s
+	Attempts uint64            `json:"attempts"`
+	Throttle uint64            `json:"throttles"` // attempts that the server throttled
+	Outcomes map[string]uint64 `json:"outcomes"`  // attempts by what they ended with
+	Retries  uint64            `json:"retries"`
+	GaveUp   uint64            `json:"gave_up"` // calls
+	Waiting  int               `json:"waiting"` // calls, in all limiters
+	Pause    float64           `json:"pause"`   // seconds left of the longest pause in force
+	Budget   *float64          `json:"budget"`  // retries left, the least of all Retriers; null if nothing limits them
+	Limiters []Limiter         `json:"limiters"`
+	Unshown  int               `json:"unshown"` // limiters beyond WithMaxScopes
+	History  []Point           `json:"history"` // the last five minutes, every two seconds where anything went on
+	Errors   []Note            `json:"errors"`  // the latest first
+	Changes  []Note            `json:"changes"` // of rate and pause; the latest first
+
+	retriers int
+	seconds  float64 // of pause, as shown
+}
+
+// State says in a word how an API does.
+type State string
+
+// The states, from bad to good. What is true of several limiters is said of the
+// worst.
+const (
+	StatePaused    State = "paused"    // nobody calls, until a moment
+	StateThrottled State = "throttled" // there was a throttle in the last minute
+	StateWaiting   State = "waiting"   // calls wait for the limit
+	StateIdle      State = "idle"      // no attempt in the last 10 s
+	StateFlowing   State = "flowing"   // none of these
+)
+
+// Limiter is what a limiter is doing.
+type Limiter struct {
+	Name      string    `json:"name"` // of the scope, keys as WithKeys says; "all calls" of a Retrier's own
+	State     State     `json:"state"`
+	Limit     *float64  `json:"limit"` // calls per second; null if there is none
+	Rate      float64   `json:"rate"`  // attempts per second, over the last 10 s; 0 of limiters that don't count
+	Waiting   int       `json:"waiting"`
+	Pause     float64   `json:"pause"` // seconds left
+	Admitted  uint64    `json:"admitted"`
+	Throttles uint64    `json:"throttles"`
+	Quota     *QuotaNow `json:"quota,omitempty"`
+
+	past []Point
+}
+
+// QuotaNow is the last [cruise.Quota] that a server reported.
+type QuotaNow struct {
+	Limit     int     `json:"limit"` // 0 if not reported
+	Remaining int     `json:"remaining"`
+	Reset     float64 `json:"reset"` // seconds, when it was reported; 0 if not reported
+}
+
+// Point is one moment of the past.
+type Point struct {
+	At        time.Time `json:"at"`
+	Rate      float64   `json:"rate"`      // attempts per second, over the 10 s before
+	Throttles uint64    `json:"throttles"` // since the point before
+	Limit     float64   `json:"limit"`     // calls per second; 0 if there is none, or several limiters
+	Pause     float64   `json:"pause"`     // seconds left
+}
+
+// Note is something that happened.
+type Note struct {
+	First time.Time `json:"first"`
+	Last  time.Time `json:"last"`
+	What  string    `json:"what"`
+	Text  string    `json:"text"` // of the first
+	Times int       `json:"times"`
+}
+
+// Report returns what the page shows now.
+func (p *Page) Report() Report {
+	now := time.Now()
+	p.mu.Lock()
+	watches := slices.Clone(p.watches)
+	p.mu.Unlock()
+	r := Report{At: now, APIs: []API{}}
+	for _, w := range watches {
+		w.look(now, w.isDue(now))
+		r.APIs = append(r.APIs, w.report(now))
+	}
+	return r
+}
+
+func (w *Watch) report(now time.Time) API {
+	budget, retriers := w.budget()
+	w.mu.Lock()
+	limiters := slices.Clone(w.limiters)
+	a := API{
+		Name: w.name, Unshown: w.unshown, Budget: budget, retriers: retriers,
+		Limiters: make([]Limiter, 0, len(limiters)),
+		Errors:   w.errors.latest(), Changes: w.changes.latest(),
+		History: points(w.past.upto(w.point(now))),
+	}
+	for _, l := range limiters {
+		// Past and id belong to the lock; keys are shown by code of users, so without.
+		a.Limiters = append(a.Limiters, Limiter{past: points(l.past.upto(l.point(now)))})
+	}
+	first, last := w.first, w.last
+	w.mu.Unlock()
+
+	a.Attempts, a.Throttle = w.attempts.Load(), w.throttles.Load()
+	a.Retries, a.GaveUp = w.retries.Load(), w.gaveUp.Load()
+	a.Outcomes = map[string]uint64{}
+	for o := range w.outcomes {
+		if n := w.outcomes[o].Load(); n > 0 {
+			a.Outcomes[cruise.Outcome(o).String()] = n
+		}
+	}
+	if !last.IsZero() {
+		a.Last = &last
+		if now.Sub(last) <= quiet {
+			a.Since = &first
+		}
+	}
+	a.Rate = rateNow(a.History)
+	for i, l := range limiters {
+		a.Limiters[i] = w.limiterNow(a.Limiters[i], l, now)
+		a.Waiting += a.Limiters[i].Waiting
+		a.Pause = max(a.Pause, a.Limiters[i].Pause)
+	}
+	a.judge(now)
+	return a
+}
+
+// budget is the least that is left of any budget, and how many Retriers there are.
+func (w *Watch) budget() (least *float64, retriers int) {
+	w.mu.Lock()
+	sources := slices.Clone(w.sources)
+	w.mu.Unlock()
+	for _, source := range sources {
+		for _, r := range source {
+			retriers++
+			if b := r.Budget(); b != nil {
+				if left := b.Left(); least == nil || left < *least {
+					least = &left
+				}
+			}
+		}
+	}
+	return least, retriers
+}
+
+func (w *Watch) limiterNow(r Limiter, l *limiter, now time.Time) Limiter {
+	s := l.stats
+	r.Name = w.label(l)
+	r.Waiting, r.Pause, r.Admitted, r.Throttles = s.Waiting, s.PauseLeft.Seconds(), s.Admitted, s.Throttles
+	if limit := finite(s.Limit); limit > 0 {
+		r.Limit = &limit
+	}
+	if q := s.Quota; q != nil {
+		r.Quota = &QuotaNow{q.Limit, q.Remaining, q.Reset.Seconds()}
+	}
+	r.Rate = rateNow(r.past)
+	throttled := false
+	for _, p := range r.past {
+		throttled = throttled || p.Throttles > 0 && now.Sub(p.At) <= quiet
+	}
+	r.State = stateOf(r.Pause, throttled, r.Waiting, r.Rate)
+	return r
+}
+
+func stateOf(pause float64, throttled bool, waiting int, rate float64) State {
+	switch {
+	case pause > 0:
+		return StatePaused
+	case throttled:
+		return StateThrottled
+	case waiting > 0:
+		return StateWaiting
+	case rate == 0:
+		return StateIdle
+	}
+	return StateFlowing
+}
+
+// label is the name of a limiter: key of its Retrier, and path.
+func (w *Watch) label(l *limiter) string {
+	var parts []string
+	if l.source != "" {
+		parts = append(parts, w.page.keys("", l.source))
+	}
+	for _, k := range l.stats.Path {
+		parts = append(parts, strings.TrimSpace(k.Scope+" "+w.page.keys(k.Scope, k.Key)))
+	}
+	if len(parts) == 0 {
+		return "all calls"
+	}
+	return strings.Join(parts, " / ")
+}
+
+// judge says in words what the numbers mean.
+func (a *API) judge(now time.Time) {
+	a.State = stateOf(a.Pause, a.Since != nil, a.Waiting, a.Rate)
+	a.seconds = math.Ceil(a.Pause)
+	wait := ""
+	if a.Waiting > 0 {
+		wait = " " + count(a.Waiting, "call waits", "calls wait") + "."
+	}
+	lately := a.lately()
+	switch a.State {
+	case StatePaused:
+		a.Summary = fmt.Sprintf("Paused for %s more, as the API asked or was throttling.%s", seconds(a.Pause), wait)
+	case StateThrottled:
+		a.Summary = fmt.Sprintf("Throttled by the API: %s, the last %s ago.%s", lately, ago(now.Sub(*a.Last)), wait)
+	case StateWaiting:
+		a.Summary = fmt.Sprintf("Held back by the limit, not by throttles now.%s", wait)
+	case StateIdle:
+		a.Summary = "Idle: no attempt in the last 10 seconds."
+	default:
+		a.Summary = "Flowing: no throttle in the last minute, and nobody waits."
+	}
+	a.Next = a.next()
+}
+
+// lately is the share of attempts that were throttled in what is kept.
+func (a *API) lately() string {
+	throttles := uint64(0)
+	for _, p := range a.History {
+		throttles += p.Throttles
+	}
+	return count(int(throttles), "throttle", "throttles") + " in the last 5 minutes"
+}
+
+// next says what the worst of the limiters will do.
+func (a *API) next() string {
+	if len(a.Limiters) == 0 {
+		if a.retriers == 0 {
+			return "No Retrier was added to this watch, so there is no limiter to tell of."
+		}
+		return "No limiter paces these calls: each one backs off by itself."
+	}
+	l := a.Limiters[0]
+	who := ""
+	if len(a.Limiters) > 1 {
+		who = " (" + l.Name + ")"
+	}
+	switch {
+	case l.Pause > 0 && l.Limit != nil:
+		return fmt.Sprintf("Calls again in %s, at %s%s.", seconds(l.Pause), perSecond(rate.Limit(*l.Limit)), who)
+	case l.Pause > 0:
+		return fmt.Sprintf("Calls again in %s, a few at a time%s.", seconds(l.Pause), who)
+	case l.Limit == nil:
+		return "Speeds up gently until the API says stop" + who + "."
+	case l.Waiting > 0:
+		return fmt.Sprintf("Those who wait now are through in about %s at %s; the rate grows with successes%s.",
+			seconds(max(1, float64(l.Waiting)/(*l.Limit))), perSecond(rate.Limit(*l.Limit)), who)
+	}
+	return fmt.Sprintf("Lets up to %s through, and looks for more when calls have to wait%s.", perSecond(rate.Limit(*l.Limit)), who)
+}
+
+// points turns what was counted into rates.
+func points(list []point) []Point {
+	out := make([]Point, 0, len(list))
+	from := 0
+	for i, p := range list {
+		x := Point{At: time.Unix(0, p.at), Limit: p.limit, Pause: p.pause.Seconds()}
+		if i > 0 {
+			x.Throttles = p.throttles - min(p.throttles, list[i-1].throttles)
+			for p.at-list[from].at > int64(recent) && from < i-1 {
+				from++
+			}
+			if dt := time.Duration(p.at - list[from].at).Seconds(); dt > 0 && p.attempts >= list[from].attempts {
+				x.Rate = float64(p.attempts-list[from].attempts) / dt
+			}
+			if p.at-list[i-1].at > int64(recent) { // nobody looked: all the while alike
+				out = append(out, Point{At: time.Unix(0, list[i-1].at+1), Rate: x.Rate, Limit: p.limit})
+			}
+		}
+		out = append(out, x)
+	}
+	return out
+}
+
+// rateNow is the rate at the last point, which is now.
+func rateNow(past []Point) float64 { return past[len(past)-1].Rate }
+
+func (n *notes) latest() []Note {
+	list := make([]Note, 0, len(n.list))
+	for _, x := range n.list {
+		list = append(list, Note{x.at, x.last, x.what, x.text, x.times})
+	}
+	slices.SortStableFunc(list, func(a, b Note) int { return -cmp.Compare(a.Last.UnixNano(), b.Last.UnixNano()) })
+	return list
+}
+
+// What people read.
+
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
+func seconds(s float64) string { return duration(time.Duration(s * float64(time.Second))) }
+
+// duration is rounded up to what matters of it.
+func duration(d time.Duration) string {
+	switch {
+	case d < time.Second:
+		return fmt.Sprintf("%d ms", int64(math.Ceil(float64(d)/float64(time.Millisecond))))
+	case d < time.Minute:
+		return fmt.Sprintf("%d s", int64(math.Ceil(d.Seconds())))
+	case d < time.Hour:
+		return fmt.Sprintf("%d min %d s", int64(d.Minutes()), int64(d.Seconds())%60)
+	}
+	return fmt.Sprintf("%d h %d min", int64(d.Hours()), int64(d.Minutes())%60)
+}
+
+// ago is a time that has gone by, rounded down.
+func ago(d time.Duration) string {
+	if d < time.Second {
+		return "less than 1 s"
+	}
+	return duration(d.Truncate(time.Second))
+}
+
+func perSecond(l rate.Limit) string {
+	switch {
+	case l == rate.Inf:
+		return "no limit"
+	case l >= 100:
+		return fmt.Sprintf("%.0f/s", float64(l))
+	case l >= 10:
+		return fmt.Sprintf("%.1f/s", float64(l))
+	case l >= 1:
+		return fmt.Sprintf("%.2f/s", float64(l))
+	case l >= 1./60:
+		return fmt.Sprintf("%.1f/min", float64(l)*60)
+	}
+	return fmt.Sprintf("%.1f/h", float64(l)*3600)
+}

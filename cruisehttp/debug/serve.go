@@ -1,0 +1,159 @@
+package debug
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"html/template"
+	"math"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+var (
+	//go:embed page.html
+	pageText string
+	//go:embed style.css
+	style string
+	//go:embed script.js
+	script string
+)
+
+// policy lets the page run its own script and style, ask the program itself for
+// news, and nothing else.
+var policy = fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+	hash(script), hash(style))
+
+func hash(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
+}
+
+// pageTemplate is filled by functions of the moment, see render.
+var pageTemplate = template.Must(template.New("page").Funcs(functions(time.Time{})).Parse(pageText))
+
+func functions(now time.Time) template.FuncMap {
+	return template.FuncMap{
+		"ago":       func(t *time.Time) string { return ago(now.Sub(*t)) },
+		"perSecond": rateText,
+		"limit": func(l *float64) string {
+			if l == nil {
+				return "none"
+			}
+			return perSecond(rate.Limit(*l))
+		},
+		"budget": func(left *float64) string {
+			if left == nil {
+				return "no budget limits them"
+			}
+			return fmt.Sprintf("%.0f left in the budget", *left)
+		},
+		"pause": func(s float64) string {
+			if s <= 0 {
+				return "–"
+			}
+			return duration(time.Duration(math.Ceil(s)) * time.Second)
+		},
+		"top":      func(past []Point) string { return perSecond(rate.Limit(ceiling(past))) },
+		"chart":    func(past []Point, label string) template.HTML { return chart(past, now, label) },
+		"spark":    func(l Limiter) template.HTML { return chart(l.past, now, "") },
+		"describe": describe,
+	}
+}
+
+// rateText is a measured rate, of which 0 is one.
+func rateText(r float64) string {
+	if r == 0 {
+		return "0/s"
+	}
+	return perSecond(rate.Limit(r))
+}
+
+// describe is what the chart shows, in words.
+func describe(a API) string {
+	lowest, highest := math.Inf(1), 0.
+	for _, p := range a.History {
+		lowest, highest = math.Min(lowest, p.Rate), math.Max(highest, p.Rate)
+	}
+	return fmt.Sprintf("Attempts in the last 5 minutes: %s to %s, now %s; %s", rateText(lowest), rateText(highest), rateText(a.Rate), a.lately())
+}
+
+// ServeHTTP answers GET and HEAD with the page, or with a [Report] as JSON where
+// the query has format=json or the client accepts application/json and not
+// text/html.
+func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Content-Security-Policy", policy)
+	h.Set("Vary", "Accept")
+	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+		h.Set("Allow", "GET, HEAD")
+		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
+		return
+	}
+	report := p.Report()
+	var body bytes.Buffer
+	var err error
+	accept := r.Header.Get("Accept")
+	if r.URL.Query().Get("format") == "json" || strings.Contains(accept, "application/json") && !strings.Contains(accept, "text/html") {
+		h.Set("Content-Type", "application/json")
+		encoder := json.NewEncoder(&body)
+		encoder.SetIndent("", "\t")
+		err = encoder.Encode(report)
+	} else {
+		h.Set("Content-Type", "text/html; charset=utf-8")
+		err = render(&body, report)
+	}
+	if err != nil {
+		http.Error(w, "cruise: "+err.Error(), http.StatusInternalServerError)
+		return
+	}
+	_, _ = w.Write(body.Bytes()) // who has gone needs no answer
+}
+
+func render(body *bytes.Buffer, report Report) error {
+	page, err := pageTemplate.Clone()
+	if err != nil {
+		return err
+	}
+	return page.Funcs(functions(report.At)).Execute(body, map[string]any{
+		"Report": report, "Title": title(report), "Live": live(report),
+		"Style": template.CSS(style), "Script": template.JS(script),
+	})
+}
+
+// title has what is wrong in front, where a tab shows it.
+func title(r Report) string {
+	for _, a := range r.APIs {
+		if a.State == StatePaused || a.State == StateThrottled {
+			return fmt.Sprintf("%s: %s – cruise", a.Name, a.State)
+		}
+	}
+	return "cruise"
+}
+
+// live is what a screen reader says of its own accord. It has no numbers that
+// change all the time, so it is read out only when a state changes.
+func live(r Report) string {
+	var bad []string
+	for _, a := range r.APIs {
+		switch a.State {
+		case StatePaused:
+			bad = append(bad, a.Name+" is paused")
+		case StateThrottled:
+			bad = append(bad, a.Name+" is throttled")
+		}
+	}
+	if len(bad) == 0 {
+		return "No API throttles."
+	}
+	return strings.Join(bad, ", ") + "."
+}

@@ -1,0 +1,345 @@
+package debug
+
+import (
+	"cmp"
+	"context"
+	"iter"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// How long and how finely the past is kept.
+const (
+	period  = 2 * time.Second
+	history = 5 * time.Minute
+	samples = int(history / period)
+	recent  = 10 * time.Second // over which the rate of now is taken
+	quiet   = time.Minute      // without a throttle, after which throttling is over
+)
+
+// How many errors and changes are kept.
+const (
+	maxErrors  = 10
+	maxChanges = 10
+)
+
+// A Watch is a part of a [Page]: what it shows of one API. It is the
+// [cruise.Observer] of the Retriers that call it.
+//
+// A Watch is safe for concurrent use and must not be copied. It is made by
+// [Page.Watch].
+type Watch struct {
+	page *Page
+	name string
+	due  atomic.Int64 // when the next sample is, in nanoseconds of the wall clock
+
+	attempts, retries, gaveUp, throttles atomic.Uint64
+	outcomes                             [outcomes]atomic.Uint64
+
+	mu       sync.Mutex // guards the fields below; no code of others runs under it
+	sources  []iter.Seq2[string, *cruise.Retrier]
+	first    time.Time // throttle since it was quiet
+	last     time.Time // throttle
+	past     ring      // of all attempts and throttles
+	root     point     // limit and pause of the one limiter that all pass, if there is one
+	limiters []*limiter
+	unshown  int // limiters that were left out
+	errors   notes
+	changes  notes
+}
+
+const outcomes = int(cruise.OutcomeDropped) + 1
+
+var _ cruise.Observer = (*Watch)(nil)
+
+// Watch returns a new part of the page, under that name, which should be that of
+// the API. Give it to [cruise.WithObserver], and the Retrier to [Watch.Add].
+func (p *Page) Watch(name string) *Watch {
+	w := &Watch{page: p, name: name, errors: notes{most: maxErrors}, changes: notes{most: maxChanges}}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches = append(p.watches, w)
+	return w
+}
+
+// Remove takes a part off the page.
+func (p *Page) Remove(w *Watch) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.watches = slices.DeleteFunc(p.watches, func(x *Watch) bool { return x == w })
+}
+
+// Add shows the limiters of a Retrier, its own and those of its scopes, and its
+// budget. A nil Retrier is ignored.
+func (w *Watch) Add(r *cruise.Retrier) {
+	if r != nil {
+		w.AddAll(func(yield func(string, *cruise.Retrier) bool) { yield("", r) })
+	}
+}
+
+// AddAll shows all Retriers of a sequence, which is gone through every time: that
+// of [cruisehttp.Transport.Retriers], say. A nil sequence is ignored.
+func (w *Watch) AddAll(retriers iter.Seq2[string, *cruise.Retrier]) {
+	if retriers == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.sources = append(w.sources, retriers)
+}
+
+// Observe counts an event.
+func (w *Watch) Observe(_ context.Context, event cruise.Event) {
+	now := time.Now()
+	switch e := event.(type) {
+	case cruise.AttemptStarted:
+		w.attempts.Add(1)
+	case cruise.AttemptEnded:
+		if int(e.Outcome) < outcomes {
+			w.outcomes[e.Outcome].Add(1)
+		}
+		if e.Err != nil {
+			w.note(&w.errors, now, e.Outcome.String(), func() string { return w.page.text(e.Err) })
+		}
+		if e.Outcome == cruise.OutcomeThrottled {
+			w.throttled(now)
+		}
+	case cruise.RetryScheduled:
+		w.retries.Add(1)
+	case cruise.GaveUp:
+		w.gaveUp.Add(1)
+		w.note(&w.errors, now, "gave up", func() string { return w.page.text(e.Err) })
+	case cruise.RateChanged:
+		if e.Why == cruise.CauseSuccess {
+			break // at nearly every call
+		}
+		what := "rate cut"
+		switch {
+		case e.Why == cruise.CauseSet:
+			what = "rate set"
+		case e.To > e.From:
+			what = "rate raised"
+		}
+		w.note(&w.changes, now, what, func() string {
+			return perSecond(e.From) + " → " + perSecond(e.To) + map[bool]string{true: ", as the API reports its quota"}[e.Why == cruise.CauseQuota]
+		})
+	case cruise.Paused:
+		w.note(&w.changes, now, "paused", func() string { return "for " + duration(e.For) })
+	}
+	if w.isDue(now) {
+		w.look(now, true)
+	}
+}
+
+// isDue reports whether it is time for another point, to one caller alone.
+func (w *Watch) isDue(now time.Time) bool {
+	due := w.due.Load()
+	return now.UnixNano() >= due && w.due.CompareAndSwap(due, now.Add(period).UnixNano())
+}
+
+func (w *Watch) throttled(now time.Time) {
+	w.throttles.Add(1)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if now.Sub(w.last) > quiet {
+		w.first = now
+	}
+	w.last = now
+}
+
+// A noted is something that happened, once or several times within a second.
+type noted struct {
+	at    time.Time // first
+	last  time.Time
+	what  string
+	text  string
+	times int
+}
+
+// notes are the last few things that happened, the latest last.
+type notes struct {
+	most int
+	list []noted
+}
+
+// note adds to notes. What happens more often than once a second is counted, so
+// that the text, which may take long to make, is made once a second at most for
+// each kind.
+func (w *Watch) note(n *notes, now time.Time, what string, text func() string) {
+	if w.repeated(n, now, what) {
+		return
+	}
+	s := text()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i, x := range n.list {
+		if x.what == what && x.text == s {
+			x.last, x.times = now, x.times+1
+			n.list = append(slices.Delete(n.list, i, i+1), x)
+			return
+		}
+	}
+	if len(n.list) == n.most {
+		n.list = slices.Delete(n.list, 0, 1)
+	}
+	n.list = append(n.list, noted{at: now, last: now, what: what, text: s, times: 1})
+}
+
+func (w *Watch) repeated(n *notes, now time.Time, what string) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for i := len(n.list) - 1; i >= 0; i-- {
+		if x := &n.list[i]; x.what == what {
+			if now.Sub(x.last) >= time.Second {
+				return false
+			}
+			x.times++
+			return true
+		}
+	}
+	return false
+}
+
+// A point is what there was to see at one moment. Counters count from the start.
+type point struct {
+	at        int64 // nanoseconds of the wall clock
+	attempts  uint64
+	throttles uint64
+	limit     float64       // calls per second; 0 if unlimited or not known
+	pause     time.Duration // left
+}
+
+// ring keeps the points of the last minutes.
+type ring struct {
+	points [samples]point
+	size   int
+	next   int
+}
+
+func (r *ring) add(p point) {
+	r.points[r.next] = p
+	r.next = (r.next + 1) % samples
+	r.size = min(r.size+1, samples)
+}
+
+// upto returns the points of the time that is kept, the oldest first, and that of
+// now.
+func (r *ring) upto(now point) []point {
+	var list []point
+	for i := range r.size {
+		if p := r.points[(r.next-r.size+i+samples)%samples]; p.at >= now.at-int64(history) && p.at < now.at {
+			list = append(list, p)
+		}
+	}
+	return append(list, now)
+}
+
+// A limiter is one that is shown.
+type limiter struct {
+	id     string
+	stats  cruise.ScopeStats
+	source string // key of the Retrier
+	past   *ring
+}
+
+// look looks at all limiters and keeps those that matter most, with a point of
+// their history if that is wanted.
+func (w *Watch) look(now time.Time, keep bool) {
+	w.mu.Lock()
+	sources := slices.Clone(w.sources)
+	w.mu.Unlock()
+	found := map[string]*limiter{}
+	var order []*limiter
+	var root *limiter // if there is exactly one
+	roots := 0
+	for i, source := range sources {
+		for key, retrier := range source {
+			for s := range retrier.Scopes() {
+				l := &limiter{id: id(i, key, s.Path), stats: s, source: key}
+				if found[l.id] == nil {
+					found[l.id] = l
+					order = append(order, l)
+				}
+				if len(s.Path) == 0 {
+					root, roots = l, roots+1
+				}
+			}
+		}
+	}
+	// Stable: the most recently used come first where nothing else tells them apart.
+	slices.SortStableFunc(order, func(a, b *limiter) int {
+		return cmp.Or(-cmp.Compare(trouble(a), trouble(b)), -cmp.Compare(a.stats.Throttles, b.stats.Throttles))
+	})
+	shown := order[:min(len(order), w.page.maxScopes)]
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	old := map[string]*limiter{}
+	for _, l := range w.limiters {
+		old[l.id] = l
+	}
+	for _, l := range shown {
+		if was := old[l.id]; was != nil {
+			l.past = was.past
+		} else {
+			l.past = &ring{}
+		}
+		if keep {
+			l.past.add(l.point(now))
+		}
+	}
+	w.limiters, w.unshown = shown, len(order)-len(shown)
+	w.root = point{}
+	if roots == 1 {
+		w.root = root.point(now)
+	}
+	if keep {
+		w.past.add(w.point(now))
+	}
+}
+
+// point is what there is to see of all attempts; mu must be held.
+func (w *Watch) point(now time.Time) point {
+	return point{now.UnixNano(), w.attempts.Load(), w.throttles.Load(), w.root.limit, w.root.pause}
+}
+
+func (l *limiter) point(now time.Time) point {
+	s := l.stats
+	return point{now.UnixNano(), s.Admitted, s.Throttles, finite(s.Limit), s.PauseLeft}
+}
+
+// trouble orders limiters: those that pause before those that have calls wait.
+func trouble(l *limiter) int {
+	switch {
+	case l.stats.PauseLeft > 0:
+		return 2
+	case l.stats.Waiting > 0:
+		return 1
+	}
+	return 0
+}
+
+func id(source int, key string, path []cruise.ScopeKey) string {
+	var b strings.Builder
+	b.WriteString(string(rune('a' + source)))
+	b.WriteString(key)
+	for _, k := range path {
+		b.WriteString("\x00" + k.Scope + "\x01" + k.Key)
+	}
+	return b.String()
+}
+
+// finite is a limit as a number, 0 if there is none.
+func finite(l rate.Limit) float64 {
+	if l == rate.Inf {
+		return 0
+	}
+	return float64(l)
+}

@@ -1,0 +1,89 @@
+package cruiseotel
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// A gauge is what is reported of all limiters of one name.
+type gauge struct {
+	limit   rate.Limit // the lowest; rate.Inf if there is none
+	pause   time.Duration
+	waiting int
+}
+
+func (g *gauge) add(s gauge) {
+	g.limit = min(g.limit, s.limit)
+	g.pause = max(g.pause, s.pause)
+	g.waiting += s.waiting
+}
+
+// collect reports the gauges of this moment.
+func (o *Observer) collect(_ context.Context, to metric.Observer) error {
+	o.mu.Lock()
+	sources := slices.Clone(o.sources)
+	o.mu.Unlock()
+	found := map[string]*gauge{}
+	var order []string // the first to be seen first, so that places are given in order
+	scopes, least := 0, -1.
+	for _, source := range sources {
+		for key, retrier := range source {
+			if b := retrier.Budget(); b != nil {
+				if left := b.Left(); least < 0 || left < least {
+					least = left
+				}
+			}
+			for s := range retrier.Scopes() {
+				if len(s.Path) > 0 {
+					scopes++
+				}
+				name := o.pathName(key, s.Path)
+				g := found[name]
+				if g == nil {
+					g = &gauge{limit: rate.Inf}
+					found[name] = g
+					order = append(order, name)
+				}
+				g.add(gauge{limitOf(s), s.PauseLeft, s.Waiting})
+			}
+		}
+	}
+	now := time.Now()
+	shown := map[string]*gauge{}
+	for _, name := range order {
+		g := found[name]
+		as := o.scopeNames.of(name, g.pause > 0 || g.waiting > 0, now)
+		if shown[as] == nil {
+			shown[as] = &gauge{limit: rate.Inf}
+		}
+		shown[as].add(*g)
+	}
+	for name, g := range shown {
+		with := metric.WithAttributeSet(attribute.NewSet(o.api, attribute.String("cruise.scope", name)))
+		if g.limit != rate.Inf {
+			to.ObserveFloat64(o.limit, float64(g.limit), with)
+		}
+		to.ObserveFloat64(o.pause, g.pause.Seconds(), with)
+		to.ObserveInt64(o.queue, int64(g.waiting), with)
+	}
+	to.ObserveInt64(o.scopes, int64(scopes), o.apiOnly)
+	if least >= 0 {
+		to.ObserveFloat64(o.budget, least, o.apiOnly)
+	}
+	return nil
+}
+
+// limitOf is rate.Inf of a limiter that keeps no rate.
+func limitOf(s cruise.ScopeStats) rate.Limit {
+	if s.Limit == 0 {
+		return rate.Inf
+	}
+	return s.Limit
+}

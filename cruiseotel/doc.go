@@ -1,0 +1,57 @@
+// Package cruiseotel records what cruise does with OpenTelemetry: metrics, and
+// events on the spans of the calls. It needs OpenTelemetry's API alone; the SDK is
+// for the program to choose and set up.
+//
+//	heroku, err := cruiseotel.New("heroku")
+//	…
+//	api, err := cruise.New(cruise.WithObserver(heroku))
+//	…
+//	heroku.Add(api)
+//
+// # Metrics
+//
+// All have the attribute cruise.api, the name given to [New].
+//
+//	name                     kind       unit        further attributes
+//	cruise.attempts          counter    {attempt}   cruise.outcome
+//	cruise.retries           counter    {retry}     cruise.reason: the outcome that failed
+//	cruise.give_ups          counter    {call}      cruise.reason: attempts_exhausted, deadline …
+//	cruise.throttles         counter    {throttle}  cruise.limit: as the server named it, if it did
+//	cruise.rate_cuts         counter    {cut}       cruise.cause: throttle, quota, set
+//	cruise.pauses            counter    {pause}
+//	cruise.wait.duration     histogram  s           of each attempt, in the limiter
+//	cruise.rate_limit        gauge      {call}/s    cruise.scope; not reported while there is none
+//	cruise.pause.remaining   gauge      s           cruise.scope
+//	cruise.queue.length      gauge      {call}      cruise.scope
+//	cruise.budget.remaining  gauge      {retry}     the least of all Retriers; none without a budget
+//	cruise.scopes            gauge      {scope}     limiters that are kept
+//
+// The gauges are read when metrics are collected, from the Retriers given to
+// [Observer.Add] and [Observer.AddAll]. Throttles, rate cuts and pauses are told by
+// an [cruise.AdaptiveLimiter], the default; one that is made by hand must have the
+// Observer too.
+//
+// # Scopes
+//
+// cruise.scope is "all" of a Retrier's own limiter, else the names of the scopes,
+// such as ACCOUNT or ACCOUNT/TABLE, but not their keys: those may be many, and may be
+// nobody else's business. Of limiters with the same name the lowest limit, the
+// longest pause and the sum of the queues are reported. [WithKeys] tells the keys
+// apart; in any case there are no more than [WithMaxScopes] values, and one more,
+// "other", for what has no room. A scope in trouble takes the place of one that had
+// none for ten minutes.
+//
+// # Spans
+//
+// On the span of the call's context, if that is recorded:
+//
+//	event            when                                      attributes
+//	cruise.wait      an attempt has to stand in line           cruise.at_least, cruise.paused: s; cruise.ahead: cost
+//	cruise.go        it goes, after a millisecond or more      cruise.attempt, cruise.waited: s
+//	cruise.throttle  the server throttled it                   cruise.attempt
+//	cruise.retry     it failed and another one will follow     cruise.attempt, cruise.reason, cruise.delay: s
+//	cruise.give_up   no other one will                         cruise.reason, cruise.attempts, cruise.retry_after: s
+//
+// A call that has to sit out a pause gets a link to the span of the call that was
+// throttled last, and so most likely brought about the pause.
+package cruiseotel

@@ -1,0 +1,123 @@
+package cruiseotel
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// outcomeNames are the values of cruise.outcome, by [cruise.Outcome].
+var outcomeNames = [...]string{"unknown", "success", "throttled", "quota_exhausted", "transient", "permanent", "dropped", "other"}
+
+// causeNames are the values of cruise.cause.
+var causeNames = [...]string{string(cruise.CauseThrottle), string(cruise.CauseQuota), string(cruise.CauseSet), "other"}
+
+func causeIndex(c cruise.Cause) int {
+	for i, name := range causeNames {
+		if name == string(c) {
+			return i
+		}
+	}
+	return len(causeNames) - 1
+}
+
+// reasons are those for which calls are given up. What matches several is the first
+// of them.
+var reasons = [...]error{
+	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrServerDelay,
+	cruise.ErrQuotaExhausted, cruise.ErrPermanent, cruise.ErrDeadline, cruise.ErrCost,
+	context.DeadlineExceeded, context.Canceled,
+}
+
+// reasonNames are the values of cruise.reason of calls given up.
+var reasonNames = [...]string{
+	"attempts_exhausted", "budget_exhausted", "max_elapsed", "server_delay",
+	"quota_exhausted", "permanent", "deadline", "cost",
+	"context_deadline", "canceled", "other",
+}
+
+func reasonIndex(reason error) int {
+	for i, r := range reasons {
+		if errors.Is(reason, r) {
+			return i
+		}
+	}
+	return len(reasonNames) - 1
+}
+
+func nameOf(names []string, i int) string { return names[min(i, len(names)-1)] }
+
+// pathName is what cruise.scope says of a limiter. Key is that of its Retrier, if
+// that has one.
+func (o *Observer) pathName(key string, path []cruise.ScopeKey) string {
+	if len(path) == 0 && (key == "" || o.keys == nil) {
+		return "all"
+	}
+	parts := make([]string, 0, len(path)+1)
+	if key != "" && o.keys != nil {
+		parts = append(parts, o.keys("", key))
+	}
+	for _, p := range path {
+		part := p.Scope
+		if o.keys != nil {
+			part += ":" + o.keys(p.Scope, p.Key)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(parts, "/")
+}
+
+// other is the name of all that have no room of their own.
+const other = "other"
+
+// hold is how long a name keeps its place without trouble, if another one needs it.
+const hold = 10 * time.Minute
+
+// names keeps the values of an attribute few: the first to come have a place, and
+// lose it only to one that is in trouble, after a long time without any of their own.
+// So values change seldom, however many there are in all.
+type names struct {
+	most int
+
+	mu    sync.Mutex           // guards the field below
+	place map[string]time.Time // when there was trouble last, or it came
+}
+
+// of returns the name, or other.
+func (n *names) of(name string, trouble bool, now time.Time) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	last, ok := n.place[name]
+	switch {
+	case ok && !trouble:
+		return name
+	case ok:
+	case len(n.place) < n.most:
+	case !trouble || !n.makeRoom(now):
+		return other
+	}
+	if n.place == nil {
+		n.place = make(map[string]time.Time)
+	}
+	if now.After(last) {
+		n.place[name] = now
+	}
+	return name
+}
+
+func (n *names) makeRoom(now time.Time) bool {
+	oldest := ""
+	for name, last := range n.place {
+		if before := last.Compare(n.place[oldest]); now.Sub(last) >= hold && (oldest == "" || before < 0 || before == 0 && name < oldest) {
+			oldest = name
+		}
+	}
+	if oldest != "" {
+		delete(n.place, oldest)
+	}
+	return oldest != ""
+}

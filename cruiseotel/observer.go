@@ -1,0 +1,266 @@
+package cruiseotel
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// ScopeName is the name of the instrumentation scope.
+const ScopeName = "github.com/a7df5faa/cruise/cruiseotel"
+
+// DefaultMaxScopes is that of [WithMaxScopes].
+const DefaultMaxScopes = 10
+
+// An Observer is a [cruise.Observer] that records metrics and span events. Make one
+// for each API.
+//
+// An Observer is safe for concurrent use and must not be copied. It is made by [New].
+type Observer struct {
+	attempts  counters
+	retries   counters
+	gaveUp    counters
+	throttles metric.Int64Counter
+	cuts      counters
+	pauses    counters
+	wait      metric.Float64Histogram
+	record    []metric.RecordOption
+
+	limit, pause, budget metric.Float64ObservableGauge
+	queue, scopes        metric.Int64ObservableGauge
+	registration         metric.Registration
+
+	api        attribute.KeyValue
+	apiOnly    metric.MeasurementOption
+	limitNames names
+	scopeNames names
+	keys       func(scope, key string) string // nil: not told
+
+	throttled atomic.Pointer[trace.SpanContext] // the last
+
+	mu      sync.Mutex // guards the field below
+	sources []iter.Seq2[string, *cruise.Retrier]
+}
+
+var _ cruise.Observer = (*Observer)(nil)
+
+// An Option tunes an [Observer].
+type Option func(*config)
+
+type config struct {
+	meters    metric.MeterProvider
+	maxScopes int
+	keys      func(scope, key string) string
+}
+
+// WithMeterProvider is where metrics go. Default, and for nil: what
+// [otel.GetMeterProvider] returns when the Observer is made, which passes on what
+// [otel.SetMeterProvider] is given later.
+func WithMeterProvider(p metric.MeterProvider) Option {
+	return func(c *config) { c.meters = p }
+}
+
+// WithMaxScopes is how many values cruise.scope, and cruise.limit, may have beside
+// "other", 1 or more; less counts as 1. Default [DefaultMaxScopes], 10.
+func WithMaxScopes(n int) Option {
+	return func(c *config) { c.maxScopes = max(1, n) }
+}
+
+// WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of
+// a key itself, or of a digest. scope is "" for the key of a sequence given to
+// [Observer.AddAll]. It must be safe for concurrent use. Default, and for nil: keys
+// are not told.
+func WithKeys(text func(scope, key string) string) Option {
+	return func(c *config) { c.keys = text }
+}
+
+// New returns an Observer of an API of that name, such as "heroku", which becomes the
+// attribute cruise.api. Nil options do nothing. The error is that of the
+// MeterProvider.
+func New(api string, opts ...Option) (*Observer, error) {
+	c := config{maxScopes: DefaultMaxScopes}
+	for _, opt := range opts {
+		if opt != nil {
+			opt(&c)
+		}
+	}
+	if c.meters == nil {
+		c.meters = otel.GetMeterProvider()
+	}
+	o := &Observer{
+		api: attribute.String("cruise.api", api), keys: c.keys,
+		limitNames: names{most: c.maxScopes}, scopeNames: names{most: c.maxScopes},
+	}
+	o.apiOnly = metric.WithAttributeSet(attribute.NewSet(o.api))
+	o.record = []metric.RecordOption{o.apiOnly}
+	return o, o.instruments(c.meters.Meter(ScopeName))
+}
+
+func (o *Observer) instruments(m metric.Meter) error {
+	var errs []error
+	counter := func(name, unit, about string) metric.Int64Counter {
+		c, err := m.Int64Counter(name, metric.WithUnit(unit), metric.WithDescription(about))
+		errs = append(errs, err)
+		return c
+	}
+	floats := func(name, unit, about string) metric.Float64ObservableGauge {
+		g, err := m.Float64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
+		errs = append(errs, err)
+		return g
+	}
+	ints := func(name, unit, about string) metric.Int64ObservableGauge {
+		g, err := m.Int64ObservableGauge(name, metric.WithUnit(unit), metric.WithDescription(about))
+		errs = append(errs, err)
+		return g
+	}
+	o.attempts = o.counters(counter("cruise.attempts", "{attempt}", "Attempts of calls, by what they ended with."), "cruise.outcome", outcomeNames[:])
+	o.retries = o.counters(counter("cruise.retries", "{retry}", "Retries, by what the attempt before ended with."), "cruise.reason", outcomeNames[:])
+	o.gaveUp = o.counters(counter("cruise.give_ups", "{call}", "Calls given up, by reason."), "cruise.reason", reasonNames[:])
+	o.cuts = o.counters(counter("cruise.rate_cuts", "{cut}", "Cuts of the rate limit, by cause."), "cruise.cause", causeNames[:])
+	o.pauses = o.counters(counter("cruise.pauses", "{pause}", "Pauses begun or extended."), "", []string{""})
+	o.throttles = counter("cruise.throttles", "{throttle}", "Throttles of the server that limiters learned of.")
+	o.throttles.Add(context.Background(), 0, o.apiOnly)
+	var err error
+	o.wait, err = m.Float64Histogram("cruise.wait.duration", metric.WithUnit("s"), metric.WithDescription("Time that attempts waited in the limiter."),
+		metric.WithExplicitBucketBoundaries(.001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300))
+	errs = append(errs, err)
+	o.limit = floats("cruise.rate_limit", "{call}/s", "Rate that a limiter keeps to; not reported while it has none.")
+	o.pause = floats("cruise.pause.remaining", "s", "Time for which nobody is let go.")
+	o.budget = floats("cruise.budget.remaining", "{retry}", "Retries left in the budget.")
+	o.queue = ints("cruise.queue.length", "{call}", "Calls that wait in a limiter.")
+	o.scopes = ints("cruise.scopes", "{scope}", "Limiters of scopes that are kept.")
+	o.registration, err = m.RegisterCallback(o.collect, o.limit, o.pause, o.budget, o.queue, o.scopes)
+	return errors.Join(append(errs, err)...)
+}
+
+// Add reports the limiters of a Retrier, its own and those of its scopes, and its
+// budget. A nil Retrier is ignored.
+func (o *Observer) Add(r *cruise.Retrier) {
+	if r != nil {
+		o.AddAll(func(yield func(string, *cruise.Retrier) bool) { yield("", r) })
+	}
+}
+
+// AddAll reports all Retriers of a sequence, which is gone through at every
+// collection: that of [cruisehttp.Transport.Retriers], say. A nil sequence is ignored.
+func (o *Observer) AddAll(retriers iter.Seq2[string, *cruise.Retrier]) {
+	if retriers == nil {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.sources = append(o.sources, retriers)
+}
+
+// Close ends the reports of gauges; counters go on. The error is that of the meter.
+func (o *Observer) Close() error { return o.registration.Unregister() }
+
+// counters is a counter with a set of attributes for each of a few values, made once,
+// so that counting makes none.
+type counters struct {
+	metric.Int64Counter
+	by [][]metric.AddOption
+}
+
+func (o *Observer) counters(c metric.Int64Counter, key string, values []string) counters {
+	by := make([][]metric.AddOption, len(values))
+	for i, v := range values {
+		set := attribute.NewSet(o.api)
+		if key != "" {
+			set = attribute.NewSet(o.api, attribute.String(key, v))
+		}
+		by[i] = []metric.AddOption{metric.WithAttributeSet(set)}
+		// So that there is something to compare the first one with: a counter that
+		// begins at 1 has not risen.
+		c.Add(context.Background(), 0, by[i]...)
+	}
+	return counters{c, by}
+}
+
+// add counts one of the i-th value, or of the last if there is none such.
+func (c *counters) add(ctx context.Context, i int) {
+	c.Add(ctx, 1, c.by[min(i, len(c.by)-1)]...)
+}
+
+// Observe records an event.
+func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
+	switch e := event.(type) {
+	case cruise.Waiting:
+		o.spanWaits(ctx, e)
+	case cruise.AttemptStarted:
+		o.wait.Record(ctx, e.Waited.Seconds(), o.record...)
+		if span := trace.SpanFromContext(ctx); e.Waited >= noWait && span.IsRecording() {
+			span.AddEvent("cruise.go", trace.WithAttributes(attribute.Int("cruise.attempt", e.Attempt),
+				attribute.Float64("cruise.waited", e.Waited.Seconds())))
+		}
+	case cruise.AttemptEnded:
+		o.attempts.add(ctx, int(e.Outcome))
+		if e.Outcome == cruise.OutcomeThrottled {
+			o.spanThrottled(ctx, e)
+		}
+	case cruise.RetryScheduled:
+		o.retries.add(ctx, int(e.Reason))
+		if span := trace.SpanFromContext(ctx); span.IsRecording() {
+			span.AddEvent("cruise.retry", trace.WithAttributes(attribute.Int("cruise.attempt", e.Attempt),
+				attribute.String("cruise.reason", nameOf(outcomeNames[:], int(e.Reason))), attribute.Float64("cruise.delay", e.Delay.Seconds())))
+		}
+	case cruise.GaveUp:
+		o.gaveUp.add(ctx, reasonIndex(e.Err.Reason))
+		if span := trace.SpanFromContext(ctx); span.IsRecording() {
+			span.AddEvent("cruise.give_up", trace.WithAttributes(attribute.String("cruise.reason", reasonNames[reasonIndex(e.Err.Reason)]),
+				attribute.Int("cruise.attempts", e.Err.Attempts), attribute.Float64("cruise.retry_after", e.Err.RetryAfter.Seconds())))
+		}
+	case cruise.ThrottleSeen:
+		name := ""
+		if e.Scope != "" {
+			name = o.limitNames.of(e.Scope, true, time.Now())
+		}
+		if name == "" {
+			o.throttles.Add(ctx, 1, o.apiOnly)
+		} else {
+			o.throttles.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(o.api, attribute.String("cruise.limit", name))))
+		}
+	case cruise.RateChanged:
+		if e.To < e.From {
+			o.cuts.add(ctx, causeIndex(e.Why))
+		}
+	case cruise.Paused:
+		o.pauses.add(ctx, 0)
+	}
+}
+
+// noWait is what it takes at most to pass a limiter without waiting.
+const noWait = time.Millisecond
+
+// spanWaits tells a span that its call has to wait, and for whom.
+func (o *Observer) spanWaits(ctx context.Context, e cruise.Waiting) {
+	span := trace.SpanFromContext(ctx)
+	if !span.IsRecording() {
+		return
+	}
+	span.AddEvent("cruise.wait", trace.WithAttributes(attribute.Float64("cruise.at_least", e.AtLeast.Seconds()),
+		attribute.Float64("cruise.paused", e.Paused.Seconds()), attribute.Int("cruise.ahead", e.Ahead)))
+	if by := o.throttled.Load(); e.Paused > 0 && by != nil && by.SpanID() != span.SpanContext().SpanID() {
+		span.AddLink(trace.Link{SpanContext: *by, Attributes: []attribute.KeyValue{attribute.String("cruise.link", "throttled_call")}})
+	}
+}
+
+func (o *Observer) spanThrottled(ctx context.Context, e cruise.AttemptEnded) {
+	span := trace.SpanFromContext(ctx)
+	if c := span.SpanContext(); c.IsValid() {
+		o.throttled.Store(&c)
+	}
+	if span.IsRecording() {
+		span.AddEvent("cruise.throttle", trace.WithAttributes(attribute.Int("cruise.attempt", e.Attempt)))
+	}
+}

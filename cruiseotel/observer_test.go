@@ -1,0 +1,315 @@
+package cruiseotel_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric/noop"
+	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
+	"go.opentelemetry.io/otel/sdk/metric/metricdata"
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruiseotel"
+)
+
+var errBoom = errors.New("boom")
+
+// meters is an SDK whose metrics are read as lines of text.
+type meters struct {
+	*sdkmetric.MeterProvider
+	reader *sdkmetric.ManualReader
+}
+
+func newMeters() meters {
+	reader := sdkmetric.NewManualReader()
+	return meters{sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader)), reader}
+}
+
+func (m meters) observer(t *testing.T, opts ...cruiseotel.Option) *cruiseotel.Observer {
+	t.Helper()
+	o, err := cruiseotel.New("api", append(opts, cruiseotel.WithMeterProvider(m), nil)...)
+	require.NoError(t, err)
+	return o
+}
+
+// read returns "name{attributes} value" of all metrics whose names begin so.
+func (m meters) read(t *testing.T, prefixes ...string) []string {
+	t.Helper()
+	var all metricdata.ResourceMetrics
+	require.NoError(t, m.reader.Collect(t.Context(), &all))
+	var lines []string
+	add := func(name string, set attribute.Set, value any) {
+		if !slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) }) {
+			return
+		}
+		var attrs []string
+		for _, kv := range set.ToSlice() {
+			if kv.Key == "cruise.api" {
+				assert.Equal(t, "api", kv.Value.AsString())
+				continue
+			}
+			attrs = append(attrs, kv.Value.String())
+		}
+		lines = append(lines, fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(name, "cruise."), strings.Join(attrs, ","), value))
+	}
+	for _, scope := range all.ScopeMetrics {
+		assert.Equal(t, cruiseotel.ScopeName, scope.Scope.Name)
+		for _, metric := range scope.Metrics {
+			assert.NotEmpty(t, metric.Description, metric.Name)
+			assert.NotEmpty(t, metric.Unit, metric.Name)
+			switch data := metric.Data.(type) {
+			case metricdata.Sum[int64]:
+				assert.True(t, data.IsMonotonic)
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Gauge[int64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, p.Value)
+				}
+			case metricdata.Histogram[float64]:
+				for _, p := range data.DataPoints {
+					add(metric.Name, p.Attributes, fmt.Sprint(p.Count, " in ", p.Sum))
+				}
+			}
+		}
+	}
+	slices.Sort(lines)
+	return lines
+}
+
+func TestEventsAreCounted(t *testing.T) {
+	m := newMeters()
+	o := m.observer(t)
+	for _, e := range []cruise.Event{
+		cruise.AttemptStarted{Attempt: 1}, cruise.AttemptStarted{Attempt: 2, Waited: 2 * time.Second},
+		cruise.AttemptEnded{Outcome: cruise.OutcomeThrottled, Err: errBoom}, cruise.AttemptEnded{Outcome: cruise.OutcomeSuccess},
+		cruise.AttemptEnded{Outcome: cruise.OutcomeQuotaExhausted}, cruise.AttemptEnded{Outcome: cruise.Outcome(77)},
+		cruise.RetryScheduled{Attempt: 2, Reason: cruise.OutcomeThrottled}, cruise.RetryScheduled{Attempt: 2, Reason: cruise.OutcomeTransient},
+		cruise.GaveUp{Err: &cruise.Error{Reason: cruise.ErrDeadline}}, cruise.GaveUp{Err: &cruise.Error{Reason: context.DeadlineExceeded}},
+		cruise.GaveUp{Err: &cruise.Error{Reason: fmt.Errorf("%w: shutdown", context.Canceled)}}, cruise.GaveUp{Err: &cruise.Error{}},
+		cruise.GaveUp{Err: &cruise.Error{Reason: cruise.ErrBudgetExhausted}},
+		cruise.ThrottleSeen{}, cruise.ThrottleSeen{Scope: "ACCOUNT"}, cruise.ThrottleSeen{Scope: "ACCOUNT", Late: true},
+		cruise.RateChanged{From: 4, To: 2, Why: cruise.CauseThrottle}, cruise.RateChanged{From: 2, To: 3, Why: cruise.CauseSuccess},
+		cruise.RateChanged{From: 3, To: 2, Why: cruise.CauseQuota}, cruise.RateChanged{From: 2, To: 1, Why: "a new one"},
+		cruise.Paused{For: time.Second},
+	} {
+		o.Observe(t.Context(), e)
+	}
+	assert.Contains(t, m.read(t, "cruise.give_ups"), "give_ups{cost} 0", "all are there from the beginning")
+	lines := slices.DeleteFunc(m.read(t, "cruise."), func(line string) bool { return strings.HasSuffix(line, "} 0") })
+	assert.Equal(t, []string{
+		"attempts{other} 1", "attempts{quota_exhausted} 1", "attempts{success} 1", "attempts{throttled} 1",
+		"give_ups{budget_exhausted} 1", "give_ups{canceled} 1", "give_ups{context_deadline} 1", "give_ups{deadline} 1", "give_ups{other} 1",
+		"pauses{} 1",
+		"rate_cuts{other} 1", "rate_cuts{quota} 1", "rate_cuts{throttle} 1",
+		"retries{throttled} 1", "retries{transient} 1",
+		"throttles{ACCOUNT} 2", "throttles{} 1",
+		"wait.duration{} 2 in 2",
+	}, lines)
+}
+
+func TestGaugesAreThoseOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t)
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxRate(10)))
+		o.Add(api)
+		o.Add(nil)
+		o.AddAll(nil)
+		gauges := func() []string {
+			return m.read(t, "cruise.rate_limit", "cruise.pause.", "cruise.queue", "cruise.budget", "cruise.scopes")
+		}
+		assert.Equal(t, []string{"budget.remaining{} 100", "pause.remaining{all} 0", "queue.length{all} 0", "rate_limit{all} 10", "scopes{} 0"}, gauges())
+
+		ctx, cancel := context.WithCancel(t.Context())
+		for _, key := range []string{"1", "2"} {
+			account := api.Scope("ACCOUNT", key)
+			require.NoError(t, account.Scope("TABLE", "t").Do(ctx, func(context.Context) error { return nil }))
+			if key == "2" {
+				account.Limiter().(*cruise.AdaptiveLimiter).Pause(5 * time.Second)
+			}
+			go func() { _ = account.Do(ctx, func(context.Context) error { return nil }) }()
+		}
+		require.NoError(t, api.Scope("ACCOUNT", "1").Limiter().(*cruise.AdaptiveLimiter).SetLimit(3))
+		synctest.Wait()
+		assert.Equal(t, []string{
+			"budget.remaining{} 100",
+			"pause.remaining{ACCOUNT/TABLE} 0", "pause.remaining{ACCOUNT} 5", "pause.remaining{all} 0",
+			"queue.length{ACCOUNT/TABLE} 0", "queue.length{ACCOUNT} 1", "queue.length{all} 1",
+			"rate_limit{ACCOUNT/TABLE} 10", "rate_limit{ACCOUNT} 3", "rate_limit{all} 10",
+			"scopes{} 4",
+		}, gauges())
+		cancel()
+		synctest.Wait()
+
+		require.NoError(t, o.Close())
+		assert.Empty(t, gauges())
+	})
+}
+
+func TestARetrierWithoutLimitsReportsNone(t *testing.T) {
+	m := newMeters()
+	o := m.observer(t)
+	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget())))
+	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget(), cruise.WithoutLimiter())))
+	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget(), cruise.WithLimiter(cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second}))))))
+	assert.Empty(t, m.read(t, "cruise.rate_limit", "cruise.budget"))
+}
+
+func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t, cruiseotel.WithMaxScopes(2), cruiseotel.WithKeys(func(_, key string) string { return key }))
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxRate(10), cruise.WithoutLimiter(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			return cruise.NewAdaptiveLimiter(cruise.WithMaxRate(10))
+		})))
+		o.AddAll(maps.All(map[string]*cruise.Retrier{"host": api}))
+		limiter := func(key string) *cruise.AdaptiveLimiter {
+			return api.Scope("S", key).Limiter().(*cruise.AdaptiveLimiter)
+		}
+		pauses := func() []string { return m.read(t, "cruise.pause.remaining") }
+		limiter("a")
+		assert.Equal(t, []string{"pause.remaining{host/S:a} 0"}, pauses())
+		limiter("b")
+		for i := range 20 {
+			limiter(fmt.Sprint(i))
+		}
+		time.Sleep(time.Second)
+		limiter("c").Pause(time.Minute)
+		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 60", "pause.remaining{other} 0"}, pauses(), "c came with a free place")
+		limiter("d").Pause(2 * time.Minute)
+		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 60", "pause.remaining{other} 120"}, pauses(), "too soon for another change")
+
+		time.Sleep(10 * time.Minute)
+		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 0", "pause.remaining{other} 0"}, pauses(), "nobody needs the places")
+		limiter("d").Pause(time.Minute)
+		assert.Equal(t, []string{"pause.remaining{host/S:c} 0", "pause.remaining{host/S:d} 60", "pause.remaining{other} 0"}, pauses(), "a had trouble never, c once")
+	})
+}
+
+func TestManyNamedLimitsBecomeOther(t *testing.T) {
+	m := newMeters()
+	o := m.observer(t, cruiseotel.WithMaxScopes(0))
+	for i := range 5 {
+		o.Observe(t.Context(), cruise.ThrottleSeen{Scope: fmt.Sprint("limit ", i)})
+	}
+	assert.Equal(t, []string{"throttles{limit 0} 1", "throttles{other} 4", "throttles{} 0"}, m.read(t, "cruise.throttles"))
+}
+
+func TestSpansTellWhatHappenedToACall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		spans := tracetest.NewSpanRecorder()
+		tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")
+		o := newMeters().observer(t)
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithInitialRate(100), cruise.WithMaxAttempts(2)))
+		do := func(name string, err ...error) {
+			ctx, span := tracer.Start(t.Context(), name)
+			defer span.End()
+			_ = api.Do(ctx, func(context.Context) error {
+				time.Sleep(10 * time.Millisecond)
+				e := err[0]
+				err = err[1:]
+				return e
+			})
+		}
+		do("first", nil)
+		throttled := cruise.Throttled(errBoom, cruise.RetryAfter(3*time.Second))
+		var all sync.WaitGroup
+		all.Go(func() { do("throttled", throttled, throttled) })
+		time.Sleep(10 * time.Millisecond)
+		synctest.Wait()
+		all.Go(func() { do("behind", nil) })
+		all.Wait()
+
+		told := map[string][]string{}
+		byName := map[string]sdktrace.ReadOnlySpan{}
+		for _, span := range spans.Ended() {
+			byName[span.Name()] = span
+			for _, e := range span.Events() {
+				text := e.Name
+				for _, a := range e.Attributes {
+					text += " " + a.Value.String()
+				}
+				told[span.Name()] = append(told[span.Name()], text)
+			}
+		}
+		assert.Empty(t, told["first"])
+		assert.Equal(t, []string{
+			"cruise.throttle 1",
+			"cruise.retry 2 throttled 0",
+			"cruise.wait 3 3 0",
+			"cruise.go 2 3",
+			"cruise.throttle 2",
+			"cruise.give_up attempts_exhausted 2 3",
+		}, told["throttled"])
+		require.Len(t, told["behind"], 2)
+		assert.Contains(t, told["behind"][1], "cruise.go 1 ")
+		assert.Empty(t, byName["throttled"].Links(), "not to itself")
+		links := byName["behind"].Links()
+		require.Len(t, links, 1)
+		assert.Equal(t, byName["throttled"].SpanContext().SpanID(), links[0].SpanContext.SpanID())
+	})
+}
+
+func TestConcurrentUse(t *testing.T) {
+	m := newMeters()
+	o := m.observer(t)
+	api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxAttempts(1)))
+	o.Add(api)
+	var all sync.WaitGroup
+	for i := range 8 {
+		all.Go(func() {
+			for range 100 {
+				_ = api.Scope(fmt.Sprint("S", i), "").Do(t.Context(), func(context.Context) error { return nil })
+			}
+			o.Observe(t.Context(), cruise.ThrottleSeen{Scope: fmt.Sprint(i)})
+			m.read(t, "cruise.")
+		})
+	}
+	all.Wait()
+	assert.Contains(t, m.read(t, "cruise.attempts"), "attempts{success} 800")
+}
+
+// What a call costs: nobody observes, an SDK is not there, and one is.
+func BenchmarkDo(b *testing.B) {
+	reader := sdkmetric.NewManualReader()
+	sdk := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
+	spanned := trace.ContextWithSpan(context.Background(), trace.SpanFromContext(context.Background()))
+	for _, bb := range []struct {
+		name string
+		opts []cruise.Option
+	}{
+		{"unobserved", nil},
+		{"empty observer", []cruise.Option{cruise.WithObserver(cruise.ObserverFunc(func(context.Context, cruise.Event) {}))}},
+		{"no SDK", []cruise.Option{cruise.WithObserver(cruise.Must(cruiseotel.New("api", cruiseotel.WithMeterProvider(noop.NewMeterProvider()))))}},
+		{"SDK", []cruise.Option{cruise.WithObserver(cruise.Must(cruiseotel.New("api", cruiseotel.WithMeterProvider(sdk))))}},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			api := cruise.Must(cruise.New(bb.opts...))
+			call := func(context.Context) error { return nil }
+			b.ReportAllocs()
+			for b.Loop() {
+				_ = api.Do(spanned, call)
+			}
+		})
+	}
+}

@@ -1,0 +1,123 @@
+package cruise
+
+import (
+	"encoding/hex"
+	"iter"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// A ScopeKey is a key in a scope, as given to [Retrier.Scope]. Of a key of more
+// than 64 bytes it has a digest, another one in every process.
+type ScopeKey struct{ Scope, Key string }
+
+// ScopeStats is what one limiter of a [Retrier] is doing, at one moment.
+type ScopeStats struct {
+	Path      []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
+	Limit     rate.Limit    // calls per second; rate.Inf if none is known yet, 0 of a limiter that keeps no rate
+	Waiting   int           // calls that wait; the first in line counts where it is held up, here or further out
+	PauseLeft time.Duration // 0 unless everyone pauses
+
+	// The fields below are those of AdaptiveStats; 0 and nil of other limiters.
+
+	Admitted  uint64 // attempts let go
+	Successes uint64 // attempts that succeeded
+	Throttles uint64 // attempts that were throttled
+	Quota     *Quota // as last reported
+}
+
+// Scopes yields what the limiters of r are doing: its own first, unless it has
+// none, then those of its scopes that are kept, the most recently used first. Of
+// a scope's Retrier it is the same as of the Retrier that the scope is of.
+//
+// Which scopes there are is settled when the loop begins; each limiter is asked
+// when its turn comes, and no lock is held in the loop's body. What has neither
+// a method Stats() [AdaptiveStats] nor is a limiter of this package or of x/time
+// tells nothing but its Path. Looking does not keep a scope from being
+// forgotten.
+func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
+	return func(yield func(ScopeStats) bool) {
+		if r == nil || r.scopes == nil {
+			return
+		}
+		s := r.scopes
+		if s.root != nil && !yield(statsOf(s.root)) {
+			return
+		}
+		for _, e := range s.kept() {
+			stats := statsOf(e.limiter)
+			stats.Path = e.path()
+			if !yield(stats) {
+				return
+			}
+		}
+	}
+}
+
+// kept returns all entries, the most recently used first. Of an entry, id and
+// limiter never change.
+func (s *scopes) kept() []*scopeEntry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*scopeEntry, 0, len(s.entries))
+	for e := s.recent.next; e != &s.recent; e = e.next {
+		all = append(all, e)
+	}
+	return all
+}
+
+func (e *scopeEntry) path() []ScopeKey {
+	depth := 0
+	for x := e; x != nil; x = x.id.parent {
+		depth++
+	}
+	path := make([]ScopeKey, depth)
+	for x := e; x != nil; x = x.id.parent {
+		depth--
+		path[depth] = ScopeKey{x.id.scope, x.id.key}
+		if len(x.id.key) > longKey {
+			path[depth].Key = hex.EncodeToString([]byte(x.id.key))
+		}
+	}
+	return path
+}
+
+func statsOf(l Limiter) (s ScopeStats) {
+	switch l := l.(type) {
+	case interface{ Stats() AdaptiveStats }:
+		a := l.Stats()
+		s = ScopeStats{
+			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft,
+			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
+		}
+		if own, ok := l.(*AdaptiveLimiter); ok {
+			s.Waiting, s.PauseLeft = own.room.now()
+		}
+	case *TokenBucket:
+		s.Limit = l.Limit()
+		s.Waiting, s.PauseLeft = l.room.now()
+	case *SlidingWindow:
+		s.Waiting, s.PauseLeft = l.room.now()
+	case *DelayLimiter:
+		s.Waiting, s.PauseLeft = l.room.now()
+	case *rate.Limiter:
+		s.Limit = l.Limit()
+	}
+	return s
+}
+
+// now returns how many calls wait here, and for how long nobody goes. The head of
+// the line, once it has a seat above, waits there.
+func (r *room) now() (waiting int, pause time.Duration) {
+	if r.pacer == nil {
+		return 0, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting = r.waiting
+	if r.seat.queued {
+		waiting--
+	}
+	return waiting, max(0, r.resume.since(r.advance(clock())))
+}

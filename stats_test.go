@@ -1,0 +1,135 @@
+package cruise_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise"
+)
+
+func ExampleRetrier_Scopes() {
+	api := cruise.Must(cruise.New(cruise.WithMaxRate(50)))
+	call := func(context.Context) error { return nil }
+	_ = api.Scope("ACCOUNT", "7").Scope("TABLE", "orders").Do(context.Background(), call)
+
+	for s := range api.Scopes() {
+		fmt.Println(s.Path, s.Limit, "calls/s,", s.Waiting, "wait,", s.Admitted, "let go")
+	}
+	// Output:
+	// [] 50 calls/s, 0 wait, 1 let go
+	// [{ACCOUNT 7} {TABLE orders}] 50 calls/s, 0 wait, 1 let go
+	// [{ACCOUNT 7}] 50 calls/s, 0 wait, 1 let go
+}
+
+func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
+	type stats struct {
+		limit   rate.Limit
+		waiting int
+		pause   time.Duration
+	}
+	throttled := func(context.Context) error { return cruise.Throttled(errBoom, cruise.RetryAfter(5*time.Second)) }
+	for _, tt := range []struct {
+		name    string
+		limiter cruise.Limiter
+		call    func(context.Context) error
+		want    stats
+	}{
+		{"adaptive, paused", cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(4))), throttled, stats{4, 3, 4 * time.Second}},
+		{"bucket, paused", cruise.Must(cruise.NewTokenBucket(2, 1)), throttled, stats{2, 3, 4 * time.Second}},
+		{"bucket, not paused", cruise.Must(cruise.NewTokenBucket(.1, 1)), succeeds, stats{.1, 3, 0}},
+		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
+		{"delays, paused", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
+		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
+		{"somebody's", strangers{}, succeeds, stats{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := cruise.Must(cruise.New(cruise.WithLimiter(tt.limiter)))
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait()
+				defer cancel()
+				for range 3 {
+					go func() { _ = api.Do(ctx, tt.call) }()
+				}
+				time.Sleep(time.Second)
+				for s := range api.Scopes() {
+					want := tt.want
+					if _, foreign := tt.limiter.(*rate.Limiter); !foreign && want.waiting > 0 && want.pause == 0 {
+						want.waiting-- // the first went
+					}
+					assert.Equal(t, want, stats{s.Limit, s.Waiting, s.PauseLeft})
+					assert.Empty(t, s.Path)
+				}
+			})
+		})
+	}
+}
+
+type strangers struct{}
+
+func (strangers) WaitN(context.Context, int) error { return nil }
+
+func TestScopesOf(t *testing.T) {
+	paths := func(r *cruise.Retrier) (all []string) {
+		for s := range r.Scopes() {
+			all = append(all, fmt.Sprint(s.Path))
+		}
+		return all
+	}
+	api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxScopes(2)))
+	require.Empty(t, paths(api))
+	require.Empty(t, paths(nil))
+	require.Empty(t, paths(new(cruise.Retrier)))
+	long := strings.Repeat("x", 65)
+	for _, key := range []string{"a", "b", long, "c"} {
+		require.NoError(t, api.Scope("S", key).Do(t.Context(), succeeds))
+	}
+	got := paths(api.Scope("T", "of the same"))
+	require.GreaterOrEqual(t, len(got), 2)
+	assert.Equal(t, "[{S c}]", got[0])
+	assert.Regexp(t, `^\[\{S [0-9a-f]+\}\]$`, got[1])
+
+	for range api.Scopes() { // a body that calls back, and leaves
+		require.NoError(t, api.Scope("S", "d").Do(t.Context(), succeeds))
+		break
+	}
+}
+
+// Who waits is counted once, however many limiters are around.
+func TestScopesCountACallThatWaitsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := cruise.Must(cruise.New(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(rate.Inf, 1) })))
+		api.Limiter().(*cruise.AdaptiveLimiter).Pause(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		for range 3 {
+			go func() { _ = api.Scope("A", "1").Scope("B", "2").Do(ctx, succeeds) }()
+		}
+		synctest.Wait()
+		var waiting []int
+		for s := range api.Scopes() {
+			waiting = append(waiting, s.Waiting)
+		}
+		assert.Equal(t, []int{1, 2, 0}, waiting)
+	})
+}
+
+func BenchmarkScopesOfTenThousand(b *testing.B) {
+	api := cruise.Must(cruise.New())
+	for i := range cruise.DefaultMaxScopes {
+		_ = api.Scope("S", fmt.Sprint(i)).Do(b.Context(), succeeds)
+	}
+	for b.Loop() {
+		for range api.Scopes() {
+		}
+	}
+}
