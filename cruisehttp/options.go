@@ -77,8 +77,8 @@ func WithScope(name string, key func(*http.Request) string) Option {
 // WithBuckets is for servers that say only in the response which limit a request
 // counts towards, by a header such as X-RateLimit-Bucket of Discord or
 // X-RateLimit-Resource of GitHub. Within the other scopes, requests of one route
-// are in a scope of their own until a response names their bucket; from then on,
-// all routes of a bucket are in one. A nil route is the method and path of the
+// are in a [BucketScope] of their own until a response names their bucket; from
+// then on, all routes of a bucket are in one. A nil route is the method and path of the
 // request, which is right where paths hold no identifiers.
 func WithBuckets(header string, route func(*http.Request) string) Option {
 	return func(c *config) {
@@ -188,7 +188,7 @@ func newConfig(opts []Option) (*config, error) {
 	if c.levels == nil {
 		c.levels = []level{{GlobalScope, HostKey}}
 	}
-	names := map[string]bool{bucketScope: true}
+	names := map[string]bool{BucketScope: true}
 	for _, l := range c.levels {
 		if names[l.name] {
 			c.fail("WithScope(%q): there is a scope of that name", l.name)

@@ -39,8 +39,8 @@ func HeaderKey(name string) func(*http.Request) string {
 // host; some servers blame a limit of that name.
 const GlobalScope = "global"
 
-// bucketScope is the name of the innermost scope with [WithBuckets].
-const bucketScope = "bucket"
+// BucketScope is the name of the innermost scope with [WithBuckets].
+const BucketScope = "bucket"
 
 // A level is one of the scopes that a request is in.
 type level struct {
@@ -70,7 +70,7 @@ func (t *Transport) scope(keys []string) *cruise.Retrier {
 		case i < len(t.levels):
 			r = r.Scope(t.levels[i].name, key)
 		default:
-			r = r.Scope(bucketScope, key)
+			r = r.Scope(BucketScope, key)
 		}
 	}
 	return r

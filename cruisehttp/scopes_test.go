@@ -53,14 +53,14 @@ func TestScopesAreBounded(t *testing.T) {
 		}
 		assert.Equal(t, 1024, remembered, "of whom the answer is known")
 		assert.Equal(t, before, base.count(), "nothing was sent")
-		paused := limiterOf(t, tr, "http://full7")
-		fast := limiterOf(t, tr, "http://host7")
+		paused := limiterOf(t, tr, "full7")
+		fast := limiterOf(t, tr, "host7")
 		time.Sleep(time.Hour)
 		for i := range hosts {
 			send(t, tr, fmt.Sprintf("http://new%d/", i))
 		}
-		assert.Same(t, paused, limiterOf(t, tr, "http://full7"), "a paused scope is not forgotten")
-		assert.NotSame(t, fast, limiterOf(t, tr, "http://host7"))
+		assert.Same(t, paused, limiterOf(t, tr, "full7"), "a paused scope is not forgotten")
+		assert.NotSame(t, fast, limiterOf(t, tr, "host7"))
 
 		time.Sleep(time.Hour)
 		_, err := tr.RoundTrip(request(t, "GET", "http://full1999", nil))
@@ -115,7 +115,7 @@ func TestRequestsInNoScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "Retry-After: 7200"), says(200, ""))
 		tr := transport(t, base, cruisehttp.WithScope("none", func(*http.Request) string { return "" }))
-		assert.Nil(t, tr.Retrier(request(t, "GET", example, nil)).Limiter())
+		assert.Nil(t, tr.Retrier().Limiter())
 		_, err := tr.RoundTrip(request(t, "GET", example, nil))
 		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
 		send(t, tr, example) // nothing is known of other requests
@@ -211,10 +211,10 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 	}
 }
 
-// limiterOf is the limiter of requests to a URL.
-func limiterOf(t *testing.T, tr *cruisehttp.Transport, url string, headers ...string) *cruise.AdaptiveLimiter {
+// limiterOf is the limiter of a host.
+func limiterOf(t *testing.T, tr *cruisehttp.Transport, host string) *cruise.AdaptiveLimiter {
 	t.Helper()
-	limiter, ok := tr.Retrier(request(t, "GET", url, nil, headers...)).Limiter().(*cruise.AdaptiveLimiter)
+	limiter, ok := tr.Retrier().Scope(cruisehttp.GlobalScope, host).Limiter().(*cruise.AdaptiveLimiter)
 	require.True(t, ok)
 	return limiter
 }

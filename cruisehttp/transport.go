@@ -63,11 +63,12 @@ func NewTransport(opts ...Option) (*Transport, error) {
 	return t, nil
 }
 
-// Retrier returns the [cruise.Retrier] of the scope that req is in: to look at or
-// to steer its limiter, by default a [*cruise.AdaptiveLimiter], or to make other
-// calls under the same limit. It is made if need be; only the URL and headers of
-// req that the keys of scopes are made of matter.
-func (t *Transport) Retrier(req *http.Request) *cruise.Retrier { return t.scope(t.keys(req)) }
+// Retrier returns the [cruise.Retrier] around all scopes. Its [cruise.Retrier.Scope]
+// leads to a scope of requests, to look at or to steer its limiter, by default a
+// [*cruise.AdaptiveLimiter], or to make other calls under the same limit:
+//
+//	limiter := transport.Retrier().Scope(cruisehttp.GlobalScope, "api.example.com").Limiter()
+func (t *Transport) Retrier() *cruise.Retrier { return t.retrier }
 
 // CloseIdleConnections does that for the base, if it can.
 func (t *Transport) CloseIdleConnections() {
