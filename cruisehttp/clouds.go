@@ -201,7 +201,7 @@ func Google() Profile {
 
 // GoogleAds is the Google Ads API and its predecessor AdWords. Limits are kept
 // per account and per developer token: the Scope is ACCOUNT or DEVELOPER, and
-// the latter stops all accounts.
+// the latter stops all accounts where [WithScope] is used for both.
 //
 // Source: developers.google.com, QuotaErrorEnum, QuotaErrorDetails and the
 // AdWords RateExceededError.

@@ -28,16 +28,17 @@ type config struct {
 	quotaResponses bool
 }
 
-func (c *config) fail(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("cruisehttp: "+format, args...))
+// want notes what is wrong, unless ok.
+func (c *config) want(ok bool, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("cruisehttp: "+format, args...))
+	}
 }
 
 // WithBase is what sends the requests. Default [http.DefaultTransport].
 func WithBase(base http.RoundTripper) Option {
 	return func(c *config) {
-		if base == nil {
-			c.fail("WithBase(nil): want a RoundTripper")
-		}
+		c.want(base != nil, "WithBase(nil): want a RoundTripper")
 		c.base = base
 	}
 }
@@ -67,9 +68,7 @@ func WithRetrier(opts ...cruise.Option) Option {
 // whose key is "" is in no scope of that name.
 func WithScope(name string, key func(*http.Request) string) Option {
 	return func(c *config) {
-		if name == "" || key == nil {
-			c.fail("WithScope(%q): want a name and a key", name)
-		}
+		c.want(name != "" && key != nil, "WithScope(%q): want a name and a key", name)
 		c.levels = append(c.levels, level{name, key})
 	}
 }
@@ -82,9 +81,7 @@ func WithScope(name string, key func(*http.Request) string) Option {
 // request, which is right where paths hold no identifiers.
 func WithBuckets(header string, route func(*http.Request) string) Option {
 	return func(c *config) {
-		if header == "" {
-			c.fail("WithBuckets without the name of a header")
-		}
+		c.want(header != "", "WithBuckets without the name of a header")
 		if route == nil {
 			route = methodAndPath
 		}
@@ -114,9 +111,7 @@ func WithProfile(p Profile) Option {
 // up, above 0. Default [DefaultLongWait], an hour.
 func WithLongWait(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithLongWait(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithLongWait(%v): want above 0", d)
 		c.longWait = d
 	}
 }
@@ -127,9 +122,7 @@ func WithLongWait(d time.Duration) Option {
 // 0. Default: no body is buffered.
 func WithBufferedBodies(max int64) Option {
 	return func(c *config) {
-		if max <= 0 {
-			c.fail("WithBufferedBodies(%d): want bytes above 0", max)
-		}
+		c.want(max > 0, "WithBufferedBodies(%d): want bytes above 0", max)
 		c.buffer = max
 	}
 }
@@ -140,9 +133,7 @@ func WithBufferedBodies(max int64) Option {
 // not count. Default: none.
 func WithHeaderTimeout(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithHeaderTimeout(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithHeaderTimeout(%v): want above 0", d)
 		c.headerTimeout = d
 	}
 }
@@ -153,9 +144,7 @@ func WithHeaderTimeout(d time.Duration) Option {
 // and nothing is retried. The time in the limiter does not count. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithAttemptTimeout(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)
 		c.attemptTimeout = d
 	}
 }
@@ -179,20 +168,16 @@ func newConfig(opts []Option) (*config, error) {
 		base: http.DefaultTransport, profile: Generic(), longWait: DefaultLongWait,
 	}
 	for i, opt := range opts {
-		if opt == nil {
-			c.fail("option %d is nil", i+1)
-			continue
+		if c.want(opt != nil, "option %d is nil", i+1); opt != nil {
+			opt(c)
 		}
-		opt(c)
 	}
 	if c.levels == nil {
 		c.levels = []level{{GlobalScope, HostKey}}
 	}
 	names := map[string]bool{BucketScope: true}
 	for _, l := range c.levels {
-		if names[l.name] {
-			c.fail("WithScope(%q): there is a scope of that name", l.name)
-		}
+		c.want(!names[l.name], "WithScope(%q): there is a scope of that name", l.name)
 		names[l.name] = true
 	}
 	return c, errors.Join(c.errs...)

@@ -12,8 +12,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// DefaultLongWait is the wait from which on a throttle counts as a used-up
-// quota: nobody sleeps that long in the middle of a call.
+// DefaultLongWait is the wait above which a throttle counts as a used-up quota:
+// nobody sleeps that long in the middle of a call.
 const DefaultLongWait = time.Hour
 
 // A Signal is what a response says about throttling.
