@@ -159,6 +159,7 @@ func Google() Profile {
 			"error.details.metadata.quota_limit", "error.details.metadata.quota_unit", "error.details.violations.quotaid",
 			"error.details.violations.quota_id", "errors.reason", "*.error.code",
 		},
+		TextFields: []string{"error.message", "error.details.violations.description"},
 		ScopeFields: []string{
 			"error.details.violations.quotaid", "error.details.violations.quota_id", "error.details.metadata.quota_limit",
 			"error.details.metadata.quota_metric",
@@ -184,7 +185,7 @@ func Google() Profile {
 				Outcome: cruise.OutcomeQuotaExhausted,
 				Until:   NextPacificMonth,
 			},
-			{Status: []int{403, 429}, Text: []string{"*quota exceeded*per day*"}, Outcome: cruise.OutcomeQuotaExhausted, Until: NextPacificDay},
+			{Status: []int{403, 429}, Text: []string{"*quota exceeded*per day*", "*daily limit*exceeded*"}, Outcome: cruise.OutcomeQuotaExhausted, Until: NextPacificDay},
 			{Code: []string{"reason=quotaExceeded", "reason=uploadLimitExceeded"}, Outcome: cruise.OutcomeQuotaExhausted},
 			{Status: []int{402}, Outcome: cruise.OutcomeQuotaExhausted},
 			{
@@ -201,7 +202,7 @@ func Google() Profile {
 
 // GoogleAds is the Google Ads API and its predecessor AdWords. Limits are kept
 // per account and per developer token: the Scope is ACCOUNT or DEVELOPER, and
-// the latter stops all accounts.
+// the latter stops all accounts where [WithScope] is used for both.
 //
 // Source: developers.google.com, QuotaErrorEnum, QuotaErrorDetails and the
 // AdWords RateExceededError.

@@ -49,7 +49,7 @@ func ExampleNewTransport() {
 
 func ExampleNewTransport_options() {
 	transport := cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithKey(cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
+		cruisehttp.WithScope("account", cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
 		cruisehttp.WithHeaderTimeout(10*time.Second),
 		cruisehttp.WithRetrier(
 			cruise.WithMaxRate(50), // calls per second, whatever the server gives

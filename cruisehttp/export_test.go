@@ -38,10 +38,3 @@ func Reader(p *Profile) func(*http.Response, []byte, time.Time) Signal {
 		return r.read(resp, r.pick(resp), body, now)
 	}
 }
-
-// Scopes is how many scopes a Transport remembers.
-func (t *Transport) Scopes() int {
-	t.scopes.mu.Lock()
-	defer t.scopes.mu.Unlock()
-	return len(t.scopes.byKey)
-}

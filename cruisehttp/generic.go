@@ -115,6 +115,7 @@ func GitHub() Profile {
 			byText,
 			{Status: []int{200}, Code: []string{"type=RATE_LIMIT*", "code=*rate_limit*"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{200}, Text: []string{"*api rate limit*exceeded*"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{403}, Text: []string{"api rate limit exceeded*"}, Outcome: cruise.OutcomeThrottled, Floor: time.Minute},
 			{Status: []int{429}, Outcome: cruise.OutcomeThrottled, Floor: time.Minute},
 		},
 	}

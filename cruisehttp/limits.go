@@ -132,29 +132,38 @@ var windowNames = map[string]time.Duration{
 }
 
 // read appends the limits that h reports by these headers, apart from those
-// whose counting header was read before.
-func (lh LimitHeaders) read(limits []Limit, h http.Header, clock time.Time, seen map[string]bool) []Limit {
+// whose counting header was read before. names are the headers of h that may report
+// limits.
+func (lh *LimitHeaders) read(limits []Limit, h http.Header, names []string, clock time.Time, seen []string) ([]Limit, []string) {
 	counter := lh.Remaining
 	if counter == "" {
 		counter = lh.Used
 	}
 	prefix, suffix, family := strings.Cut(counter, "*")
 	if !family {
-		return lh.readOne(limits, h, "", clock, seen)
+		if slices.ContainsFunc(names, lh.has) {
+			limits, seen = lh.readOne(limits, h, "", clock, seen)
+		}
+		return limits, seen
 	}
 	start := len(limits)
-	for key := range h {
-		if len(key) > len(prefix)+len(suffix) && hasPrefixFold(key, prefix) && hasSuffixFold(key, suffix) {
-			limits = lh.readOne(limits, h, key[len(prefix):len(key)-len(suffix)], clock, seen)
+	for _, name := range names {
+		if len(name) > len(prefix)+len(suffix) && hasPrefixFold(name, prefix) && hasSuffixFold(name, suffix) {
+			limits, seen = lh.readOne(limits, h, name[len(prefix):len(name)-len(suffix)], clock, seen)
 		}
 	}
 	// The order of a map would make the result differ from call to call.
 	slices.SortFunc(limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
-	return limits
+	return limits, seen
+}
+
+// has tells whether a header is one without which there is nothing to read.
+func (lh *LimitHeaders) has(name string) bool {
+	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
 
 // readOne reads one limit; star is what "*" stands for.
-func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock time.Time, seen map[string]bool) []Limit {
+func (lh *LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock time.Time, seen []string) ([]Limit, []string) {
 	values := func(name string) []string {
 		if name == "" {
 			return nil
@@ -162,19 +171,22 @@ func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock
 		if star != "" {
 			name = strings.Replace(name, "*", star, 1)
 		}
+		if lines, ok := h[name]; ok {
+			return lines // without a look at how the name is written
+		}
 		return h.Values(name)
 	}
 	remaining, used := values(lh.Remaining), values(lh.Used)
 	after, reset := values(lh.ResetAfter), values(lh.Reset)
-	if remaining == nil && used == nil && after == nil && reset == nil {
-		return limits
-	}
 	for _, name := range [...]string{lh.Remaining, lh.Used} {
-		if name = http.CanonicalHeaderKey(strings.Replace(name, "*", star, 1)); name != "" && h[name] != nil {
-			if seen[name] {
-				return limits
+		if star != "" {
+			name = strings.Replace(name, "*", star, 1)
+		}
+		if name = http.CanonicalHeaderKey(name); name != "" && h[name] != nil {
+			if slices.Contains(seen, name) {
+				return limits, seen
 			}
-			seen[name] = true
+			seen = append(seen, name)
 		}
 	}
 	l := Limit{Name: strings.ToLower(star), Unit: lh.Unit, Remaining: -1, Reset: -1, Window: lh.Window}
@@ -215,9 +227,9 @@ func (lh LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock
 		l.Reset = scale(l.Window, 1, l.Max)
 	}
 	if l.Remaining < 0 && l.Reset <= 0 {
-		return limits // says nothing
+		return limits, seen // says nothing
 	}
-	return append(limits, l)
+	return append(limits, l), seen
 }
 
 // parseMax reads a limit: "100", or "100;w=60", or the number followed by the
@@ -305,6 +317,9 @@ func saturate(n int64) int { return int(min(n, math.MaxInt)) }
 func cached(h http.Header) bool {
 	return age(h) > 0 || h.Get("X-From-Cache") != ""
 }
+
+// equalFold is strings.EqualFold for names, most of which differ in length.
+func equalFold(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
 
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)

@@ -4,16 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise"
-)
-
-// Defaults of a [Transport].
-const (
-	DefaultMaxKeys  = 1024      // scopes that are remembered
-	DefaultKeepIdle = time.Hour // for which an unused scope is remembered
 )
 
 // An Option tunes a [Transport].
@@ -22,12 +15,10 @@ type Option func(*config)
 type config struct {
 	errs           []error
 	base           http.RoundTripper
-	retrier        []cruise.Option
-	key            func(*http.Request) string
+	options        []cruise.Option
+	levels         []level
 	bucketHeader   string
 	bucketRoute    func(*http.Request) string
-	maxKeys        int
-	keepIdle       time.Duration
 	profile        Profile
 	longWait       time.Duration
 	buffer         int64
@@ -37,55 +28,60 @@ type config struct {
 	quotaResponses bool
 }
 
-func (c *config) fail(format string, args ...any) {
-	c.errs = append(c.errs, fmt.Errorf("cruisehttp: "+format, args...))
+// want notes what is wrong, unless ok.
+func (c *config) want(ok bool, format string, args ...any) {
+	if !ok {
+		c.errs = append(c.errs, fmt.Errorf("cruisehttp: "+format, args...))
+	}
 }
 
 // WithBase is what sends the requests. Default [http.DefaultTransport].
 func WithBase(base http.RoundTripper) Option {
 	return func(c *config) {
-		if base == nil {
-			c.fail("WithBase(nil): want a RoundTripper")
-		}
+		c.want(base != nil, "WithBase(nil): want a RoundTripper")
 		c.base = base
 	}
 }
 
-// WithRetrier tunes the [cruise.Retrier] that each scope has, with everything
-// that [cruise.New] takes. A limiter given by [cruise.WithLimiter], and a budget
-// by [cruise.WithBudget], is shared by all scopes. Of timeouts prefer those of
-// this package: a [cruise.WithAttemptTimeout] ends with the response's head.
+// WithRetrier tunes the [cruise.Retrier] around all scopes, with everything that
+// [cruise.New] takes. Each scope has an adaptive limiter of its own, which each
+// [cruise.LimiterOption] tunes, or that of [cruise.WithScopeLimiter]; one given by
+// [cruise.WithLimiter] is around all of them. The budget is that of all requests.
+// [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes that are
+// remembered. Of timeouts prefer those of this package: a
+// [cruise.WithAttemptTimeout] ends with the response's head.
 //
 // A classifier given by [cruise.WithClassifier] sees a [*ResponseError] for each
 // response that is no success, and decides what it means.
 func WithRetrier(opts ...cruise.Option) Option {
-	return func(c *config) { c.retrier = append(c.retrier, opts...) }
+	return func(c *config) { c.options = append(c.options, opts...) }
 }
 
-// WithKey says which requests the server counts together: those with the same
-// key share a limiter, a budget and pauses. Default [HostKey]; see [HeaderKey]
-// for limits of a token or account. It is called once for each request, must be
-// safe for concurrent use, and its keys should not hold secrets.
-func WithKey(key func(*http.Request) string) Option {
+// WithScope says which requests the server counts together: those with the same
+// key share a limiter and pauses. Given several times, each scope is within the one
+// before, and requests obey the limiters of all. Default [HostKey] in [GlobalScope];
+// see [HeaderKey] for limits of a token or account.
+//
+// A throttle concerns the scope whose name the response blames ([Signal.Scope]),
+// such as DEVELOPER or ACCOUNT, or else the innermost. The key is called for each
+// request, must be safe for concurrent use, and should hold no secrets. A request
+// whose key is "" is in no scope of that name.
+func WithScope(name string, key func(*http.Request) string) Option {
 	return func(c *config) {
-		if key == nil {
-			c.fail("WithKey(nil): want a function")
-		}
-		c.key = key
+		c.want(name != "" && key != nil, "WithScope(%q): want a name and a key", name)
+		c.levels = append(c.levels, level{name, key})
 	}
 }
 
 // WithBuckets is for servers that say only in the response which limit a request
 // counts towards, by a header such as X-RateLimit-Bucket of Discord or
-// X-RateLimit-Resource of GitHub. Within each key, requests of one route share a
-// scope until a response names their bucket; from then on, all routes of a
-// bucket do. A nil route is the method and path of the request, which is right
-// where paths hold no identifiers.
+// X-RateLimit-Resource of GitHub. Within the other scopes, requests of one route
+// are in a [BucketScope] of their own until a response names their bucket; from
+// then on, all routes of a bucket are in one. A nil route is the method and path of the
+// request, which is right where paths hold no identifiers.
 func WithBuckets(header string, route func(*http.Request) string) Option {
 	return func(c *config) {
-		if header == "" {
-			c.fail("WithBuckets without the name of a header")
-		}
+		c.want(header != "", "WithBuckets without the name of a header")
 		if route == nil {
 			route = methodAndPath
 		}
@@ -98,29 +94,6 @@ func methodAndPath(req *http.Request) string {
 		return req.Method
 	}
 	return req.Method + " " + req.URL.Path
-}
-
-// WithMaxKeys bounds the number of scopes that are remembered, 1 or more. Default
-// 1024. The one used least recently is forgotten for a new one, but never while
-// it is in use or paused: where all of them are, new keys share one more scope.
-func WithMaxKeys(n int) Option {
-	return func(c *config) {
-		if n < 1 {
-			c.fail("WithMaxKeys(%d): want 1 or more", n)
-		}
-		c.maxKeys = n
-	}
-}
-
-// WithKeepIdle is how long a scope is remembered that nobody uses, above 0.
-// Default an hour. Paused scopes are remembered until they resume.
-func WithKeepIdle(d time.Duration) Option {
-	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithKeepIdle(%v): want above 0", d)
-		}
-		c.keepIdle = d
-	}
 }
 
 // WithProfile says how responses are read. Default [Generic], which recognises
@@ -138,9 +111,7 @@ func WithProfile(p Profile) Option {
 // up, above 0. Default [DefaultLongWait], an hour.
 func WithLongWait(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithLongWait(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithLongWait(%v): want above 0", d)
 		c.longWait = d
 	}
 }
@@ -151,9 +122,7 @@ func WithLongWait(d time.Duration) Option {
 // 0. Default: no body is buffered.
 func WithBufferedBodies(max int64) Option {
 	return func(c *config) {
-		if max <= 0 {
-			c.fail("WithBufferedBodies(%d): want bytes above 0", max)
-		}
+		c.want(max > 0, "WithBufferedBodies(%d): want bytes above 0", max)
 		c.buffer = max
 	}
 }
@@ -164,9 +133,7 @@ func WithBufferedBodies(max int64) Option {
 // not count. Default: none.
 func WithHeaderTimeout(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithHeaderTimeout(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithHeaderTimeout(%v): want above 0", d)
 		c.headerTimeout = d
 	}
 }
@@ -177,9 +144,7 @@ func WithHeaderTimeout(d time.Duration) Option {
 // and nothing is retried. The time in the limiter does not count. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
-		if d <= 0 {
-			c.fail("WithAttemptTimeout(%v): want above 0", d)
-		}
+		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)
 		c.attemptTimeout = d
 	}
 }
@@ -200,16 +165,20 @@ func WithQuotaResponses() Option {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		base: http.DefaultTransport, key: HostKey, maxKeys: DefaultMaxKeys, keepIdle: DefaultKeepIdle,
-		profile: Generic(), longWait: DefaultLongWait,
+		base: http.DefaultTransport, profile: Generic(), longWait: DefaultLongWait,
 	}
 	for i, opt := range opts {
-		if opt == nil {
-			c.fail("option %d is nil", i+1)
-			continue
+		if c.want(opt != nil, "option %d is nil", i+1); opt != nil {
+			opt(c)
 		}
-		opt(c)
 	}
-	c.retrier = slices.Clip(c.retrier)
+	if c.levels == nil {
+		c.levels = []level{{GlobalScope, HostKey}}
+	}
+	names := map[string]bool{BucketScope: true}
+	for _, l := range c.levels {
+		c.want(!names[l.name], "WithScope(%q): there is a scope of that name", l.name)
+		names[l.name] = true
+	}
 	return c, errors.Join(c.errs...)
 }

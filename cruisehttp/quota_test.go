@@ -33,7 +33,7 @@ func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, 429, resp.StatusCode)
 				text(t, resp)
-				stats := tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Stats()
+				stats := limiterOf(t, tr, "api.example.com").Stats()
 				assert.EqualValues(t, 1, stats.Throttles)
 				assert.Equal(t, 20*time.Second, stats.PauseLeft)
 			})
@@ -47,7 +47,7 @@ func TestTransportReportsQuotas(t *testing.T) {
 	resp, err := tr.RoundTrip(request(t, "GET", example, nil))
 	require.NoError(t, err)
 	text(t, resp)
-	assert.Equal(t, &cruise.Quota{Limit: 100, Remaining: 7, Reset: time.Minute}, tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Stats().Quota)
+	assert.Equal(t, &cruise.Quota{Limit: 100, Remaining: 7, Reset: time.Minute}, limiterOf(t, tr, "api.example.com").Stats().Quota)
 }
 
 func TestTransportParksAUsedUpQuota(t *testing.T) {
@@ -101,7 +101,7 @@ func TestTransportParksAUsedUpQuota(t *testing.T) {
 			assert.Equal(t, "no more", text(t, resp))
 			_, err = tr.RoundTrip(request(t, "GET", example, nil))
 			require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
-			tr.Limiter("api.example.com").(*cruise.AdaptiveLimiter).Resume()
+			limiterOf(t, tr, "api.example.com").Resume()
 			resp, err = tr.RoundTrip(request(t, "GET", example, nil))
 			require.NoError(t, err, "resumed by hand")
 			text(t, resp)

@@ -2,6 +2,7 @@ package cruisehttp
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -23,14 +24,29 @@ type reader struct {
 	markPatterns []indexed
 
 	tells        map[string]struct{} // canonical names of headers that report limits
-	tellPatterns []string
+	tellPatterns []indexed
 	initials     [256]bool // first bytes of all these names
 }
 
 // indexed is a pattern of the provider at that place.
 type indexed struct {
-	pattern string
-	place   int
+	pattern, prefix, suffix string // the latter two around the only "*", if there is one only
+	place                   int
+}
+
+func index(pattern string, place int) indexed {
+	p := indexed{pattern: pattern, place: place}
+	if strings.Count(pattern, "*") == 1 {
+		p.prefix, p.suffix, _ = strings.Cut(pattern, "*")
+	}
+	return p
+}
+
+func (p *indexed) matches(s string) bool {
+	if p.prefix == "" && p.suffix == "" {
+		return glob(p.pattern, s)
+	}
+	return len(s) >= len(p.prefix)+len(p.suffix) && hasPrefixFold(s, p.prefix) && hasSuffixFold(s, p.suffix)
 }
 
 // newReader prepares to read by p, which must not change any more.
@@ -59,12 +75,12 @@ func (r *reader) addProvider(place int) {
 		case isDomain && strings.HasPrefix(domain, ".") && !strings.Contains(domain, "*"):
 			setFirst(r.domains, domain, place)
 		default:
-			r.hostPatterns = append(r.hostPatterns, indexed{pattern, place})
+			r.hostPatterns = append(r.hostPatterns, index(pattern, place))
 		}
 	}
 	for _, pattern := range q.Marks {
 		if strings.Contains(pattern, "*") {
-			r.markPatterns = append(r.markPatterns, indexed{pattern, place})
+			r.markPatterns = append(r.markPatterns, index(pattern, place))
 		} else {
 			setFirst(r.marks, http.CanonicalHeaderKey(pattern), place)
 		}
@@ -93,7 +109,9 @@ func (r *reader) addTells(p *Profile) {
 
 func (r *reader) addTell(name string) {
 	if strings.Contains(name, "*") {
-		r.tellPatterns = append(r.tellPatterns, name)
+		if p := index(name, 0); !slices.Contains(r.tellPatterns, p) {
+			r.tellPatterns = append(r.tellPatterns, p)
+		}
 	} else {
 		r.tells[http.CanonicalHeaderKey(name)] = struct{}{}
 	}
@@ -144,8 +162,8 @@ func (r *reader) byHost(host string) int {
 		}
 		i += 1 + next
 	}
-	for _, p := range r.hostPatterns {
-		if p.place < best && glob(p.pattern, host) {
+	for i := range r.hostPatterns {
+		if p := &r.hostPatterns[i]; p.place < best && p.matches(host) {
 			best = p.place
 		}
 	}
@@ -161,8 +179,8 @@ func (r *reader) byMark(h http.Header) int {
 		if place, ok := r.marks[name]; ok {
 			best = min(best, place)
 		}
-		for _, p := range r.markPatterns {
-			if p.place < best && glob(p.pattern, name) {
+		for i := range r.markPatterns {
+			if p := &r.markPatterns[i]; p.place < best && p.matches(name) {
 				best = p.place
 			}
 		}
@@ -170,22 +188,21 @@ func (r *reader) byMark(h http.Header) int {
 	return best
 }
 
-// silent tells that no header reports a limit.
-func (r *reader) silent(h http.Header) bool {
+// told appends the names of the headers that may report limits.
+func (r *reader) told(names []string, h http.Header) []string {
 	for name := range h {
 		if name == "" || !r.initials[name[0]] {
 			continue
 		}
-		if _, ok := r.tells[name]; ok {
-			return false
+		_, ok := r.tells[name]
+		for i := 0; !ok && i < len(r.tellPatterns); i++ {
+			ok = r.tellPatterns[i].matches(name)
 		}
-		for _, pattern := range r.tellPatterns {
-			if glob(pattern, name) {
-				return false
-			}
+		if ok {
+			names = append(names, name)
 		}
 	}
-	return true
+	return names
 }
 
 // read is [Profile.Read], without the words for a response that says nothing but
@@ -195,9 +212,10 @@ func (r *reader) read(resp *http.Response, q *Profile, body []byte, now time.Tim
 		return r.profile.readAs(q, resp, body, now, r.longWait)
 	}
 	s := Signal{Outcome: cruise.OutcomeSuccess, Profile: q.Name}
-	if !r.silent(resp.Header) && !cached(resp.Header) {
+	var room [8]string
+	if names := r.told(room[:0], resp.Header); len(names) > 0 && !cached(resp.Header) {
 		reading := r.profile.reading(q, resp, now)
-		reading.readLimits()
+		reading.readLimits(names)
 		reading.report(&s)
 	}
 	return s

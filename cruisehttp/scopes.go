@@ -1,10 +1,10 @@
 package cruisehttp
 
 import (
-	"container/list"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -12,8 +12,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// HostKey is the default key: the host and port of the request's URL, in lower
-// case.
+// HostKey is the key of the default scope: the host and port of the request's
+// URL, in lower case.
 func HostKey(req *http.Request) string {
 	if req.URL == nil {
 		return ""
@@ -35,184 +35,175 @@ func HeaderKey(name string) func(*http.Request) string {
 	}
 }
 
-// A scope is whatever the server counts together: one Retrier, with its limiter.
-type scope struct {
-	retrier *cruise.Retrier
+// GlobalScope is the name of the default scope, of everything that goes to one
+// host; some servers blame a limit of that name.
+const GlobalScope = "global"
 
-	// The fields below are guarded by the mutex of the scopes.
-	key     string
-	users   int
-	used    time.Time
-	paused  time.Time // until when the server asked everyone to wait
-	parked  time.Time // until when calls fail at once
-	answer  *ResponseError
-	reason  error
-	element *list.Element // nil of the shared one
+// BucketScope is the name of the innermost scope with [WithBuckets].
+const BucketScope = "bucket"
+
+// A level is one of the scopes that a request is in.
+type level struct {
+	name string
+	key  func(*http.Request) string
 }
 
-// scopes are all scopes of a Transport, a bounded number of them.
-type scopes struct {
-	make func() (*cruise.Retrier, error)
-	max  int
-	idle time.Duration
-
-	mu     sync.Mutex
-	byKey  map[string]*scope
-	recent list.List         // of *scope, the latest used in front
-	shared *scope            // for whom there is no room
-	routes map[string]string // to the key that the server's bucket of a route has
-}
-
-// enter returns the scope of a key, for leave to be called on.
-func (s *scopes) enter(key string) *scope {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sc := s.byKey[key]
-	if sc == nil {
-		sc = s.add(key)
+// keys returns the keys of the scopes that a request is in, the outermost first;
+// where one is "", there is no scope of that name around the request.
+func (t *Transport) keys(req *http.Request) []string {
+	keys := make([]string, len(t.levels), len(t.levels)+1)
+	for i, l := range t.levels {
+		keys[i] = l.key(req)
 	}
-	sc.users++
-	if sc.element != nil {
-		s.recent.MoveToFront(sc.element)
+	if t.bucketHeader == "" {
+		return keys
 	}
-	return sc
+	return append(keys, t.buckets.of(routeOf(keys, t.bucketRoute(req))))
 }
 
-func (s *scopes) leave(sc *scope) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	sc.users--
-	sc.used = time.Now()
-}
-
-// add makes a scope, and room for it. Where only scopes that must not be
-// forgotten are left, the key shares one scope with all others without room.
-func (s *scopes) add(key string) *scope {
-	now := time.Now()
-	for e := s.recent.Back(); e != nil; {
-		sc, next := e.Value.(*scope), e.Prev()
-		crowded := len(s.byKey) >= s.max
-		if !crowded && (sc.users > 0 || now.Sub(sc.used) < s.idle) {
-			break // those in front were used later
+// scope returns the Retrier of the scope with those keys.
+func (t *Transport) scope(keys []string) *cruise.Retrier {
+	r := t.retrier
+	for i, key := range keys {
+		switch {
+		case key == "":
+		case i < len(t.levels):
+			r = r.Scope(t.levels[i].name, key)
+		default:
+			r = r.Scope(BucketScope, key)
 		}
-		if sc.forgettable(now) {
-			s.recent.Remove(e)
-			delete(s.byKey, sc.key)
-		}
-		e = next
 	}
-	if len(s.byKey) >= s.max {
-		return s.shared
-	}
-	retrier, err := s.make()
-	if err != nil {
-		return s.shared // cannot be: NewTransport has tried the options
-	}
-	sc := &scope{retrier: retrier, key: key, used: now}
-	sc.element = s.recent.PushFront(sc)
-	s.byKey[key] = sc
-	return sc
+	return r
 }
 
-// forgettable: nobody uses the scope and nobody is kept waiting by it.
-func (sc *scope) forgettable(now time.Time) bool {
-	return sc.users == 0 && !now.Before(sc.paused) && !now.Before(sc.parked) && sc.pauseLeft() <= 0
+// blamed is how many of the keys lead to the scope that a server's name for a limit
+// means: that of this name, or else the innermost.
+func (t *Transport) blamed(name string, keys []string) int {
+	i := slices.IndexFunc(t.levels, func(l level) bool { return l.name == name })
+	if i >= 0 && keys[i] != "" {
+		return i + 1
+	}
+	return len(keys)
 }
 
-// pauseLeft is the pause that the limiter itself tells of.
-func (sc *scope) pauseLeft() time.Duration {
-	if a, ok := sc.retrier.Limiter().(*cruise.AdaptiveLimiter); ok {
-		return a.Stats().PauseLeft
+// inScope is how to name the blamed scope to the limiters: "" is the innermost.
+// Where there is no other, observers are told what the server calls it.
+func (t *Transport) inScope(name string, keys []string) cruise.Hint {
+	if n := t.blamed(name, keys); n <= len(t.levels) && t.levels[n-1].name == name || len(keys) == 1 && t.retrier.Limiter() == nil {
+		return cruise.InScope(name)
 	}
-	return 0
+	return cruise.InScope("")
 }
 
-// pause remembers that the server asked everyone to wait.
-func (s *scopes) pause(sc *scope, wait time.Duration) {
-	if wait <= 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if until := time.Now().Add(wait); until.After(sc.paused) {
-		sc.paused = until
-	}
+// path is a key for the scope with those keys.
+func path(keys []string) string { return strings.Join(keys, "\x00") }
+
+// routeOf is a key for a route within the scopes with those keys.
+func routeOf(keys []string, route string) string { return path(append(slices.Clip(keys), route)) }
+
+// buckets remembers the names that a server has for its limits on routes.
+type buckets struct {
+	mu    sync.Mutex
+	names map[string]string // by route
 }
 
-// park makes all calls fail at once, for wait, with the same answer.
-func (s *scopes) park(sc *scope, wait time.Duration, reason error, answer *ResponseError) {
-	if wait <= 0 {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if until := time.Now().Add(wait); until.After(sc.parked) {
-		sc.parked, sc.reason, sc.answer = until, reason, answer
-	}
-}
+// maxRoutes bounds what buckets remembers.
+const maxRoutes = 4096
 
-// parkedError is how calls fail in a parked scope, nil where none does.
-func (s *scopes) parkedError(sc *scope) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sc.parked.IsZero() {
-		return nil
-	}
-	left := time.Until(sc.parked)
-	if _, tells := sc.retrier.Limiter().(*cruise.AdaptiveLimiter); tells {
-		left = min(left, sc.pauseLeft()) // somebody may have resumed it
-	}
-	if left <= 0 {
-		sc.parked, sc.answer, sc.reason = time.Time{}, nil, nil
-		return nil
-	}
-	return &cruise.Error{Reason: sc.reason, RetryAfter: left, Last: sc.answer}
-}
-
-// limiter returns the limiter of a key, nil if there is none.
-func (s *scopes) limiter(key string) cruise.Limiter {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if sc := s.byKey[key]; sc != nil {
-		return sc.retrier.Limiter()
-	}
-	return nil
-}
-
-// all returns all scopes, of which key and retrier never change.
-func (s *scopes) all() []*scope {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*scope, 0, len(s.byKey)+1)
-	for _, sc := range s.byKey {
-		all = append(all, sc)
-	}
-	if s.shared != nil && (s.shared.users > 0 || !s.shared.used.IsZero()) {
-		all = append(all, s.shared)
-	}
-	return all
-}
-
-// bucketKey returns the key under which the server's bucket of a route is kept,
-// the route itself while no response has named the bucket.
-func (s *scopes) bucketKey(route string) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if key, ok := s.routes[route]; ok {
-		return key
+// of returns the bucket of a route: the route itself while no response has named it.
+func (b *buckets) of(route string) string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if name, ok := b.names[route]; ok {
+		return name
 	}
 	return route
 }
 
-// assign remembers the bucket of a route.
-func (s *scopes) assign(route, key string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.routes[route] == key {
+func (b *buckets) learn(route, name string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.names[route] == name {
 		return
 	}
-	if s.routes == nil || len(s.routes) >= 4*s.max {
-		s.routes = map[string]string{} // learned again soon
+	if b.names == nil || len(b.names) >= maxRoutes {
+		b.names = map[string]string{} // learned again soon
 	}
-	s.routes[route] = key
+	b.names[route] = name
+}
+
+// lot remembers what servers said in scopes whose quota is used up. It need not
+// remember all of them: their limiters are paused, and refuse calls by themselves.
+type lot struct {
+	mu     sync.Mutex
+	parked map[string]parked // by path
+}
+
+type parked struct {
+	until  time.Time
+	reason error
+	answer *ResponseError
+}
+
+// maxParked bounds what a lot remembers.
+const maxParked = 1024
+
+func (l *lot) park(path string, p parked) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.parked) >= maxParked {
+		now := time.Now()
+		for path, p := range l.parked {
+			if !now.Before(p.until) {
+				delete(l.parked, path)
+			}
+		}
+	}
+	if len(l.parked) >= maxParked {
+		return
+	}
+	if l.parked == nil {
+		l.parked = map[string]parked{}
+	}
+	l.parked[path] = p
+}
+
+// find returns what is known of the outermost scope that is parked, and how many of
+// the keys lead to it.
+func (l *lot) find(keys []string) (p parked, n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.parked) == 0 {
+		return p, 0
+	}
+	for n := 1; n <= len(keys); n++ {
+		if p, ok := l.parked[path(keys[:n])]; ok {
+			return p, n
+		}
+	}
+	return p, 0
+}
+
+func (l *lot) leave(path string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.parked, path)
+}
+
+// parkedError is how a call fails where a scope around it is parked; nil if none is.
+func (t *Transport) parkedError(keys []string) error {
+	for {
+		p, n := t.lot.find(keys)
+		if n == 0 {
+			return nil
+		}
+		left := time.Until(p.until)
+		if a, ok := t.scope(keys[:n]).Limiter().(*cruise.AdaptiveLimiter); ok {
+			left = min(left, a.Stats().PauseLeft) // somebody may have resumed it
+		}
+		if left > 0 {
+			return &cruise.Error{Reason: p.reason, RetryAfter: left, Last: p.answer}
+		}
+		t.lot.leave(path(keys[:n]))
+	}
 }

@@ -1,9 +1,10 @@
 package cruisehttp_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -24,16 +25,6 @@ func send(t *testing.T, tr *cruisehttp.Transport, url string, headers ...string)
 	return resp
 }
 
-func keys(tr *cruisehttp.Transport) (all []string) {
-	for key, r := range tr.Retriers() {
-		for range r.Scopes() {
-			all = append(all, key)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
 func TestScopesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := &server{start: time.Now(), answers: func(_ int, r *http.Request) (*http.Response, error) {
@@ -42,43 +33,105 @@ func TestScopesAreBounded(t *testing.T) {
 			}
 			return answer(200, ""), nil
 		}}
-		tr := transport(t, base, cruisehttp.WithMaxKeys(3), cruisehttp.WithKeepIdle(time.Minute))
-		refused := func(host string) bool {
-			_, err := tr.RoundTrip(request(t, "GET", "http://"+host, nil))
-			return err != nil
-		}
-		require.True(t, refused("full0"))
-		for i := range 10 {
+		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxScopes(3)))
+		const hosts = 2000 // more than are remembered
+		for i := range hosts {
+			_, err := tr.RoundTrip(request(t, "GET", fmt.Sprintf("http://full%d", i), nil))
+			require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
 			send(t, tr, fmt.Sprintf("http://host%d/", i))
-			assert.LessOrEqual(t, tr.Scopes(), 3)
 		}
-		assert.NotNil(t, tr.Limiter("full0"), "a paused scope is not forgotten")
-		assert.Nil(t, tr.Limiter("host0"))
-		assert.NotNil(t, tr.Limiter("host9"))
 		before := base.count()
-		assert.True(t, refused("full0"))
-		assert.Equal(t, before, base.count(), "nothing was sent")
-
-		time.Sleep(2 * time.Minute)
-		send(t, tr, "http://host10/")
-		assert.Equal(t, 2, tr.Scopes(), "idle ones are forgotten")
-
-		require.True(t, refused("full1"))
-		require.True(t, refused("full2"))
-		assert.Equal(t, 3, tr.Scopes())
-		assert.Equal(t, []string{"full0", "full1", "full2"}, keys(tr))
-		send(t, tr, "http://host11/") // in the shared scope
-		assert.Equal(t, []string{"*", "full0", "full1", "full2"}, keys(tr))
-		assert.Equal(t, 3, tr.Scopes())
-		before = base.count()
-		for i := range 3 {
-			assert.True(t, refused(fmt.Sprintf("full%d", i)))
+		remembered := 0
+		for i := range hosts {
+			_, err := tr.RoundTrip(request(t, "GET", fmt.Sprintf("http://full%d", i), nil))
+			e, ok := errors.AsType[*cruise.Error](err)
+			require.True(t, ok)
+			assert.Equal(t, 2*time.Hour, e.RetryAfter)
+			if _, ok := errors.AsType[*cruisehttp.ResponseError](err); ok {
+				remembered++
+			}
 		}
+		assert.Equal(t, 1024, remembered, "of whom the answer is known")
 		assert.Equal(t, before, base.count(), "nothing was sent")
+		paused := limiterOf(t, tr, "full7")
+		fast := limiterOf(t, tr, "host7")
+		time.Sleep(time.Hour)
+		for i := range hosts {
+			send(t, tr, fmt.Sprintf("http://new%d/", i))
+		}
+		assert.Same(t, paused, limiterOf(t, tr, "full7"), "a paused scope is not forgotten")
+		assert.NotSame(t, fast, limiterOf(t, tr, "host7"))
 
-		time.Sleep(3 * time.Hour)
-		send(t, tr, "http://host12/")
-		assert.Equal(t, 1, tr.Scopes())
+		time.Sleep(time.Hour)
+		_, err := tr.RoundTrip(request(t, "GET", "http://full1999", nil))
+		_, ok := errors.AsType[*cruisehttp.ResponseError](err)
+		assert.True(t, ok, "there is room again")
+	})
+}
+
+// A request obeys the limiters of all its scopes, and a throttle concerns the one
+// that it names.
+func TestScopesWithinScopes(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		blame string
+		waits map[string]bool // by account
+	}{
+		{"the account", "ACCOUNT", map[string]bool{"1": true}},
+		{"the developer", "DEVELOPER", map[string]bool{"1": true, "2": true}},
+		{"neither", "CORE", map[string]bool{"1": true}},
+		{"nobody", "", map[string]bool{"1": true}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			for _, limiter := range []cruise.Option{cruise.WithoutLimiter(), cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter()))} {
+				synctest.Test(t, func(t *testing.T) {
+					body := `{"error":{"details":[{"rateScope":"` + c.blame + `"}]}}`
+					base := inOrder(says(429, body, "Retry-After: 30"), says(200, ""))
+					p := cruisehttp.Generic()
+					p.ScopeFields = []string{"*.ratescope"}
+					tr := transport(t, base, cruisehttp.WithProfile(p), cruisehttp.WithRetrier(limiter),
+						cruisehttp.WithScope("DEVELOPER", cruisehttp.HostKey), cruisehttp.WithScope("ACCOUNT", cruisehttp.HeaderKey("Account")))
+					took := func(account string) time.Duration {
+						begin := time.Now()
+						send(t, tr, example, "Account: "+account)
+						return time.Since(begin)
+					}
+					done := make(chan time.Duration)
+					go func() { done <- took("1") }()
+					synctest.Wait()
+					want := time.Duration(0)
+					if c.waits["2"] {
+						want = 30 * time.Second
+					}
+					assert.Equal(t, want, took("2").Truncate(time.Second))
+					assert.Equal(t, 30*time.Second, (<-done).Truncate(time.Second))
+				})
+			}
+		})
+	}
+}
+
+func TestRequestsInNoScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(429, "", "Retry-After: 7200"), says(200, ""))
+		tr := transport(t, base, cruisehttp.WithScope("none", func(*http.Request) string { return "" }))
+		assert.Nil(t, tr.Retrier().Limiter())
+		_, err := tr.RoundTrip(request(t, "GET", example, nil))
+		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+		send(t, tr, example) // nothing is known of other requests
+	})
+}
+
+func TestObserversSeeWhatTheServerBlames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(429, "", "X-GitHub-Request-Id: 1", "X-RateLimit-Resource: core", "Retry-After: 1"), says(200, ""))
+		var seen []string
+		send(t, transport(t, base, cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.ThrottleSeen); ok {
+				seen = append(seen, e.Scope)
+			}
+		})))), example)
+		assert.Equal(t, []string{"core"}, seen)
 	})
 }
 
@@ -102,11 +155,11 @@ func TestBuckets(t *testing.T) {
 			bucket := strings.Split(r.URL.Path, "/")[1]
 			if limited[bucket] {
 				limited[bucket] = false
-				return answer(429, "", "Retry-After: 10", "X-RateLimit-Bucket: "+bucket), nil
+				return answer(429, "", "Retry-After: 10", "X-RateLimit-Bucket: "+bucket, "X-RateLimit-Scope: "+bucket), nil
 			}
 			return answer(200, "", "X-RateLimit-Bucket: "+bucket), nil
 		}}
-		tr := transport(t, base, cruisehttp.WithBuckets("X-RateLimit-Bucket", nil))
+		tr := transport(t, base, cruisehttp.WithProfile(cruisehttp.Discord()), cruisehttp.WithBuckets("X-RateLimit-Bucket", nil))
 		took := func(path string) time.Duration {
 			begin := time.Now()
 			send(t, tr, "http://api"+path)
@@ -128,6 +181,12 @@ func TestBuckets(t *testing.T) {
 		synctest.Wait()
 		assert.Equal(t, 10*time.Second, took("/a/1").Round(time.Second), "paused with it")
 		<-done
+
+		limited["global"] = true
+		go func() { done <- took("/global/1") }()
+		synctest.Wait()
+		assert.Equal(t, 10*time.Second, took("/b/1").Round(time.Second), "another bucket of the same host")
+		<-done
 	})
 }
 
@@ -135,10 +194,11 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 	for want, opt := range map[string]cruisehttp.Option{
 		"option 1 is nil":       nil,
 		"WithBase(nil)":         cruisehttp.WithBase(nil),
-		"WithKey(nil)":          cruisehttp.WithKey(nil),
+		`WithScope("")`:         cruisehttp.WithScope("", cruisehttp.HostKey),
+		`WithScope("a")`:        cruisehttp.WithScope("a", nil),
+		`WithScope("bucket")`:   cruisehttp.WithScope("bucket", cruisehttp.HostKey),
 		"WithBuckets":           cruisehttp.WithBuckets("", nil),
-		"WithMaxKeys(0)":        cruisehttp.WithMaxKeys(0),
-		"WithKeepIdle(0s)":      cruisehttp.WithKeepIdle(0),
+		"WithMaxScopes(0)":      cruisehttp.WithRetrier(cruise.WithMaxScopes(0)),
 		"profile without":       cruisehttp.WithProfile(cruisehttp.Profile{}),
 		"WithLongWait(-1ns)":    cruisehttp.WithLongWait(-1),
 		"WithBufferedBodies(0)": cruisehttp.WithBufferedBodies(0),
@@ -149,4 +209,12 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 		_, err := cruisehttp.NewTransport(opt)
 		assert.ErrorContains(t, err, want)
 	}
+}
+
+// limiterOf is the limiter of a host.
+func limiterOf(t *testing.T, tr *cruisehttp.Transport, host string) *cruise.AdaptiveLimiter {
+	t.Helper()
+	limiter, ok := tr.Retrier().Scope(cruisehttp.GlobalScope, host).Limiter().(*cruise.AdaptiveLimiter)
+	require.True(t, ok)
+	return limiter
 }

@@ -109,6 +109,7 @@ func newOrigin(t *testing.T) *origin {
 		o.mu.Lock()
 		o.seen[r.Header.Get("X-Id")]++
 		o.mu.Unlock()
+		time.Sleep(20 * time.Millisecond) // as an API takes that does some work
 		_, _ = io.WriteString(w, "done")
 	})}
 	go func() { _ = srv.Serve(l) }()
@@ -116,7 +117,7 @@ func newOrigin(t *testing.T) *origin {
 	return o
 }
 
-// nginx starts nginx with limit_req of a rate, in requests per second.
+// startNginx starts nginx with limit_req of a rate, in requests per second.
 func startNginx(t *testing.T, path, dir, port string, perSecond int, options string, o *origin) *exec.Cmd {
 	t.Helper()
 	config := fmt.Sprintf(`
@@ -148,6 +149,9 @@ http {
 	return start(t, port, path, "-e", filepath.Join(dir, "error.log"), "-p", dir, "-c", file)
 }
 
+// startHAProxy starts HAProxy with a sliding window. It does not count what it
+// refuses: otherwise who asks again when Retry-After says so, once a second,
+// would fill the window by that alone.
 func startHAProxy(t *testing.T, path, dir, port string, perWindow int, window string, o *origin) *exec.Cmd {
 	t.Helper()
 	config := fmt.Sprintf(`
@@ -175,45 +179,55 @@ backend origin
 
 // tally counts what attempts come to, in the order in which they end.
 type tally struct {
-	mu        sync.Mutex
-	throttled []bool
+	base http.RoundTripper
+	mu   sync.Mutex
+	ends []end
+}
+
+type end struct {
+	at        time.Time
+	throttled bool
 }
 
 func (c *tally) RoundTrip(r *http.Request) (*http.Response, error) {
-	resp, err := http.DefaultTransport.RoundTrip(r)
+	resp, err := c.base.RoundTrip(r)
 	if err == nil {
 		c.mu.Lock()
-		c.throttled = append(c.throttled, resp.StatusCode == 429 || resp.StatusCode == 503)
+		c.ends = append(c.ends, end{time.Now(), resp.StatusCode == 429 || resp.StatusCode == 503})
 		c.mu.Unlock()
 	}
 	return resp, err
 }
 
-func (c *tally) report(skip int) (share float64, throttles int) {
+// startUp is how many attempts a client has for finding the limit.
+const startUp = 20
+
+// report tells, of what came after the start: the share of attempts that were
+// throttled, and how much of the server's rate was used. The start has emptied
+// the server's bucket, or filled its window, so that the rate is all it gives.
+func (c *tally) report(perSecond float64) (throttled, used float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, throttled := range c.throttled[min(skip, len(c.throttled)):] {
-		if throttled {
+	rest := c.ends[startUp:]
+	throttles := 0
+	for _, e := range rest {
+		if e.throttled {
 			throttles++
 		}
 	}
-	return float64(throttles) / float64(max(1, len(c.throttled)-skip)), throttles
+	span := rest[len(rest)-1].at.Sub(c.ends[startUp-1].at)
+	return float64(throttles) / float64(len(rest)), float64(len(rest)-throttles) / span.Seconds() / perSecond
 }
 
-// crowd sends requests from 8 workers and returns how long that took.
-func crowd(t *testing.T, client *http.Client, requests int, send func(n int) *http.Request) time.Duration {
+// crowd sends requests from 8 workers, until all of them have succeeded.
+func crowd(t *testing.T, client *http.Client, requests int, url string) {
 	t.Helper()
-	begin := time.Now()
 	var next atomic.Int64
 	var group sync.WaitGroup
 	for range 8 {
 		group.Go(func() {
-			for {
-				n := int(next.Add(1))
-				if n > requests {
-					return
-				}
-				resp, err := client.Do(send(n))
+			for next.Add(1) <= int64(requests) {
+				resp, err := client.Do(request(t, "GET", url, nil))
 				if !assert.NoError(t, err) {
 					continue
 				}
@@ -224,46 +238,43 @@ func crowd(t *testing.T, client *http.Client, requests int, send func(n int) *ht
 		})
 	}
 	group.Wait()
-	return time.Since(begin)
 }
 
+// The servers are those of TestTransportKeepsToTheRate, where time is virtual and
+// the bounds are narrow. Here seconds are real and the machine may be busy with
+// other tests: a run that misses the bounds has two more chances.
 func TestTransportKeepsToTheRateOfRealServers(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		perSecond float64
-		free      int // that may go at once in the beginning
 		requests  int
+		used      float64
 		start     func(t *testing.T, port string, o *origin)
 	}{
-		{"nginx 429", 50, 10, 400, func(t *testing.T, port string, o *origin) {
-			startNginx(t, program(t, "nginx"), t.TempDir(), port, 50, "limit_req zone=api burst=10 nodelay; limit_req_status 429;", o)
+		{"nginx 429", 20, 200, .85, func(t *testing.T, port string, o *origin) {
+			startNginx(t, program(t, "nginx"), t.TempDir(), port, 20, "limit_req zone=api burst=5 nodelay; limit_req_status 429;", o)
 		}},
-		{"nginx 503", 50, 10, 400, func(t *testing.T, port string, o *origin) {
-			startNginx(t, program(t, "nginx"), t.TempDir(), port, 50, "limit_req zone=api burst=10 nodelay;", o)
+		{"nginx 503", 20, 200, .85, func(t *testing.T, port string, o *origin) {
+			startNginx(t, program(t, "nginx"), t.TempDir(), port, 20, "limit_req zone=api burst=5 nodelay;", o)
 		}},
-		{"haproxy", 50, 0, 400, func(t *testing.T, port string, o *origin) {
-			startHAProxy(t, program(t, "haproxy"), t.TempDir(), port, 50, "1s", o)
+		{"haproxy", 3, 69, .65, func(t *testing.T, port string, o *origin) {
+			startHAProxy(t, program(t, "haproxy"), t.TempDir(), port, 9, "3s", o)
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			port := freePort(t)
-			o := newOrigin(t)
-			c.start(t, port, o)
-			count := &tally{}
-			client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(count), cruisehttp.WithRetrier(cruise.WithMaxAttempts(20))))}
-			took := crowd(t, client, c.requests, func(n int) *http.Request {
-				return request(t, "GET", "http://127.0.0.1:"+port+"/", nil)
-			})
-			share, throttles := count.report(20)
-			_, all := count.report(0)
-			used := float64(c.requests-c.free) / took.Seconds() / c.perSecond
-			t.Logf("%d requests in %v: %.1f %% of the rate used, %d throttled, after the first 20: %d, %.1f %%",
-				c.requests, took.Round(time.Millisecond), 100*used, all, throttles, 100*share)
-			// Far from the figures of a quiet machine, since these are real seconds
-			// on one that may be busy with other tests.
-			assert.LessOrEqual(t, share, .1, "throttled after the first 20")
-			assert.GreaterOrEqual(t, used, .25, "of the rate used")
+			for try := 1; ; try++ {
+				port := freePort(t)
+				c.start(t, port, newOrigin(t))
+				count := &tally{base: http.DefaultTransport}
+				crowd(t, &http.Client{Transport: transport(t, count)}, c.requests, "http://127.0.0.1:"+port+"/")
+				throttled, used := count.report(c.perSecond)
+				t.Logf("%.1f %% throttled, %.1f %% of the rate used", 100*throttled, 100*used)
+				if throttled <= .03 && used >= c.used {
+					return
+				}
+				require.Less(t, try, 3, "want at most 3 %% throttled and %.0f %% used", 100*c.used)
+			}
 		})
 	}
 }

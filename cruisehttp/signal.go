@@ -2,6 +2,7 @@ package cruisehttp
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"net/http"
 	"slices"
@@ -11,8 +12,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// DefaultLongWait is the wait from which on a throttle counts as a used-up
-// quota: nobody sleeps that long in the middle of a call.
+// DefaultLongWait is the wait above which a throttle counts as a used-up quota:
+// nobody sleeps that long in the middle of a call.
 const DefaultLongWait = time.Hour
 
 // A Signal is what a response says about throttling.
@@ -78,7 +79,7 @@ func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.
 	r := p.reading(q, resp, now)
 	s := Signal{Profile: q.Name}
 	if !cached(resp.Header) {
-		r.readLimits()
+		r.readLimits(slices.Collect(maps.Keys(resp.Header)))
 	}
 	s.Asked, s.RetryAfter, s.Over = r.headerWait()
 	r.readHead()
@@ -135,14 +136,16 @@ type reading struct {
 	texts    []string
 }
 
-func (r *reading) readLimits() {
+// readLimits reads the limits; names are the headers that may report any.
+func (r *reading) readLimits(names []string) {
 	h := r.resp.Header
 	r.policies = readPolicies(h)
 	r.limits = readRateLimit(nil, h, r.policies, r.clock)
-	seen := make(map[string]bool, 8)
+	var room [8]string
+	seen := room[:0]
 	for _, p := range r.layers {
-		for _, lh := range p.Limits {
-			r.limits = lh.read(r.limits, h, r.clock, seen)
+		for i := range p.Limits {
+			r.limits, seen = p.Limits[i].read(r.limits, h, names, r.clock, seen)
 		}
 	}
 	for i := range r.limits {

@@ -58,6 +58,9 @@ func parseSFDict(lines []string) ([]sfItem, error) {
 }
 
 func parseSF(lines []string, member func(*sfParser) (sfItem, error)) ([]sfItem, error) {
+	if len(lines) == 0 {
+		return nil, nil
+	}
 	p := &sfParser{strings.Trim(strings.Join(lines, ", "), " ")}
 	var items []sfItem
 	for p.s != "" {

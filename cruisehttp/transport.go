@@ -3,8 +3,8 @@ package cruisehttp
 import (
 	"context"
 	"errors"
-	"iter"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise"
@@ -16,7 +16,7 @@ import (
 //	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 //
 // Every attempt passes the limiter of its scope, which is the host unless
-// [WithKey] says otherwise. The response is read by a [Profile]: a throttle
+// [WithScope] says otherwise. The response is read by a [Profile]: a throttle
 // pauses the whole scope, and limits that responses report set the pace before
 // there is any throttle.
 //
@@ -41,8 +41,10 @@ import (
 // Close.
 type Transport struct {
 	config
-	reader *reader
-	scopes scopes
+	reader  *reader
+	retrier *cruise.Retrier // around all scopes
+	buckets buckets
+	lot     lot
 }
 
 // NewTransport returns a Transport. Its error names every option that is out of
@@ -52,38 +54,21 @@ func NewTransport(opts ...Option) (*Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	t := &Transport{config: *c}
-	t.reader = newReader(&t.profile, t.longWait)
-	t.scopes.make = func() (*cruise.Retrier, error) { return cruise.New(t.retrier...) }
-	t.scopes.max, t.scopes.idle = t.maxKeys, t.keepIdle
-	t.scopes.byKey = map[string]*scope{}
-	shared, err := t.scopes.make()
+	retrier, err := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
 	if err != nil {
 		return nil, err
 	}
-	t.scopes.shared = &scope{retrier: shared, key: "*"}
+	t := &Transport{config: *c, retrier: retrier}
+	t.reader = newReader(&t.profile, t.longWait)
 	return t, nil
 }
 
-// Limiter returns the limiter of the requests with that key, such as a host with
-// [HostKey], to look at or to steer: by default a [*cruise.AdaptiveLimiter]. It
-// is nil before the first request, after the scope was forgotten, and with
-// [cruise.WithoutLimiter].
-func (t *Transport) Limiter(key string) cruise.Limiter { return t.scopes.limiter(key) }
-
-// Retriers yields the keys that are remembered, each with its Retrier, in no
-// order; those without room of their own share one under the key "*". It is for
-// looking at them: [cruise.Retrier.Scopes]. Which there are is settled when the
-// loop begins, and no lock is held in its body.
-func (t *Transport) Retriers() iter.Seq2[string, *cruise.Retrier] {
-	return func(yield func(string, *cruise.Retrier) bool) {
-		for _, sc := range t.scopes.all() {
-			if !yield(sc.key, sc.retrier) {
-				return
-			}
-		}
-	}
-}
+// Retrier returns the [cruise.Retrier] around all scopes. Its [cruise.Retrier.Scope]
+// leads to a scope of requests, to look at or to steer its limiter, by default a
+// [*cruise.AdaptiveLimiter], or to make other calls under the same limit:
+//
+//	limiter := transport.Retrier().Scope(cruisehttp.GlobalScope, "api.example.com").Limiter()
+func (t *Transport) Retrier() *cruise.Retrier { return t.retrier }
 
 // CloseIdleConnections does that for the base, if it can.
 func (t *Transport) CloseIdleConnections() {
@@ -96,18 +81,11 @@ func (t *Transport) CloseIdleConnections() {
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchange{t: t, req: req, payload: newPayload(req, t.buffer)}
 	defer x.payload.done()
-	key := t.key(req)
-	if t.bucketHeader != "" {
-		x.base = key
-		x.route = key + " " + t.bucketRoute(req)
-		key = t.scopes.bucketKey(x.route)
-	}
-	x.scope = t.scopes.enter(key)
-	defer t.scopes.leave(x.scope)
-	if err := t.scopes.parkedError(x.scope); err != nil {
+	x.keys = t.keys(req)
+	if err := t.parkedError(x.keys); err != nil {
 		return nil, &failure{err}
 	}
-	for attempt, err := range x.scope.retrier.Attempts(req.Context()) {
+	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
 		if err != nil {
 			return x.gaveUp(err)
 		}
@@ -123,9 +101,7 @@ type exchange struct {
 	t       *Transport
 	req     *http.Request
 	payload payload
-	scope   *scope
-
-	base, route string // of the key, with buckets
+	keys    []string // of its scopes
 
 	// What the last attempt ended with: one of them is nil.
 	resp *http.Response
@@ -204,7 +180,7 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	if s.Quota != nil {
 		cruise.Report(a.Context(), *s.Quota)
 	}
-	if x.route != "" {
+	if x.t.bucketHeader != "" {
 		x.learnBucket()
 	}
 	if s.Outcome == cruise.OutcomeSuccess && !s.Brake {
@@ -216,7 +192,7 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	if wait > 0 {
 		x.answer.Until = time.Now().Add(wait)
 	}
-	hints := []cruise.Hint{cruise.RetryAfter(wait), cruise.InScope(s.Scope)}
+	hints := []cruise.Hint{cruise.RetryAfter(wait), x.t.inScope(s.Scope, x.keys)}
 	outcome := s.Outcome
 	if s.Brake {
 		outcome = cruise.OutcomeThrottled
@@ -229,7 +205,6 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 			x.answer.NotRetried = x.t.refusal(x.req, x.payload.again, x.t.unprocessed(outcome, x.resp.Header))
 		}
 		if outcome == cruise.OutcomeThrottled {
-			x.t.scopes.pause(x.scope, wait)
 			a.Done(cruise.Throttled(x.answer, hints...))
 		} else {
 			a.Done(cruise.Transient(x.answer, hints...))
@@ -250,22 +225,19 @@ var errBrake = errors.New("cruisehttp: not retried: the server says that it is n
 // learnBucket remembers the bucket that the response names, and pauses it too if
 // the request ran into it under another name.
 func (x *exchange) learnBucket() {
-	bucket := trim(x.resp.Header.Get(x.t.bucketHeader))
-	if bucket == "" {
+	name := trim(x.resp.Header.Get(x.t.bucketHeader))
+	last := len(x.keys) - 1
+	if name == "" || name == x.keys[last] {
 		return
 	}
-	key := x.base + " " + bucket
-	x.t.scopes.assign(x.route, key)
-	if key == x.scope.key || x.signal.Outcome != cruise.OutcomeThrottled {
+	x.t.buckets.learn(routeOf(x.keys[:last], x.t.bucketRoute(x.req)), name)
+	if x.signal.Outcome != cruise.OutcomeThrottled || x.t.blamed(x.signal.Scope, x.keys) <= last {
 		return
 	}
-	named := x.t.scopes.enter(key)
-	defer x.t.scopes.leave(named)
-	wait := x.signal.Wait(0)
-	if p, ok := named.retrier.Limiter().(interface{ Pause(time.Duration) }); ok {
-		p.Pause(wait)
+	named := x.t.scope(append(slices.Clone(x.keys[:last]), name))
+	if l, ok := named.Limiter().(interface{ Pause(time.Duration) }); ok {
+		l.Pause(x.signal.Wait(0))
 	}
-	x.t.scopes.pause(named, wait)
 }
 
 // gaveUp ends the exchange with the Retrier's error.
@@ -277,10 +249,12 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		return nil, x.err // of the only attempt, without the verdict on it
 	}
 	wait, reason := x.reason(err)
-	if reason != nil {
+	if reason != nil && wait > 0 {
 		answer := *x.answer
 		answer.Body = nil // of which nobody needs a copy for days
-		x.t.scopes.park(x.scope, wait, reason, &answer)
+		if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
+			x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
+		}
 	}
 	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
 		discard(x.resp)

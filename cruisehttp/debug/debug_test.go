@@ -45,7 +45,7 @@ func story(t *testing.T, opts ...debug.Option) *debug.Page {
 		resp.Request = req
 		return resp, nil
 	})), cruisehttp.WithRetrier(cruise.WithObserver(billing), cruise.WithMaxElapsed(time.Minute))))
-	billing.AddAll(transport.Retriers())
+	billing.Add(transport.Retrier())
 	idle := page.Watch("mail")
 	idle.Add(cruise.Must(cruise.New(cruise.WithObserver(idle))))
 

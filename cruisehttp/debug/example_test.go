@@ -27,11 +27,11 @@ func Example() {
 	// Output: 200 text/html; charset=utf-8
 }
 
-func ExampleWatch_AddAll() {
+func ExampleWatch_Add() {
 	page := debug.New(debug.WithKeys(debug.PlainKeys)) // hosts are no secret
 	hosts := page.Watch("hosts")
 	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRetrier(cruise.WithObserver(hosts))))
-	hosts.AddAll(transport.Retriers())
+	hosts.Add(transport.Retrier())
 
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
