@@ -29,8 +29,9 @@ import (
 //
 // Any other answer of a service is permanent. The wait is that of an
 // x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
-// backoff and 5 s more. The scope is the table or index that DynamoDB blames, by
-// its ARN. It declines the end of a context and what is no error of the SDK.
+// backoff and 5 s more. The scope is [ScopeTable] or [ScopeIndex], as the first of
+// the reasons says that DynamoDB gives for a throttle, else "". It declines the end
+// of a context and what is no error of the SDK.
 func Classify(err error) cruise.Verdict {
 	if SDKAttempts(err) > 1 {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
@@ -129,11 +130,15 @@ func canceled(err error) cruise.Outcome {
 	return outcome
 }
 
-// blamed is the first resource that DynamoDB names among its ThrottlingReasons.
+// blamed is what the first of DynamoDB's ThrottlingReasons is about, such as
+// "IndexReadProvisionedThroughputExceeded".
 func blamed(err error) string {
-	for _, arn := range reasons(err, "ThrottlingReasons", "Resource") {
-		if arn != "" {
-			return arn
+	for _, reason := range reasons(err, "ThrottlingReasons", "Reason") {
+		switch {
+		case strings.HasPrefix(reason, "Table"):
+			return ScopeTable
+		case strings.HasPrefix(reason, "Index"):
+			return ScopeIndex
 		}
 	}
 	return ""
@@ -159,13 +164,7 @@ func reasons(err error, list, field string) (values []string) {
 		if reason.Kind() != reflect.Struct {
 			return nil
 		}
-		value := ""
-		if f := reason.FieldByName(field); f.IsValid() && f.CanInterface() {
-			if p, ok := f.Interface().(*string); ok {
-				value = aws.ToString(p)
-			}
-		}
-		values = append(values, value)
+		values = append(values, textField(reason, field))
 	}
 	return values
 }
