@@ -3,6 +3,7 @@ package cruiseaws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -25,7 +27,8 @@ import (
 //	                                                is permanent; transient for a conflict
 //	SES "Daily message quota exceeded"              quota exhausted
 //	429 "Limit Exceeded" of an API Gateway plan     quota exhausted
-//	an operation that the SDK itself has retried    permanent: see [SDKAttempts]
+//	an operation that the SDK itself has retried,   permanent: see [SDKAttempts]
+//	or would have, had its retry quota not run out
 //
 // Any other answer of a service is permanent. The wait is that of an
 // x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
@@ -33,7 +36,7 @@ import (
 // the reasons says that DynamoDB gives for a throttle, else "". It declines the end
 // of a context and what is no error of the SDK.
 func Classify(err error) cruise.Verdict {
-	if SDKAttempts(err) > 1 {
+	if retriedBySDK(err) != "" {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	v := classify(err, 1)
@@ -59,6 +62,17 @@ func SDKAttempts(err error) int {
 		return e.Attempt
 	}
 	return 0
+}
+
+// retriedBySDK says in what way the SDK's own retries show in err, "" if they don't.
+func retriedBySDK(err error) string {
+	if n := SDKAttempts(err); n > 1 {
+		return fmt.Sprintf("made %d attempts", n)
+	}
+	if _, ok := errors.AsType[ratelimit.QuotaExceededError](err); ok {
+		return "has spent its own retry quota"
+	}
+	return ""
 }
 
 // classify is Classify for the n-th attempt, 1 for the first.

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -250,6 +251,28 @@ func TestClassifierAndStrict(t *testing.T) {
 	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.EqualValues(t, 1, s.seen.Load())
+}
+
+// At no time are there two attempts of a call, however slow the server is.
+func TestNothingIsHedged(t *testing.T) {
+	var now, most, seen atomic.Int64
+	s := serve(t, &service{gate: func(n int64, _ metadata.MD, _ func(metadata.MD)) error {
+		seen.Add(1)
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		time.Sleep(200 * time.Millisecond)
+		if n%2 == 1 {
+			return status.Error(codes.ResourceExhausted, "slow down")
+		}
+		return nil
+	}})
+	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"))
+	for range 3 {
+		_, err := client.UnaryCall(within(t, 20*time.Second), hello())
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 6, seen.Load())
+	assert.EqualValues(t, 1, most.Load())
 }
 
 // A stream that the server refused unseen is retried by gRPC itself, within one

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/emr"
@@ -68,6 +70,52 @@ func TestThrottledOperationsAreRetried(t *testing.T) {
 			assert.Equal(t, []string{"hello", "hello", "hello"}, bodies, "rewound")
 		})
 	})
+}
+
+// What the SDK would not retry, or not as a throttle.
+func TestBeyondTheSDK(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   []string
+	}{
+		"429 without a code": {429, `{}`, []string{"throttled", "success"}},
+		"a day's quota":      {400, `{"__type":"ThrottlingException","message":"Daily message quota exceeded."}`, []string{"quota exhausted"}},
+		"a plan's quota":     {429, `{"__type":"LimitExceededException","message":"Limit Exceeded"}`, []string{"quota exhausted"}},
+		"a second's rate":    {400, `{"__type":"ThrottlingException","message":"Maximum sending rate exceeded."}`, []string{"throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modes(t, func(t *testing.T) {
+				s := serve(t, first(1, tc.status, tc.body, emrFound))
+				cfg, seen := throttled(t, s)
+				err := describe(t.Context(), emr.NewFromConfig(cfg))
+				assert.Equal(t, tc.want, seen.outcomes())
+				if len(tc.want) == 1 {
+					assert.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+				} else {
+					assert.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// For all calls, for those of a client, and for one call.
+func TestRetryerPerClientAndCall(t *testing.T) {
+	retryer := cruise.Must(cruiseaws.New()).Retryer()
+	per := func(o *emr.Options) { o.Retryer = retryer }
+	for name, describe := range map[string]func(aws.Config) error{
+		"client": func(cfg aws.Config) error { return describe(t.Context(), emr.NewFromConfig(cfg, per)) },
+		"call": func(cfg aws.Config) error {
+			_, err := emr.NewFromConfig(cfg).DescribeCluster(t.Context(), &emr.DescribeClusterInput{ClusterId: aws.String("j-1")}, per)
+			return err
+		},
+	} {
+		// The SDK's own retryer would not make an attempt after a bare 429.
+		s := serve(t, first(1, 429, `{}`, emrFound))
+		require.NoError(t, describe(config(s.URL)), name)
+		assert.EqualValues(t, 2, s.seen.Load(), name)
+	}
 }
 
 func TestPermanentErrorsAreTheSDKsOwn(t *testing.T) {
@@ -343,6 +391,16 @@ func TestDoAroundACall(t *testing.T) {
 		err := call(emr.NewFromConfig(config(s.URL)))
 		assert.ErrorContains(t, err, "the SDK made 3 attempts inside a Retrier: add WithoutRetries")
 		assert.EqualValues(t, 3, s.seen.Load(), "and no more")
+
+		// They are on, and the SDK's retry quota is spent.
+		s = serve(t, first(99, 400, emrThrottled, ""))
+		cfg = config(s.URL)
+		cfg.Retryer = func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) { o.RateLimiter = ratelimit.NewTokenRateLimit(1) })
+		}
+		err = call(emr.NewFromConfig(cfg))
+		assert.ErrorContains(t, err, "the SDK has spent its own retry quota inside a Retrier: add WithoutRetries")
+		assert.EqualValues(t, 1, s.seen.Load(), "and no more")
 
 		// A client that has a Throttle leaves retries to the one outside.
 		s = serve(t, first(2, 400, emrThrottled, emrFound))
