@@ -44,11 +44,15 @@ const (
 // the limit of one customer slows that customer alone, and that of the developer
 // token everybody.
 //
-// Beyond what Classify understands, it finds a RateExceededError, with its
+// Beyond what Classify understands, it reads the quota errors of a GoogleAdsFailure
+// in the details of a gRPC status, and finds a RateExceededError, with its
 // rateScope and retryAfterSeconds, in the text of any error, as SOAP clients return
 // it: "[RateExceededError <rateName=…, rateScope=ACCOUNT, retryAfterSeconds=30>]".
 // For clients that read the response themselves see [AdsError].
 func ClassifyAds(err error) cruise.Verdict {
+	if v := adsFailure(err); v.Outcome != cruise.OutcomeUnknown && unmarked(err) {
+		return v
+	}
 	p := cruisehttp.GoogleAds()
 	if v := classify(err, &p); v.Outcome != cruise.OutcomeUnknown {
 		return v

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -12,8 +13,13 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/googleapi"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegoogle"
@@ -67,6 +73,37 @@ const (
 		`"details":{"quotaErrorDetails":{"rateScope":"DEVELOPER","rateName":"x","retryDelay":"5s"}}}]}]}}`
 )
 
+// adsStatus is a status of the Google Ads API, written as errors.proto says: with a
+// quota_error, and quota_error_details with a rate_scope and a retry_delay.
+func adsStatus(t *testing.T, quota, scope uint64, delay time.Duration) error {
+	t.Helper()
+	message := func(field protowire.Number, content []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), content)
+	}
+	varint := func(field protowire.Number, value uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), value)
+	}
+	wait, err := proto.Marshal(durationpb.New(delay))
+	require.NoError(t, err)
+	details := slices.Concat(varint(1, scope), message(2, []byte("Requests per account")), message(3, wait))
+	failure := slices.Concat(message(1, varint(11, quota)), message(2, []byte("Too many requests.")), message(5, message(4, details)))
+	return status.FromProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: "Resource has been exhausted", Details: []*anypb.Any{
+		{TypeUrl: "type.googleapis.com/google.ads.googleads.v17.errors.GoogleAdsFailure", Value: message(1, failure)},
+	}}).Err()
+}
+
+func FuzzAdsFailure(f *testing.F) {
+	f.Add([]byte{0x0a, 0x04, 0x0a, 0x02, 0x58, 0x04})
+	f.Fuzz(func(t *testing.T, failure []byte) {
+		v := cruisegoogle.ClassifyAds(status.FromProto(&spb.Status{Code: int32(codes.ResourceExhausted), Details: []*anypb.Any{
+			{TypeUrl: "type.googleapis.com/google.ads.googleads.v17.errors.GoogleAdsFailure", Value: failure},
+		}}).Err())
+		if v.RetryAfter < 0 || v.Outcome == cruise.OutcomeUnknown {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
 func TestClassifyAds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
@@ -89,10 +126,19 @@ func TestClassifyAds(t *testing.T) {
 			errors.New("RateExceededError <rateScope=DEVELOPER, retryAfterSeconds=86400>"),
 			cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 24 * time.Hour, Scope: "DEVELOPER"},
 		},
-		"Google Ads": {rest(429, adsQuota), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "DEVELOPER"}},
-		"marked":     {cruise.Permanent(errors.New("RateExceededError")), cruise.Verdict{}},
-		"another":    {errors.New("AuthenticationError.CUSTOMER_NOT_FOUND"), cruise.Verdict{}},
-		"none":       {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
+		"Google Ads":         {rest(429, adsQuota), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "DEVELOPER"}},
+		"Google Ads by gRPC": {adsStatus(t, 4, 2, 5*time.Second), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "ACCOUNT"}},
+		"of the developer":   {adsStatus(t, 5, 3, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled, Scope: "DEVELOPER"}},
+		"of a day":           {adsStatus(t, 2, 3, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, Scope: "DEVELOPER"}},
+		"of a long time":     {adsStatus(t, 6, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted}},
+		"of a week":          {adsStatus(t, 7, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 7 * 24 * time.Hour}},
+		"a long wait":        {adsStatus(t, 4, 2, 2*time.Hour), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 2 * time.Hour, Scope: "ACCOUNT"}},
+		"prohibited":         {adsStatus(t, 3, 0, 0), cruise.Verdict{Outcome: cruise.OutcomePermanent}},
+		"no quota":           {adsStatus(t, 0, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled}}, // by its code
+		"marked by gRPC":     {cruise.Permanent(adsStatus(t, 4, 2, 0)), cruise.Verdict{}},
+		"marked":             {cruise.Permanent(errors.New("RateExceededError")), cruise.Verdict{}},
+		"another":            {errors.New("AuthenticationError.CUSTOMER_NOT_FOUND"), cruise.Verdict{}},
+		"none":               {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.want, cruisegoogle.ClassifyAds(tc.err))
