@@ -13,16 +13,17 @@ import (
 var ErrUnprocessed = errors.New("cruiseaws: items left unprocessed")
 
 // Do is [cruise.DoValue] for an SDK call whose own retries are off, as by
-// [WithoutRetries]. If they are not, so that retries multiply, Do does not retry,
-// and its error says so. r should have [Classify] as its classifier.
+// [WithoutRetries]. If an error shows that they are not, so that retries multiply,
+// Do does not retry, and its error says so. r should have [Classify] as its
+// classifier.
 //
 // A client with a [Throttle] needs no Do. Inside one, it makes its calls once and leaves
 // retries to it.
 func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context) (T, error), opts ...cruise.CallOption) (T, error) {
 	value, err := cruise.DoValue(ctx, r, func(ctx context.Context) (T, error) {
 		value, err := call(ctx)
-		if n := SDKAttempts(err); n > 1 {
-			err = cruise.Permanent(fmt.Errorf("cruiseaws: the SDK made %d attempts inside a Retrier: add WithoutRetries to its APIOptions: %w", n, err))
+		if did := retriedBySDK(err); did != "" {
+			err = cruise.Permanent(fmt.Errorf("cruiseaws: the SDK %s inside a Retrier: add WithoutRetries to its APIOptions: %w", did, err))
 		}
 		return value, err
 	}, opts...)

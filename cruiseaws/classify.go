@@ -3,6 +3,7 @@ package cruiseaws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -25,14 +27,16 @@ import (
 //	                                                is permanent; transient for a conflict
 //	SES "Daily message quota exceeded"              quota exhausted
 //	429 "Limit Exceeded" of an API Gateway plan     quota exhausted
-//	an operation that the SDK itself has retried    permanent: see [SDKAttempts]
+//	an operation that the SDK itself has retried,   permanent: see [SDKAttempts]
+//	or would have, had its retry quota not run out
 //
 // Any other answer of a service is permanent. The wait is that of an
 // x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
-// backoff and 5 s more. The scope is the table or index that DynamoDB blames, by
-// its ARN. It declines the end of a context and what is no error of the SDK.
+// backoff and 5 s more. The scope is [ScopeTable] or [ScopeIndex], as the first of
+// the reasons says that DynamoDB gives for a throttle, else "". It declines the end
+// of a context and what is no error of the SDK.
 func Classify(err error) cruise.Verdict {
-	if SDKAttempts(err) > 1 {
+	if retriedBySDK(err) != "" {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	v := classify(err, 1)
@@ -58,6 +62,17 @@ func SDKAttempts(err error) int {
 		return e.Attempt
 	}
 	return 0
+}
+
+// retriedBySDK says in what way the SDK's own retries show in err, "" if they don't.
+func retriedBySDK(err error) string {
+	if n := SDKAttempts(err); n > 1 {
+		return fmt.Sprintf("made %d attempts", n)
+	}
+	if _, ok := errors.AsType[ratelimit.QuotaExceededError](err); ok {
+		return "has spent its own retry quota"
+	}
+	return ""
 }
 
 // classify is Classify for the n-th attempt, 1 for the first.
@@ -129,11 +144,15 @@ func canceled(err error) cruise.Outcome {
 	return outcome
 }
 
-// blamed is the first resource that DynamoDB names among its ThrottlingReasons.
+// blamed is what the first of DynamoDB's ThrottlingReasons is about, such as
+// "IndexReadProvisionedThroughputExceeded".
 func blamed(err error) string {
-	for _, arn := range reasons(err, "ThrottlingReasons", "Resource") {
-		if arn != "" {
-			return arn
+	for _, reason := range reasons(err, "ThrottlingReasons", "Reason") {
+		switch {
+		case strings.HasPrefix(reason, "Table"):
+			return ScopeTable
+		case strings.HasPrefix(reason, "Index"):
+			return ScopeIndex
 		}
 	}
 	return ""
@@ -159,13 +178,7 @@ func reasons(err error, list, field string) (values []string) {
 		if reason.Kind() != reflect.Struct {
 			return nil
 		}
-		value := ""
-		if f := reason.FieldByName(field); f.IsValid() && f.CanInterface() {
-			if p, ok := f.Interface().(*string); ok {
-				value = aws.ToString(p)
-			}
-		}
-		values = append(values, value)
+		values = append(values, textField(reason, field))
 	}
 	return values
 }

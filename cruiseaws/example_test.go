@@ -3,6 +3,7 @@ package cruiseaws_test
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 
@@ -14,7 +15,6 @@ func ExampleThrottle_Configure() {
 	cfg := aws.Config{Region: "eu-central-1"} // yours is from config.LoadDefaultConfig
 
 	throttle, err := cruiseaws.New(
-		cruiseaws.WithScope(cruiseaws.ScopeByTable),
 		cruiseaws.WithRetrier(cruise.WithMaxAttempts(8)),
 	)
 	if err != nil {
@@ -24,7 +24,9 @@ func ExampleThrottle_Configure() {
 	throttle.Configure(&cfg)
 	// Clients made of cfg are paced now.
 
-	fmt.Println(throttle.Retrier("eu-central-1/DynamoDB/PutItem/orders").Budget().Left(), "retries left")
+	put := cruiseaws.Operation{Region: "eu-central-1", Service: "DynamoDB", Name: "PutItem", Table: "orders"}
+	throttle.Retrier(put).Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute) // a batch job has the table now
+	fmt.Println(throttle.Retrier(put).Budget().Left(), "retries left")
 	// Output: 100 retries left
 }
 

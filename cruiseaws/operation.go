@@ -23,6 +23,7 @@ import (
 type operation struct {
 	throttle *Throttle
 	input    any
+	name     Operation
 
 	next     func() (*cruise.Attempt, error, bool) // nil before the first attempt
 	stop     func()
@@ -107,9 +108,8 @@ func (o *operation) GetInitialToken() func(error) error { return o.ended }
 // been admitted by GetRetryToken, which does all the waiting there is.
 func (o *operation) GetAttemptToken(ctx context.Context) (func(error) error, error) {
 	if o.next == nil {
-		t := o.throttle
-		r := t.retriers.get(t.scope(operationOf(ctx, o.input)))
-		o.next, o.stop = iter.Pull2(r.Attempts(ctx))
+		o.name = operationOf(ctx, o.input)
+		o.next, o.stop = iter.Pull2(o.throttle.Retrier(o.name).Attempts(ctx))
 		if err := o.advance(); err != nil {
 			return o.ended, err
 		}
@@ -146,6 +146,7 @@ func (o *operation) IsErrorRetryable(err error) bool {
 		o.attempt.Done(err)
 		v = cruise.Classify(err)
 	} else {
+		v.Scope = o.name.within(v.Scope)
 		o.attempt.Done(&judged{err, v})
 	}
 	if v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient {

@@ -2,7 +2,9 @@ package cruiseaws
 
 import (
 	"context"
+	"errors"
 	"os"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -18,16 +20,24 @@ import (
 //
 // Prefer [Throttle.Configure]. A retryer that calls share cannot tell whose
 // attempt it is asked about, so from it a call has at most 5 attempts,
-// cruise's default backoff and the SDK's own retry quota (500 tokens, 5 for a retry); an
-// input's table is unknown, so that [ScopeByTable] is [ScopeByOperation]. The
-// limiter learns of every attempt all the same.
+// cruise's default backoff and the SDK's own retry quota (500 tokens, 5 for a
+// retry); its table is unknown, and a limit around all operations does not hold for
+// it. The limiters, one for each operation, are those of this Retryer alone, and
+// learn of every attempt.
 func (t *Throttle) Retryer() aws.RetryerV2 {
-	return &sharedRetryer{throttle: t, quota: retry.NewStandard()}
+	opts := append([]cruise.Option{}, t.retrier...)
+	return &sharedRetryer{
+		throttle: t,
+		base:     cruise.Must(cruise.New(append(opts, cruise.WithoutLimiter())...)), // it was good before
+		quota:    retry.NewStandard(),
+	}
 }
 
 type sharedRetryer struct {
 	throttle *Throttle
+	base     *cruise.Retrier
 	quota    *retry.Standard
+	pauses   atomic.Bool // the limiters do
 }
 
 var (
@@ -55,17 +65,21 @@ func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error
 	if v.Outcome != cruise.OutcomeThrottled {
 		return max(v.RetryAfter, sharedBackoff.Delay(attempt+1, 0)), nil
 	}
-	if _, ok := s.throttle.retriers.any().Limiter().(cruise.Learner); ok {
-		return 0, nil // the limiter pauses, for everyone
+	if s.pauses.Load() {
+		return 0, nil // for everyone
 	}
 	return max(v.RetryAfter, sharedThrottleBackoff.Delay(attempt+1, 0)), nil
 }
 
+var errNoLimiter = errors.New("cruiseaws: WithScopeLimiter's function failed")
+
 func (s *sharedRetryer) GetAttemptToken(ctx context.Context) (func(error) error, error) {
 	limiter := s.limiter(ctx)
 	if limiter == nil {
-		return s.quota.GetAttemptToken(ctx)
+		return nil, errNoLimiter
 	}
+	_, learns := limiter.(cruise.Learner)
+	s.pauses.Store(learns)
 	if err := limiter.WaitN(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -86,7 +100,7 @@ func (s *sharedRetryer) GetAttemptToken(ctx context.Context) (func(error) error,
 func (s *sharedRetryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
 	refund, err := s.quota.GetRetryToken(ctx, err)
 	limiter := s.limiter(ctx)
-	if err != nil || limiter == nil || !newRetries() {
+	if err != nil || !newRetries() {
 		return refund, err
 	}
 	asked := time.Now()
@@ -97,8 +111,7 @@ func (s *sharedRetryer) GetRetryToken(ctx context.Context, err error) (func(erro
 }
 
 func (s *sharedRetryer) limiter(ctx context.Context) cruise.Limiter {
-	t := s.throttle
-	return t.retriers.get(t.scope(operationOf(ctx, nil))).Limiter()
+	return s.base.Scope(ScopeOperation, s.throttle.scope(operationOf(ctx, nil))).Limiter()
 }
 
 func (s *sharedRetryer) learn(ctx context.Context, l cruise.Limiter, sent time.Time, err error) {

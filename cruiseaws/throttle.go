@@ -3,7 +3,6 @@ package cruiseaws
 import (
 	"context"
 	"errors"
-	"fmt"
 	"reflect"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -16,19 +15,26 @@ import (
 )
 
 // A Throttle makes the operations of SDK clients pass a limiter, learn from the
-// service's answers, and be retried where that is worth it. It has a
-// [cruise.Retrier], and so a limiter and a budget, for each scope: by default
-// each operation of each service in each region.
+// service's answers, and be retried where that is worth it. Each operation of
+// each service in each region has a limiter of its own, unless [WithScope] says
+// otherwise, and within it each table of DynamoDB, and each index of a table that
+// is asked for by name. A throttle cuts and pauses the one that DynamoDB blames:
+// see [Classify]. All share one retry budget.
 //
 // A Throttle is safe for concurrent use and may serve many clients. It is made
 // by [New] and must not be copied.
 type Throttle struct {
 	config
-	retriers *retriers
+	base *cruise.Retrier
 }
 
-// DefaultMaxScopes is how many scopes a [Throttle] keeps.
-const DefaultMaxScopes = 1000
+// Names of the scopes of a [Throttle], from the outermost to the innermost: see
+// [cruise.Retrier.Scope].
+const (
+	ScopeOperation = "OPERATION" // by the key of WithScope
+	ScopeTable     = "TABLE"     // of DynamoDB, by name or ARN as the input has it
+	ScopeIndex     = "INDEX"     // of a table, by name
+)
 
 // An Option tunes a [Throttle].
 type Option func(*config)
@@ -38,7 +44,6 @@ type config struct {
 	retrier    []cruise.Option
 	classifier cruise.Classifier
 	scope      func(Operation) string
-	maxScopes  int
 }
 
 // Operation is what a call's scope is made of.
@@ -47,6 +52,7 @@ type Operation struct {
 	Service string // the SDK's service ID, "DynamoDB"
 	Name    string // "PutItem"
 	Table   string // the TableName of the input, "" if it has none
+	Index   string // the IndexName of the input, "" if it has none
 }
 
 // ScopeByOperation is for services that limit each operation by itself: most.
@@ -55,42 +61,24 @@ func ScopeByOperation(o Operation) string { return o.Region + "/" + o.Service + 
 // ScopeByService is for services that limit all operations together.
 func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 
-// ScopeByTable is for DynamoDB, where a table's capacity is the limit: it is
-// [ScopeByOperation] with the table's name, where the input has one.
-func ScopeByTable(o Operation) string {
-	if o.Table == "" {
-		return ScopeByOperation(o)
-	}
-	return ScopeByOperation(o) + "/" + o.Table
-}
-
-// WithRetrier tunes the Retrier of every scope: attempts, backoff, limits of
-// rates, an observer. A limiter or a budget given here is shared by all scopes;
-// by default each scope has its own. A classifier given here is not used: see
-// [WithClassifier].
+// WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how
+// many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
+// limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
+// [cruise.WithLimiter] is a limit around all of them. A classifier given here is
+// not used: see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) { c.retrier = append(c.retrier, opts...) }
 }
 
-// WithScope names what a call's limit belongs to; calls of one scope share a
-// limiter and a budget. Default [ScopeByOperation].
+// WithScope names what a call's limit belongs to; calls with one name share a
+// limiter. Tables and indices have limiters of their own within it. Default
+// [ScopeByOperation].
 func WithScope(scope func(Operation) string) Option {
 	return func(c *config) {
 		if scope == nil {
 			c.errs = append(c.errs, errors.New("cruiseaws: WithScope(nil): want a function"))
 		}
 		c.scope = scope
-	}
-}
-
-// WithMaxScopes is how many scopes are kept, 1 or more; beyond that the one not
-// used for longest is forgotten with what it has learned. Default 1000.
-func WithMaxScopes(n int) Option {
-	return func(c *config) {
-		if n < 1 {
-			c.errs = append(c.errs, fmt.Errorf("cruiseaws: WithMaxScopes(%d): want 1 or more", n))
-		}
-		c.maxScopes = n
 	}
 }
 
@@ -106,7 +94,7 @@ func WithClassifier(f cruise.Classifier) Option {
 
 // New returns a Throttle. The error names every option that is out of bounds.
 func New(opts ...Option) (*Throttle, error) {
-	t := &Throttle{config: config{scope: ScopeByOperation, maxScopes: DefaultMaxScopes}}
+	t := &Throttle{config: config{scope: ScopeByOperation}}
 	for _, opt := range opts {
 		if opt == nil {
 			t.errs = append(t.errs, errors.New("cruiseaws: nil option"))
@@ -114,11 +102,12 @@ func New(opts ...Option) (*Throttle, error) {
 		}
 		opt(&t.config)
 	}
-	var err error
-	t.retriers, err = newRetriers(t.maxScopes, append(t.retrier, cruise.WithClassifier(t.classify)))
+	retrier := append([]cruise.Option{cruise.WithoutLimiter()}, t.retrier...)
+	base, err := cruise.New(append(retrier, cruise.WithClassifier(t.classify))...)
 	if err = errors.Join(append(t.errs, err)...); err != nil {
 		return nil, err
 	}
+	t.base = base
 	return t, nil
 }
 
@@ -128,9 +117,30 @@ func (t *Throttle) Configure(cfg *aws.Config) {
 	cfg.APIOptions = append(cfg.APIOptions[:len(cfg.APIOptions):len(cfg.APIOptions)], t.APIOption)
 }
 
-// Retrier returns the Retrier of a scope, to look at its limiter or to make
+// Retrier returns the Retrier of an operation, to look at its limiter or to make
 // other calls share it.
-func (t *Throttle) Retrier(scope string) *cruise.Retrier { return t.retriers.get(scope) }
+func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
+	r := t.base.Scope(ScopeOperation, t.scope(o))
+	if o.Table != "" {
+		r = r.Scope(ScopeTable, o.Table)
+		if o.Index != "" {
+			r = r.Scope(ScopeIndex, o.Index)
+		}
+	}
+	return r
+}
+
+// within is a scope to blame as an operation knows it: a write may be throttled
+// by an index, whose limiter it doesn't pass, and a batch by any table.
+func (o Operation) within(scope string) string {
+	if scope == ScopeIndex && o.Index == "" {
+		scope = ScopeTable
+	}
+	if scope == ScopeTable && o.Table == "" {
+		scope = ScopeOperation
+	}
+	return scope
+}
 
 // verdict is what an error of the n-th attempt means.
 func (t *Throttle) verdict(err error, attempt int) cruise.Verdict {
@@ -160,11 +170,10 @@ func (j *judged) Error() string { return j.err.Error() }
 func (j *judged) Unwrap() error { return j.err }
 
 const (
-	retryID    = "Retry" // of the SDK's own middleware
-	wholeID    = "CruiseOperation"
-	attemptID  = "CruiseAttempt"
-	captureID  = "CruiseInput"
-	tableField = "TableName"
+	retryID   = "Retry" // of the SDK's own middleware
+	wholeID   = "CruiseOperation"
+	attemptID = "CruiseAttempt"
+	captureID = "CruiseInput"
 )
 
 // APIOption makes operations use t: give it to the APIOptions of
@@ -215,11 +224,17 @@ func operationOf(ctx context.Context, input any) Operation {
 		Name:    awsmiddleware.GetOperationName(ctx),
 	}
 	if v := reflect.Indirect(reflect.ValueOf(input)); v.Kind() == reflect.Struct {
-		if f := v.FieldByName(tableField); f.IsValid() && f.CanInterface() {
-			if name, ok := f.Interface().(*string); ok {
-				o.Table = aws.ToString(name)
-			}
-		}
+		o.Table, o.Index = textField(v, "TableName"), textField(v, "IndexName")
 	}
 	return o
+}
+
+// textField is the text that a field of a struct points to, "" if there is none.
+func textField(v reflect.Value, name string) string {
+	if f := v.FieldByName(name); f.IsValid() && f.CanInterface() {
+		if p, ok := f.Interface().(*string); ok {
+			return aws.ToString(p)
+		}
+	}
+	return ""
 }

@@ -159,15 +159,3 @@ func TestMethods(t *testing.T) {
 		assert.Error(t, checkMethod(bad), bad)
 	}
 }
-
-func TestRetriersForgetTheLeastUsed(t *testing.T) {
-	r, err := newRetriers(2, nil)
-	require.NoError(t, err)
-	a, b := r.get("a"), r.get("b")
-	assert.NotSame(t, a, b)
-	assert.Same(t, a, r.get("a"))
-	r.get("c") // forgets b
-	assert.Same(t, a, r.get("a"))
-	assert.NotSame(t, b, r.get("b"))
-	assert.Len(t, r.byScope, 2)
-}

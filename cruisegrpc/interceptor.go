@@ -14,23 +14,27 @@ import (
 )
 
 // An Interceptor makes the calls of gRPC clients pass a limiter, learn from the
-// server's answers, and be retried where that is safe. It has a
-// [cruise.Retrier], and so a limiter and a budget, for each scope: by default
-// each method of each target.
+// server's answers, and be retried where that is safe. Each method of each target
+// has a limiter of its own, unless [WithScope] says otherwise; all share one retry
+// budget.
 //
 // An Interceptor is safe for concurrent use and may serve many connections. It
 // is made by [New] and must not be copied.
 type Interceptor struct {
-	scope    func(ctx context.Context, target, method string) string
-	retriers *retriers
-	methods  methods
-	buffer   int
+	scope   func(ctx context.Context, target, method string) string
+	base    *cruise.Retrier
+	methods methods
+	buffer  int
 }
+
+// ScopeMethod is the name of the scope that [WithScope] gives the keys of: see
+// [cruise.Retrier.Scope].
+const ScopeMethod = "METHOD"
 
 // New returns an Interceptor. The error names every option that is out of
 // bounds.
 func New(opts ...Option) (*Interceptor, error) {
-	c := config{scope: ScopeByMethod, maxScopes: DefaultMaxScopes, buffer: DefaultStreamBuffer, named: map[string]bool{}}
+	c := config{scope: ScopeByMethod, buffer: DefaultStreamBuffer, named: map[string]bool{}}
 	for _, opt := range opts {
 		if opt == nil {
 			c.errs = append(c.errs, errors.New("cruisegrpc: nil option"))
@@ -38,11 +42,12 @@ func New(opts ...Option) (*Interceptor, error) {
 		}
 		opt(&c)
 	}
-	retriers, err := newRetriers(c.maxScopes, append(c.retrier, cruise.WithClassifier(c.classify)))
+	retrier := append([]cruise.Option{cruise.WithoutLimiter()}, c.retrier...)
+	base, err := cruise.New(append(retrier, cruise.WithClassifier(c.classify))...)
 	if err = errors.Join(append(c.errs, err)...); err != nil {
 		return nil, err
 	}
-	return &Interceptor{scope: c.scope, retriers: retriers, methods: methods{named: c.named}, buffer: c.buffer}, nil
+	return &Interceptor{scope: c.scope, base: base, methods: methods{named: c.named}, buffer: c.buffer}, nil
 }
 
 // DialOptions are what a client needs: both interceptors, after those that the
@@ -56,9 +61,9 @@ func (i *Interceptor) DialOptions() []grpc.DialOption {
 	}
 }
 
-// Retrier returns the Retrier of a scope, to look at its limiter or to make
-// calls of another kind share it.
-func (i *Interceptor) Retrier(scope string) *cruise.Retrier { return i.retriers.get(scope) }
+// Retrier returns the Retrier of the calls to which [WithScope]'s function gives
+// that key, to look at its limiter or to make calls of another kind share it.
+func (i *Interceptor) Retrier(key string) *cruise.Retrier { return i.base.Scope(ScopeMethod, key) }
 
 // Unary returns the interceptor of unary calls.
 //
@@ -102,7 +107,7 @@ func (i *Interceptor) call(ctx context.Context, method string, cc *grpc.ClientCo
 	if cc != nil {
 		target = cc.Target()
 	}
-	c := &call{ctx: ctx, retrier: i.retriers.get(i.scope(ctx, target, method)), safe: i.methods.idempotent(method), cost: cruise.WithCost(1)}
+	c := &call{ctx: ctx, retrier: i.Retrier(i.scope(ctx, target, method)), safe: i.methods.idempotent(method), cost: cruise.WithCost(1)}
 	c.opts = append(opts[:len(opts):len(opts)], grpc.OnFinish(func(error) { c.over.Store(true) }))
 	for _, o := range opts {
 		if o, ok := o.(costOption); ok {

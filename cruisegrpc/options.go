@@ -5,20 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"google.golang.org/grpc"
 
 	"github.com/a7df5faa/cruise"
 )
 
-// Defaults of an [Interceptor].
-const (
-	// DefaultMaxScopes is how many scopes are kept.
-	DefaultMaxScopes = 1000
-	// DefaultStreamBuffer is how many bytes of sent messages a stream keeps for a
-	// retry: what grpc-go keeps for its own.
-	DefaultStreamBuffer = 256 << 10
-)
+// DefaultStreamBuffer is how many bytes of sent messages a stream keeps for a
+// retry: what grpc-go keeps for its own.
+const DefaultStreamBuffer = 256 << 10
 
 // An Option tunes an [Interceptor].
 type Option func(*config)
@@ -29,7 +25,6 @@ type config struct {
 	classifier cruise.Classifier
 	strict     bool
 	scope      func(ctx context.Context, target, method string) string
-	maxScopes  int
 	named      map[string]bool
 	buffer     int
 }
@@ -38,29 +33,31 @@ func (c *config) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("cruisegrpc: "+format, args...))
 }
 
-// classify asks the caller's classifier, if there is one, and then ours.
+// classify asks the caller's classifier, if there is one, and then ours. What the
+// server names is a limit of its own, not a scope of the call, so its throttle
+// belongs to the method.
 func (c config) classify(err error) cruise.Verdict {
 	if c.classifier != nil {
 		if v := c.classifier(bare(err)); v.Outcome != cruise.OutcomeUnknown {
 			return v
 		}
 	}
-	if c.strict {
-		return ClassifyStrict(err)
-	}
-	return Classify(err)
+	v := classify(err, c.strict, time.Now())
+	v.Scope = ""
+	return v
 }
 
-// WithRetrier tunes the Retrier of every scope: attempts, backoff, limits of
-// rates, an observer. A limiter or a budget given here is shared by all scopes;
-// by default each scope has its own. A classifier given here is not used: see
-// [WithClassifier].
+// WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how
+// many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
+// limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
+// [cruise.WithLimiter] is a limit around all of them. A classifier given here is
+// not used: see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) { c.retrier = append(c.retrier, opts...) }
 }
 
-// WithScope names what a call's limit belongs to; calls of one scope share a
-// limiter and a budget. target is that of the connection, method is
+// WithScope names what a call's limit belongs to; calls with one name share a
+// limiter. target is that of the connection, method is
 // "/package.Service/Method". Default [ScopeByMethod].
 func WithScope(scope func(ctx context.Context, target, method string) string) Option {
 	return func(c *config) {
@@ -81,17 +78,6 @@ func ScopeByService(_ context.Context, target, method string) string {
 
 // ScopeByTarget is for servers that limit all calls together.
 func ScopeByTarget(_ context.Context, target, _ string) string { return target }
-
-// WithMaxScopes is how many scopes are kept, 1 or more; beyond that the one not
-// used for longest is forgotten with what it has learned. Default 1000.
-func WithMaxScopes(n int) Option {
-	return func(c *config) {
-		if n < 1 {
-			c.fail("WithMaxScopes(%d): want 1 or more", n)
-		}
-		c.maxScopes = n
-	}
-}
 
 // WithIdempotent names methods that may be retried after any transient failure,
 // even if the server may have done the work: "/package.Service/Method",

@@ -6,6 +6,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,11 +14,14 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
+	"golang.org/x/time/rate"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegrpc"
@@ -183,11 +187,44 @@ func TestScopes(t *testing.T) {
 	require.NoError(t, err)
 }
 
+// A scope whose server said stop is not forgotten for want of room.
+func TestPausedScopesAreKept(t *testing.T) {
+	s := serve(t, &service{})
+	i, err := cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithMaxScopes(1)))
+	require.NoError(t, err)
+	client := connect(t, s.addr, i.DialOptions()...)
+	i.Retrier(s.addr + unaryMethod).Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute)
+	for range 10 {
+		_, err := client.EmptyCall(within(t, 10*time.Second), &pb.Empty{})
+		require.Equal(t, codes.Unimplemented, status.Code(err))
+	}
+	_, err = client.UnaryCall(within(t, time.Second), hello())
+	assert.ErrorIs(t, err, context.DeadlineExceeded)
+}
+
+// A limit of one's own holds for all methods together, and theirs within it.
+func TestLimitAroundAll(t *testing.T) {
+	named, err := status.New(codes.ResourceExhausted, "quota").WithDetails(
+		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaId: "CallsPerMinute"}}},
+		&errdetails.RetryInfo{RetryDelay: durationpb.New(20 * time.Second)})
+	require.NoError(t, err)
+	s := serve(t, &service{gate: first(1, named.Err())})
+	around := cruise.Must(cruise.NewTokenBucket(rate.Every(time.Hour), 3))
+	i, err := cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithLimiter(around)))
+	require.NoError(t, err)
+	client := connect(t, s.addr, i.DialOptions()...)
+	_, err = client.UnaryCall(within(t, time.Second), hello())
+	require.ErrorIs(t, err, context.DeadlineExceeded, "throttled, the method with the limit that is named")
+	for _, want := range []codes.Code{codes.Unimplemented, codes.Unimplemented, codes.DeadlineExceeded} {
+		_, err = client.EmptyCall(within(t, time.Second), &pb.Empty{})
+		require.Equal(t, want, status.Code(err), "others go on, as far as the limit around them lets them")
+	}
+}
+
 func TestOptionsAreChecked(t *testing.T) {
 	for name, opt := range map[string]cruisegrpc.Option{
 		"nil":        nil,
 		"scope":      cruisegrpc.WithScope(nil),
-		"scopes":     cruisegrpc.WithMaxScopes(0),
 		"method":     cruisegrpc.WithIdempotent("UnaryCall"),
 		"classifier": cruisegrpc.WithClassifier(nil),
 		"buffer":     cruisegrpc.WithStreamBuffer(-1),
@@ -214,6 +251,28 @@ func TestClassifierAndStrict(t *testing.T) {
 	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.EqualValues(t, 1, s.seen.Load())
+}
+
+// At no time are there two attempts of a call, however slow the server is.
+func TestNothingIsHedged(t *testing.T) {
+	var now, most, seen atomic.Int64
+	s := serve(t, &service{gate: func(n int64, _ metadata.MD, _ func(metadata.MD)) error {
+		seen.Add(1)
+		most.Store(max(most.Load(), now.Add(1)))
+		defer now.Add(-1)
+		time.Sleep(200 * time.Millisecond)
+		if n%2 == 1 {
+			return status.Error(codes.ResourceExhausted, "slow down")
+		}
+		return nil
+	}})
+	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"))
+	for range 3 {
+		_, err := client.UnaryCall(within(t, 20*time.Second), hello())
+		require.NoError(t, err)
+	}
+	assert.EqualValues(t, 6, seen.Load())
+	assert.EqualValues(t, 1, most.Load())
 }
 
 // A stream that the server refused unseen is retried by gRPC itself, within one

@@ -2,12 +2,19 @@ package clienttest
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -41,6 +48,126 @@ func TestBatchKeepsOrderAndLosesNothing(t *testing.T) {
 		assert.Equal(t, fmt.Sprint("done ", i), *results[i])
 		assert.Equal(t, 1, done[i])
 	}
+}
+
+// store is a DynamoDB that takes 4 items of a batch at most.
+type store struct {
+	mu    sync.Mutex // guards the field below
+	items map[string]bool
+}
+
+func (s *store) answer(_ int64, w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var in struct {
+		RequestItems map[string]json.RawMessage
+	}
+	_ = json.NewDecoder(r.Body).Decode(&in)
+	w.Header().Set("Content-Type", "application/x-amz-json-1.0")
+	if strings.HasSuffix(r.Header.Get("X-Amz-Target"), ".BatchWriteItem") {
+		var writes []json.RawMessage
+		_ = json.Unmarshal(in.RequestItems["orders"], &writes)
+		var write struct {
+			PutRequest struct {
+				Item struct{ ID struct{ N string } }
+			}
+		}
+		for _, raw := range writes[:min(4, len(writes))] {
+			_ = json.Unmarshal(raw, &write)
+			s.items[write.PutRequest.Item.ID.N] = true
+		}
+		left := map[string]any{}
+		if len(writes) > 4 {
+			left["orders"] = writes[4:]
+		}
+		_ = json.NewEncoder(w).Encode(map[string]any{"UnprocessedItems": left})
+		return
+	}
+	var read struct {
+		Keys []map[string]map[string]string
+	}
+	_ = json.Unmarshal(in.RequestItems["orders"], &read)
+	took := min(4, len(read.Keys))
+	left := map[string]any{}
+	if len(read.Keys) > took {
+		left["orders"] = map[string]any{"Keys": read.Keys[took:]}
+	}
+	slices.Reverse(read.Keys[:took]) // results come in any order
+	_ = json.NewEncoder(w).Encode(map[string]any{"Responses": map[string]any{"orders": read.Keys[:took]}, "UnprocessedKeys": left})
+}
+
+func id(n int) map[string]ddb.AttributeValue {
+	return map[string]ddb.AttributeValue{"ID": &ddb.AttributeValueMemberN{Value: strconv.Itoa(n)}}
+}
+
+func number(item map[string]ddb.AttributeValue) string {
+	return item["ID"].(*ddb.AttributeValueMemberN).Value
+}
+
+// 30 items are written and read, by a client of DynamoDB that takes 4 of a batch.
+func TestBatchOfDynamoDB(t *testing.T) {
+	st := &store{items: map[string]bool{}}
+	s := serve(t, st.answer)
+	cfg := config(s.URL)
+	cfg.APIOptions = append(cfg.APIOptions, cruiseaws.WithoutRetries)
+	client := dynamodb.NewFromConfig(cfg)
+	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify),
+		cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+	ids := make([]int, 30)
+	for i := range ids {
+		ids[i] = i
+	}
+
+	written, err := cruiseaws.Batch(t.Context(), retrier, ids, 25, func(ctx context.Context, batch []int) ([]*bool, error) {
+		var puts []ddb.WriteRequest
+		for _, n := range batch {
+			puts = append(puts, ddb.WriteRequest{PutRequest: &ddb.PutRequest{Item: id(n)}})
+		}
+		out, err := client.BatchWriteItem(ctx, &dynamodb.BatchWriteItemInput{RequestItems: map[string][]ddb.WriteRequest{"orders": puts}})
+		if err != nil {
+			return nil, err
+		}
+		left := map[string]bool{}
+		for _, w := range out.UnprocessedItems["orders"] {
+			left[number(w.PutRequest.Item)] = true
+		}
+		done := make([]*bool, len(batch))
+		for i, n := range batch {
+			if !left[strconv.Itoa(n)] {
+				done[i] = aws.Bool(true)
+			}
+		}
+		return done, nil
+	})
+	require.NoError(t, err)
+	assert.NotContains(t, written, (*bool)(nil))
+	assert.Len(t, st.items, 30, "none lost")
+
+	read, err := cruiseaws.Batch(t.Context(), retrier, ids, 100, func(ctx context.Context, batch []int) ([]*string, error) {
+		var keys []map[string]ddb.AttributeValue
+		for _, n := range batch {
+			keys = append(keys, id(n))
+		}
+		out, err := client.BatchGetItem(ctx, &dynamodb.BatchGetItemInput{RequestItems: map[string]ddb.KeysAndAttributes{"orders": {Keys: keys}}})
+		if err != nil {
+			return nil, err
+		}
+		found := map[string]*string{}
+		for _, item := range out.Responses["orders"] {
+			found[number(item)] = aws.String("order " + number(item))
+		}
+		values := make([]*string, len(batch))
+		for i, n := range batch {
+			values[i] = found[strconv.Itoa(n)]
+		}
+		return values, nil
+	})
+	require.NoError(t, err)
+	for i, value := range read {
+		assert.Equal(t, fmt.Sprint("order ", i), *value, "in order")
+	}
+	stats := retrier.Limiter().(*cruise.AdaptiveLimiter).Stats()
+	assert.EqualValues(t, 6+1+7, stats.Throttles, "what is left unprocessed is a throttle")
 }
 
 func TestBatchGivesUp(t *testing.T) {

@@ -75,9 +75,11 @@ func ours(cfg *aws.Config) {
 }
 
 type result struct {
-	use, throttled float64       // shares
-	longest, took  time.Duration // wait of a call, whole run
-	failed         int64
+	use           float64       // share of the limit, apart from the first burst
+	lost          float64       // share of what the server had to give that nobody can use any more
+	throttled     float64       // share of attempts
+	longest, took time.Duration // wait of a call, whole run
+	failed        int64
 }
 
 // race runs workers that describe clusters, calls times in all or until the time
@@ -117,7 +119,9 @@ func race(limit rate.Limit, burst, workers int, calls int64, atMost time.Duratio
 	all.Wait()
 	r.took = time.Since(began)
 	ok, throt := float64(server.ok.Load()), float64(server.throt.Load())
-	r.use = (ok - float64(burst)) / (float64(limit) * r.took.Seconds())
+	given := float64(limit) * r.took.Seconds()
+	r.use = (ok - float64(burst)) / given
+	r.lost = (given + float64(burst) - server.bucket.Tokens() - ok) / (given + float64(burst))
 	r.throttled = throt / (ok + throt)
 	r.failed = failed.Load()
 	return r
@@ -125,24 +129,32 @@ func race(limit rate.Limit, burst, workers int, calls int64, atMost time.Duratio
 
 // Both run under virtual time, one after the other, against the same server.
 func TestAgainstAdaptiveMode(t *testing.T) {
-	for name, run := range map[string]func(func(*aws.Config)) result{
-		"1000 calls by 10 workers at 4/s": func(setup func(*aws.Config)) result {
-			return race(4, 10, 10, 1000, time.Hour, setup)
+	for name, tc := range map[string]struct {
+		run    func(func(*aws.Config)) result
+		behind float64 // in use, at most
+	}{
+		// Whoever is throttled all the time leaves nothing in the server's bucket at
+		// the end. Whoever is not leaves up to a burst there, which is a hundredth of
+		// these calls; and pauses of the first seconds can fill it once.
+		"1000 calls by 10 workers at 4/s": {
+			run:    func(setup func(*aws.Config)) result { return race(4, 10, 10, 1000, time.Hour, setup) },
+			behind: 0.025,
 		},
-		"50 workers at 100/s for 60 s": func(setup func(*aws.Config)) result {
-			return race(100, 10, 50, 1<<60, time.Minute, setup)
+		"50 workers at 100/s for 60 s": {
+			run: func(setup func(*aws.Config)) result { return race(100, 10, 50, 1<<60, time.Minute, setup) },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var theirs, mine result
-			synctest.Test(t, func(*testing.T) { theirs = run(adaptive) })
-			synctest.Test(t, func(*testing.T) { mine = run(ours) })
+			synctest.Test(t, func(*testing.T) { theirs = tc.run(adaptive) })
+			synctest.Test(t, func(*testing.T) { mine = tc.run(ours) })
 			for who, r := range map[string]result{"adaptive mode": theirs, "cruiseaws": mine} {
-				t.Logf("%-13s use %5.1f%%  throttled %5.1f%%  longest wait %v  took %v  failed %d", who,
-					100*r.use, 100*r.throttled, r.longest.Round(time.Millisecond), r.took.Round(time.Millisecond), r.failed)
+				t.Logf("%-13s use %5.1f%%  lost %5.1f%%  throttled %5.1f%%  longest wait %v  took %v  failed %d", who,
+					100*r.use, 100*r.lost, 100*r.throttled, r.longest.Round(time.Millisecond), r.took.Round(time.Millisecond), r.failed)
 			}
-			assert.Greater(t, mine.use, theirs.use-0.01, "a hundredth is chance")
-			assert.Less(t, mine.throttled, theirs.throttled+0.01, "a hundredth is chance")
+			assert.Greater(t, mine.use, theirs.use-tc.behind)
+			assert.Less(t, mine.lost, 0.02)
+			assert.Less(t, mine.throttled, theirs.throttled)
 			assert.Less(t, mine.longest, theirs.longest)
 			assert.Zero(t, mine.failed)
 		})

@@ -35,7 +35,7 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	limiter := throttle.Retrier("eu-central-1/EMR/DescribeCluster").Limiter().(*cruise.AdaptiveLimiter)
+	limiter := throttle.Retrier(cruiseaws.Operation{Region: "eu-central-1", Service: "EMR", Name: "DescribeCluster"}).Limiter().(*cruise.AdaptiveLimiter)
 	fmt.Println(*out.Cluster.Name, "after", limiter.Stats().Throttles, "throttle")
 	// Output: nightly after 1 throttle
 }

@@ -3,12 +3,15 @@ package clienttest
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/emr"
@@ -16,6 +19,7 @@ import (
 	"github.com/aws/smithy-go/middleware"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseaws"
@@ -47,7 +51,7 @@ func TestThrottledOperationsAreRetried(t *testing.T) {
 				TableName: aws.String("orders"), Item: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}})
 			require.NoError(t, err)
 			assert.Equal(t, want, seen.outcomes())
-			assert.Equal(t, "arn:aws:dynamodb:eu-central-1:123456789012:table/orders", seen.scopes()[0])
+			assert.Equal(t, "TABLE", seen.scopes()[0])
 		})
 		t.Run("s3", func(t *testing.T) {
 			var bodies []string
@@ -66,6 +70,52 @@ func TestThrottledOperationsAreRetried(t *testing.T) {
 			assert.Equal(t, []string{"hello", "hello", "hello"}, bodies, "rewound")
 		})
 	})
+}
+
+// What the SDK would not retry, or not as a throttle.
+func TestBeyondTheSDK(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   []string
+	}{
+		"429 without a code": {429, `{}`, []string{"throttled", "success"}},
+		"a day's quota":      {400, `{"__type":"ThrottlingException","message":"Daily message quota exceeded."}`, []string{"quota exhausted"}},
+		"a plan's quota":     {429, `{"__type":"LimitExceededException","message":"Limit Exceeded"}`, []string{"quota exhausted"}},
+		"a second's rate":    {400, `{"__type":"ThrottlingException","message":"Maximum sending rate exceeded."}`, []string{"throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modes(t, func(t *testing.T) {
+				s := serve(t, first(1, tc.status, tc.body, emrFound))
+				cfg, seen := throttled(t, s)
+				err := describe(t.Context(), emr.NewFromConfig(cfg))
+				assert.Equal(t, tc.want, seen.outcomes())
+				if len(tc.want) == 1 {
+					assert.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+				} else {
+					assert.NoError(t, err)
+				}
+			})
+		})
+	}
+}
+
+// For all calls, for those of a client, and for one call.
+func TestRetryerPerClientAndCall(t *testing.T) {
+	retryer := cruise.Must(cruiseaws.New()).Retryer()
+	per := func(o *emr.Options) { o.Retryer = retryer }
+	for name, describe := range map[string]func(aws.Config) error{
+		"client": func(cfg aws.Config) error { return describe(t.Context(), emr.NewFromConfig(cfg, per)) },
+		"call": func(cfg aws.Config) error {
+			_, err := emr.NewFromConfig(cfg).DescribeCluster(t.Context(), &emr.DescribeClusterInput{ClusterId: aws.String("j-1")}, per)
+			return err
+		},
+	} {
+		// The SDK's own retryer would not make an attempt after a bare 429.
+		s := serve(t, first(1, 429, `{}`, emrFound))
+		require.NoError(t, describe(config(s.URL)), name)
+		assert.EqualValues(t, 2, s.seen.Load(), name)
+	}
 }
 
 func TestPermanentErrorsAreTheSDKsOwn(t *testing.T) {
@@ -158,9 +208,122 @@ func TestScopes(t *testing.T) {
 	assert.Equal(t, cruiseaws.Operation{Region: "eu-central-1", Service: "DynamoDB", Name: "DescribeTable", Table: "orders"}, o)
 	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable", cruiseaws.ScopeByOperation(o))
 	assert.Equal(t, "eu-central-1/DynamoDB", cruiseaws.ScopeByService(o))
-	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable/orders", cruiseaws.ScopeByTable(o))
-	o.Table = ""
-	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable", cruiseaws.ScopeByTable(o))
+}
+
+// put writes to a table, within a second.
+func put(t *testing.T, c *dynamodb.Client, table string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String(table),
+		Item: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}})
+	return err
+}
+
+func query(t *testing.T, c *dynamodb.Client, index string) error {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	in := &dynamodb.QueryInput{TableName: aws.String("orders"), KeyConditionExpression: aws.String("id = :id"),
+		ExpressionAttributeValues: map[string]ddb.AttributeValue{":id": &ddb.AttributeValueMemberS{Value: "1"}}}
+	if index != "" {
+		in.IndexName = aws.String(index)
+	}
+	_, err := c.Query(ctx, in)
+	return err
+}
+
+// A throttle pauses the table or index that DynamoDB blames, and no other.
+func TestTablesAndIndices(t *testing.T) {
+	blame := func(reason string) string {
+		return `{"__type":"com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException","message":"exceeded",` +
+			`"ThrottlingReasons":[{"reason":"` + reason + `","resource":"arn:aws:dynamodb:eu-central-1:123456789012:table/orders"}]}`
+	}
+	for name, tc := range map[string]struct {
+		body   string
+		first  func(*dynamodb.Client) error // is throttled
+		paused func(*dynamodb.Client) error
+		free   func(*dynamodb.Client) error
+	}{
+		"a table": {
+			body:   blame("TableWriteProvisionedThroughputExceeded"),
+			first:  func(c *dynamodb.Client) error { return put(t, c, "orders") },
+			paused: func(c *dynamodb.Client) error { return put(t, c, "orders") },
+			free:   func(c *dynamodb.Client) error { return put(t, c, "customers") },
+		},
+		"an index": {
+			body:   blame("IndexReadProvisionedThroughputExceeded"),
+			first:  func(c *dynamodb.Client) error { return query(t, c, "by-date") },
+			paused: func(c *dynamodb.Client) error { return query(t, c, "by-date") },
+			free:   func(c *dynamodb.Client) error { return query(t, c, "by-name") },
+		},
+		"the table of an index": {
+			body:   blame("TableReadKeyRangeThroughputExceeded"),
+			first:  func(c *dynamodb.Client) error { return query(t, c, "by-date") },
+			paused: func(c *dynamodb.Client) error { return query(t, c, "") },
+			free:   func(c *dynamodb.Client) error { return put(t, c, "orders") },
+		},
+		"an index that the call doesn't name": {
+			body:   blame("IndexWriteProvisionedThroughputExceeded"),
+			first:  func(c *dynamodb.Client) error { return put(t, c, "orders") },
+			paused: func(c *dynamodb.Client) error { return put(t, c, "orders") },
+			free:   func(c *dynamodb.Client) error { return put(t, c, "customers") },
+		},
+		"an operation": {
+			body: emrThrottled,
+			first: func(c *dynamodb.Client) error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.ListTables(ctx, &dynamodb.ListTablesInput{})
+				return err
+			},
+			paused: func(c *dynamodb.Client) error {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				_, err := c.ListTables(ctx, &dynamodb.ListTablesInput{})
+				return err
+			},
+			free: func(c *dynamodb.Client) error { return put(t, c, "orders") },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			answer := first(1, 400, tc.body, `{}`)
+			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("X-Amz-Retry-After", "4000")
+				answer(n, w, r)
+			})
+			cfg, _ := throttled(t, s)
+			client := dynamodb.NewFromConfig(cfg)
+			assert.ErrorIs(t, tc.first(client), context.DeadlineExceeded, "the pause is longer than a second")
+			assert.ErrorIs(t, tc.paused(client), context.DeadlineExceeded)
+			assert.EqualValues(t, 1, s.seen.Load())
+			assert.NoError(t, tc.free(client))
+		})
+	}
+}
+
+// A table that was told to stop is not forgotten for want of room.
+func TestPausedScopesAreKept(t *testing.T) {
+	s := serve(t, first(0, 0, "", `{}`))
+	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxScopes(1))))
+	cfg := config(s.URL)
+	throttle.Configure(&cfg)
+	client := dynamodb.NewFromConfig(cfg)
+	orders := cruiseaws.Operation{Region: "eu-central-1", Service: "DynamoDB", Name: "PutItem", Table: "orders"}
+	throttle.Retrier(orders).Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute)
+	for i := range 10 {
+		require.NoError(t, put(t, client, fmt.Sprint("table", i)))
+	}
+	assert.ErrorIs(t, put(t, client, "orders"), context.DeadlineExceeded)
+}
+
+// A limit of one's own holds for all operations together, and theirs within it.
+func TestLimitAroundAll(t *testing.T) {
+	s := serve(t, first(0, 0, "", `{}`))
+	around := cruise.Must(cruise.NewTokenBucket(rate.Every(time.Hour), 2))
+	cfg, _ := throttled(t, s, cruiseaws.WithRetrier(cruise.WithLimiter(around)))
+	client := dynamodb.NewFromConfig(cfg)
+	require.NoError(t, put(t, client, "orders"))
+	require.NoError(t, query(t, client, ""))
+	assert.ErrorIs(t, put(t, client, "customers"), context.DeadlineExceeded)
 }
 
 func TestAttemptTimeout(t *testing.T) {
@@ -191,11 +354,17 @@ func TestCancelledCallsTeachNothing(t *testing.T) {
 func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		s := serve(t, first(2, 400, emrThrottled, emrFound))
-		throttle := cruise.Must(cruiseaws.New())
+		var limiter *cruise.AdaptiveLimiter
+		throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithScopeLimiter(func(_, key string) (cruise.Limiter, error) {
+			assert.Equal(t, "eu-central-1/EMR/DescribeCluster", key)
+			assert.Nil(t, limiter, "made once")
+			limiter = cruise.Must(cruise.NewAdaptiveLimiter())
+			return limiter, nil
+		}))))
 		cfg := config(s.URL)
 		cfg.Retryer = func() aws.Retryer { return throttle.Retryer() }
 		require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
-		stats := throttle.Retrier("eu-central-1/EMR/DescribeCluster").Limiter().(*cruise.AdaptiveLimiter).Stats()
+		stats := limiter.Stats()
 		assert.EqualValues(t, 3, stats.Admitted)
 		assert.EqualValues(t, 2, stats.Throttles)
 		assert.EqualValues(t, 1, stats.Successes)
@@ -223,6 +392,16 @@ func TestDoAroundACall(t *testing.T) {
 		assert.ErrorContains(t, err, "the SDK made 3 attempts inside a Retrier: add WithoutRetries")
 		assert.EqualValues(t, 3, s.seen.Load(), "and no more")
 
+		// They are on, and the SDK's retry quota is spent.
+		s = serve(t, first(99, 400, emrThrottled, ""))
+		cfg = config(s.URL)
+		cfg.Retryer = func() aws.Retryer {
+			return retry.NewStandard(func(o *retry.StandardOptions) { o.RateLimiter = ratelimit.NewTokenRateLimit(1) })
+		}
+		err = call(emr.NewFromConfig(cfg))
+		assert.ErrorContains(t, err, "the SDK has spent its own retry quota inside a Retrier: add WithoutRetries")
+		assert.EqualValues(t, 1, s.seen.Load(), "and no more")
+
 		// A client that has a Throttle leaves retries to the one outside.
 		s = serve(t, first(2, 400, emrThrottled, emrFound))
 		cfg, seen := throttled(t, s)
@@ -245,7 +424,6 @@ func TestOptionsAreChecked(t *testing.T) {
 	for name, opt := range map[string]cruiseaws.Option{
 		"nil":        nil,
 		"scope":      cruiseaws.WithScope(nil),
-		"scopes":     cruiseaws.WithMaxScopes(0),
 		"classifier": cruiseaws.WithClassifier(nil),
 		"retrier":    cruiseaws.WithRetrier(cruise.WithMaxAttempts(0)),
 	} {

@@ -1,0 +1,120 @@
+package cruisegoogle
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"google.golang.org/api/googleapi"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisegrpc"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// Classify tells what an error of one of Google's clients means, REST or gRPC, for
+// [cruise.WithClassifier] around calls of clients that can be given neither an HTTP
+// client nor an interceptor: [googleapi.Error] as [cruisehttp.Google] reads its
+// response, a gRPC status as [cruisegrpc.Classify] does, also within an APIError of
+// gax. It declines all others, and those marked by [cruise.Permanent] and its like.
+func Classify(err error) cruise.Verdict {
+	p := cruisehttp.Google()
+	return classify(err, &p)
+}
+
+// Scopes that limits of Google Ads and AdWords belong to, for
+// [cruise.Retrier.Scope]: see [ClassifyAds].
+const (
+	ScopeAccount   = "ACCOUNT"   // of one customer
+	ScopeDeveloper = "DEVELOPER" // of the developer token, and so of all customers
+)
+
+// ClassifyAds is [Classify] for the Google Ads API and AdWords. Their limits are
+// those of a customer or of the developer token, and the scope of a throttle is
+// [ScopeAccount] or [ScopeDeveloper]. So with
+//
+//	developer, err := cruise.New(cruise.WithClassifier(cruisegoogle.ClassifyAds))
+//	…
+//	err = developer.Scope(cruisegoogle.ScopeAccount, customer).Do(ctx, call)
+//
+// the limit of one customer slows that customer alone, and that of the developer
+// token everybody.
+//
+// Beyond what Classify understands, it reads the quota errors of a GoogleAdsFailure
+// in the details of a gRPC status, and finds a RateExceededError, with its
+// rateScope and retryAfterSeconds, in the text of any error, as SOAP clients return
+// it: "[RateExceededError <rateName=…, rateScope=ACCOUNT, retryAfterSeconds=30>]".
+// For clients that read the response themselves see [AdsError].
+func ClassifyAds(err error) cruise.Verdict {
+	if v := adsFailure(err); v.Outcome != cruise.OutcomeUnknown && unmarked(err) {
+		return v
+	}
+	p := cruisehttp.GoogleAds()
+	if v := classify(err, &p); v.Outcome != cruise.OutcomeUnknown {
+		return v
+	}
+	if !unmarked(err) || !strings.Contains(err.Error(), "RateExceededError") {
+		return cruise.Verdict{}
+	}
+	v := cruise.Verdict{Outcome: cruise.OutcomeThrottled}
+	if m := rateScope.FindStringSubmatch(err.Error()); m != nil {
+		v.Scope = m[1]
+	}
+	if m := retrySeconds.FindStringSubmatch(err.Error()); m != nil {
+		seconds, _ := strconv.ParseInt(m[1], 10, 64) // as many digits as fit
+		v.RetryAfter = time.Duration(seconds) * time.Second
+	}
+	if v.RetryAfter > cruisehttp.DefaultLongWait {
+		v.Outcome = cruise.OutcomeQuotaExhausted
+	}
+	return v
+}
+
+var (
+	rateScope    = regexp.MustCompile(`rateScope\W{1,3}(ACCOUNT|DEVELOPER)`)
+	retrySeconds = regexp.MustCompile(`retryAfterSeconds\W{1,3}(\d{1,9})`)
+)
+
+// AdsError is the error of a response of the Google Ads API or AdWords, SOAP or
+// JSON, for a call within a Retrier to return: a [*cruisehttp.ResponseError] with
+// the verdict and scope that [ClassifyAds] describes. It is nil if the response is
+// no error. body is that of resp, which the caller has read.
+func AdsError(resp *http.Response, body []byte) error {
+	s := cruisehttp.GoogleAds().Read(resp, body, time.Now())
+	err := &cruisehttp.ResponseError{Status: resp.Status, StatusCode: resp.StatusCode, Header: resp.Header, Body: body, Signal: s}
+	hints := []cruise.Hint{cruise.RetryAfter(s.Wait(0)), cruise.InScope(s.Scope)}
+	switch s.Outcome {
+	case cruise.OutcomeSuccess:
+		return nil
+	case cruise.OutcomeThrottled:
+		return cruise.Throttled(err, hints...)
+	case cruise.OutcomeQuotaExhausted:
+		return cruise.QuotaExhausted(err, hints...)
+	case cruise.OutcomeTransient:
+		return cruise.Transient(err, hints...)
+	}
+	return cruise.Permanent(err)
+}
+
+func classify(err error, p *cruisehttp.Profile) cruise.Verdict {
+	e, ok := errors.AsType[*googleapi.Error](err)
+	if !ok {
+		return cruisegrpc.Classify(err)
+	}
+	if !unmarked(err) {
+		return cruise.Verdict{}
+	}
+	s := p.Read(&http.Response{StatusCode: e.Code, Header: e.Header}, []byte(e.Body), time.Now())
+	return cruise.Verdict{Outcome: s.Outcome, RetryAfter: s.Wait(0), Scope: s.Scope}
+}
+
+// unmarked reports whether err carries no verdict of its own, nor is the end of a
+// context.
+func unmarked(err error) bool {
+	return err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
+		cruise.Classify(err) == cruise.Verdict{Outcome: cruise.OutcomeTransient}
+}

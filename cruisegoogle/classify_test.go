@@ -1,0 +1,173 @@
+package cruisegoogle_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/googleapis/gax-go/v2/apierror"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"google.golang.org/api/googleapi"
+	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/anypb"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisegoogle"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+func rest(code int, body string, header ...string) error {
+	h := http.Header{}
+	for i := 0; i < len(header); i += 2 {
+		h.Set(header[i], header[i+1])
+	}
+	return &googleapi.Error{Code: code, Body: body, Header: h}
+}
+
+func TestClassify(t *testing.T) {
+	wrapped, ok := apierror.FromError(rest(429, exhausted))
+	require.True(t, ok)
+	for name, tc := range map[string]struct {
+		err  error
+		want cruise.Verdict
+	}{
+		"a user's rate":      {rest(403, userRate), cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
+		"Retry-After":        {rest(403, userRate, "Retry-After", "30"), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 30 * time.Second}},
+		"RetryInfo":          {rest(429, exhausted), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 700 * time.Millisecond, Scope: "ReadRequestsPerMinutePerUser"}},
+		"within gax's error": {wrapped, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 700 * time.Millisecond, Scope: "ReadRequestsPerMinutePerUser"}},
+		"wrapped":            {fmt.Errorf("listing: %w", rest(403, rateLimit)), cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
+		"permission":         {rest(403, forbidden), cruise.Verdict{Outcome: cruise.OutcomePermanent}},
+		"backend":            {rest(503, unavailable), cruise.Verdict{Outcome: cruise.OutcomeTransient}},
+		"gRPC":               {status.Error(codes.ResourceExhausted, "slow down"), cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
+		"marked":             {cruise.Permanent(rest(429, exhausted)), cruise.Verdict{}},
+		"a context's":        {context.DeadlineExceeded, cruise.Verdict{}},
+		"of somebody else":   {errors.New("odd"), cruise.Verdict{}},
+		"none":               {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, cruisegoogle.Classify(tc.err))
+		})
+	}
+	v := cruisegoogle.Classify(rest(403, daily))
+	assert.Equal(t, cruise.OutcomeQuotaExhausted, v.Outcome)
+	assert.WithinDuration(t, cruisehttp.NextPacificDay(time.Now()), time.Now().Add(v.RetryAfter), time.Minute)
+}
+
+// Answers of AdWords and Google Ads.
+const (
+	soapFault = `<soap:Envelope xmlns:soap="http://schemas.xmlsoap.org/soap/envelope/"><soap:Body><soap:Fault><faultcode>soap:Server</faultcode>` +
+		`<faultstring>[RateExceededError]</faultstring><detail><ApiExceptionFault><errors><errorString>RateExceededError.RATE_EXCEEDED</errorString>` +
+		`<ApiError.Type>RateExceededError</ApiError.Type><rateName>RequestsPerMinute</rateName><rateScope>ACCOUNT</rateScope>` +
+		`<retryAfterSeconds>30</retryAfterSeconds></errors></ApiExceptionFault></detail></soap:Fault></soap:Body></soap:Envelope>`
+	adsQuota = `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"errors":[{"errorCode":{"quotaError":"RESOURCE_TEMPORARILY_EXHAUSTED"},` +
+		`"details":{"quotaErrorDetails":{"rateScope":"DEVELOPER","rateName":"x","retryDelay":"5s"}}}]}]}}`
+)
+
+// adsStatus is a status of the Google Ads API, written as errors.proto says: with a
+// quota_error, and quota_error_details with a rate_scope and a retry_delay.
+func adsStatus(t *testing.T, quota, scope uint64, delay time.Duration) error {
+	t.Helper()
+	message := func(field protowire.Number, content []byte) []byte {
+		return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), content)
+	}
+	varint := func(field protowire.Number, value uint64) []byte {
+		return protowire.AppendVarint(protowire.AppendTag(nil, field, protowire.VarintType), value)
+	}
+	wait, err := proto.Marshal(durationpb.New(delay))
+	require.NoError(t, err)
+	details := slices.Concat(varint(1, scope), message(2, []byte("Requests per account")), message(3, wait))
+	failure := slices.Concat(message(1, varint(11, quota)), message(2, []byte("Too many requests.")), message(5, message(4, details)))
+	return status.FromProto(&spb.Status{Code: int32(codes.ResourceExhausted), Message: "Resource has been exhausted", Details: []*anypb.Any{
+		{TypeUrl: "type.googleapis.com/google.ads.googleads.v17.errors.GoogleAdsFailure", Value: message(1, failure)},
+	}}).Err()
+}
+
+func FuzzAdsFailure(f *testing.F) {
+	f.Add([]byte{0x0a, 0x04, 0x0a, 0x02, 0x58, 0x04})
+	f.Fuzz(func(t *testing.T, failure []byte) {
+		v := cruisegoogle.ClassifyAds(status.FromProto(&spb.Status{Code: int32(codes.ResourceExhausted), Details: []*anypb.Any{
+			{TypeUrl: "type.googleapis.com/google.ads.googleads.v17.errors.GoogleAdsFailure", Value: failure},
+		}}).Err())
+		if v.RetryAfter < 0 || v.Outcome == cruise.OutcomeUnknown {
+			t.Errorf("%+v", v)
+		}
+	})
+}
+
+func TestClassifyAds(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want cruise.Verdict
+	}{
+		"as text": {
+			errors.New("[RateExceededError <rateName=RequestsPerMinute, rateKey=null, rateScope=ACCOUNT, retryAfterSeconds=30>]"),
+			cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 30 * time.Second, Scope: "ACCOUNT"},
+		},
+		"as a SOAP client's": {
+			errors.New(soapFault),
+			cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 30 * time.Second, Scope: "ACCOUNT"},
+		},
+		"as JSON": {
+			errors.New(`{"errorString":"RateExceededError.RATE_EXCEEDED","rateScope":"DEVELOPER","retryAfterSeconds":60}`),
+			cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Minute, Scope: "DEVELOPER"},
+		},
+		"without particulars": {errors.New("RateExceededError.RATE_EXCEEDED"), cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
+		"for a day": {
+			errors.New("RateExceededError <rateScope=DEVELOPER, retryAfterSeconds=86400>"),
+			cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 24 * time.Hour, Scope: "DEVELOPER"},
+		},
+		"Google Ads":         {rest(429, adsQuota), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "DEVELOPER"}},
+		"Google Ads by gRPC": {adsStatus(t, 4, 2, 5*time.Second), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "ACCOUNT"}},
+		"of the developer":   {adsStatus(t, 5, 3, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled, Scope: "DEVELOPER"}},
+		"of a day":           {adsStatus(t, 2, 3, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, Scope: "DEVELOPER"}},
+		"of a long time":     {adsStatus(t, 6, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted}},
+		"of a week":          {adsStatus(t, 7, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 7 * 24 * time.Hour}},
+		"a long wait":        {adsStatus(t, 4, 2, 2*time.Hour), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 2 * time.Hour, Scope: "ACCOUNT"}},
+		"prohibited":         {adsStatus(t, 3, 0, 0), cruise.Verdict{Outcome: cruise.OutcomePermanent}},
+		"no quota":           {adsStatus(t, 0, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled}}, // by its code
+		"marked by gRPC":     {cruise.Permanent(adsStatus(t, 4, 2, 0)), cruise.Verdict{}},
+		"marked":             {cruise.Permanent(errors.New("RateExceededError")), cruise.Verdict{}},
+		"another":            {errors.New("AuthenticationError.CUSTOMER_NOT_FOUND"), cruise.Verdict{}},
+		"none":               {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, tc.want, cruisegoogle.ClassifyAds(tc.err))
+		})
+	}
+}
+
+func TestAdsError(t *testing.T) {
+	response := func(status int) *http.Response {
+		return &http.Response{StatusCode: status, Status: http.StatusText(status), Header: http.Header{}}
+	}
+	err := cruisegoogle.AdsError(response(500), []byte(soapFault))
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 30 * time.Second, Scope: "ACCOUNT"}, cruise.Classify(err))
+	assert.ErrorContains(t, err, `limit "ACCOUNT"`)
+	e, ok := errors.AsType[*cruisehttp.ResponseError](err)
+	require.True(t, ok)
+	assert.Equal(t, soapFault, string(e.Body))
+
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		want   cruise.Outcome
+	}{
+		"answered":   {200, "", cruise.OutcomeSuccess},
+		"no server":  {502, "", cruise.OutcomeTransient},
+		"not found":  {404, "", cruise.OutcomePermanent},
+		"used up":    {429, `{"error":{"status":"RESOURCE_EXHAUSTED","details":[{"errors":[{"errorCode":{"quotaError":"RESOURCE_EXHAUSTED"}}]}]}}`, cruise.OutcomeQuotaExhausted},
+		"prohibited": {403, `{"error":{"details":[{"errors":[{"errorCode":{"quotaError":"ACCESS_PROHIBITED"}}]}]}}`, cruise.OutcomePermanent},
+	} {
+		assert.Equal(t, tc.want.String(), cruise.Classify(cruisegoogle.AdsError(response(tc.status), []byte(tc.body))).Outcome.String(), name)
+	}
+}

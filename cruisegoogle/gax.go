@@ -1,0 +1,83 @@
+package cruisegoogle
+
+import (
+	"fmt"
+	"reflect"
+	"time"
+
+	"github.com/googleapis/gax-go/v2"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// WithoutRetries is a call option of Google's clients that switches their own
+// retries off, for one call; [DisableRetries] does it for a whole client. With them
+// on, a call is retried as often as the client likes, and each time as often as the
+// Retrier likes.
+func WithoutRetries() gax.CallOption {
+	return gax.WithRetry(func() gax.Retryer { return never{} })
+}
+
+type never struct{}
+
+func (never) Retry(error) (time.Duration, bool) { return 0, false }
+
+// DisableRetries adds [WithoutRetries] to all methods of clients. It takes the
+// CallOptions field of each, a pointer to a struct of one []gax.CallOption for each
+// method, before the client makes its first call:
+//
+//	err := cruisegoogle.DisableRetries(client.CallOptions)
+//
+// It returns an error, and changes nothing, if it is given anything else.
+func DisableRetries(callOptions ...any) error {
+	var methods []*[]gax.CallOption
+	for _, c := range callOptions {
+		v := reflect.ValueOf(c)
+		if v.Kind() != reflect.Pointer || v.IsNil() || v.Elem().Kind() != reflect.Struct {
+			return fmt.Errorf("cruisegoogle: DisableRetries(%T): want the CallOptions of a client", c)
+		}
+		for i := range v.Elem().NumField() {
+			field := v.Elem().Field(i)
+			if !field.CanInterface() || field.Type() != reflect.TypeFor[[]gax.CallOption]() {
+				return fmt.Errorf("cruisegoogle: DisableRetries(%T): field %s is no []gax.CallOption", c, v.Elem().Type().Field(i).Name)
+			}
+			methods = append(methods, field.Addr().Interface().(*[]gax.CallOption))
+		}
+	}
+	for _, options := range methods {
+		*options = append((*options)[:len(*options):len(*options)], WithoutRetries())
+	}
+	return nil
+}
+
+// WithRetry is a call option for clients whose connection or HTTP client cannot be
+// changed, in place of their own retries: a call is retried if [Classify] says that
+// it was throttled or failed in passing, so give it only to methods that may be
+// called twice. It waits as b says, never less than the server asks for, and gives
+// up where the server asks for more than [cruise.DefaultMaxServerDelay]. A Backoff
+// without [cruise.WithRetries] makes 4 retries. Nothing is paced, and no call
+// learns from another.
+func WithRetry(b cruise.Backoff) gax.CallOption {
+	return gax.WithRetry(func() gax.Retryer { return &retryer{backoff: b} })
+}
+
+type retryer struct {
+	backoff cruise.Backoff
+	retries int
+	delay   time.Duration
+}
+
+func (r *retryer) Retry(err error) (pause time.Duration, again bool) {
+	v := Classify(err)
+	most := r.backoff.Retries()
+	if most == 0 {
+		most = cruise.DefaultMaxAttempts - 1
+	}
+	again = v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	if !again || r.retries >= most || v.RetryAfter > cruise.DefaultMaxServerDelay {
+		return 0, false
+	}
+	r.retries++
+	r.delay = r.backoff.Delay(r.retries, r.delay)
+	return max(r.delay, v.RetryAfter), true
+}

@@ -1,0 +1,56 @@
+package cruisegoogle
+
+import (
+	"google.golang.org/api/option"
+	"google.golang.org/genproto/googleapis/api/annotations"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+	"google.golang.org/protobuf/types/descriptorpb"
+
+	"github.com/a7df5faa/cruise/cruisegrpc"
+)
+
+// NewInterceptor is [cruisegrpc.New] for Google's services: methods that only
+// read, which are those that google.api.http maps to GET in the proto files that
+// the program links, are idempotent. Name others by [cruisegrpc.WithIdempotent].
+// A throttled call is retried in any case.
+func NewInterceptor(opts ...cruisegrpc.Option) (*cruisegrpc.Interceptor, error) {
+	return cruisegrpc.New(append([]cruisegrpc.Option{cruisegrpc.WithIdempotent(reads()...)}, opts...)...)
+}
+
+// ClientOptions are what a gRPC client of Google's takes to make its calls through
+// i: see [cruisegrpc.Interceptor.DialOptions]. Its own retries remain; switch them
+// off by [DisableRetries].
+func ClientOptions(i *cruisegrpc.Interceptor) []option.ClientOption {
+	var opts []option.ClientOption
+	for _, o := range i.DialOptions() {
+		opts = append(opts, option.WithGRPCDialOption(o))
+	}
+	return opts
+}
+
+// reads returns the methods that only read, as gRPC names them.
+func reads() (names []string) {
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			for k := range s.Methods().Len() {
+				if m := s.Methods().Get(k); isRead(m) {
+					names = append(names, "/"+string(s.FullName())+"/"+string(m.Name()))
+				}
+			}
+		}
+		return true
+	})
+	return names
+}
+
+func isRead(m protoreflect.MethodDescriptor) bool {
+	o, ok := m.Options().(*descriptorpb.MethodOptions)
+	if !ok {
+		return false
+	}
+	rule, ok := proto.GetExtension(o, annotations.E_Http).(*annotations.HttpRule)
+	return ok && rule.GetGet() != ""
+}

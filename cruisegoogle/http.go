@@ -1,0 +1,86 @@
+package cruisegoogle
+
+import (
+	"context"
+	"net/http"
+	"strings"
+
+	"google.golang.org/api/option"
+	htransport "google.golang.org/api/transport/http"
+
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// NewHTTPClient returns a client for [option.WithHTTPClient]. It authenticates as
+// auth says: by the scopes, credentials, token source, API key or HTTP client that
+// a service would take in its place, or none of them for the credentials of the
+// environment. A service adds its default scopes only to a client that it makes
+// by itself, so give it [option.WithScopes] where it needs any.
+//
+// Every attempt passes the limiter of its host, responses are read by
+// [cruisehttp.Google] or, at the hosts of Google Ads, by [cruisehttp.GoogleAds],
+// and what can be sent twice without harm is retried, with a token that is
+// valid then: see [cruisehttp.Transport]. Bodies of up to 1 MiB are buffered where
+// that is what it takes. opts tune that; a base given there is not used. A client's Timeout would include the time in the limiter: use a
+// context, or [cruisehttp.WithAttemptTimeout].
+//
+// Few clients retry REST calls by themselves: resumable uploads do, and
+// cloud.google.com/go/storage. A retry of theirs is paced, and sent once, so that
+// attempts add up and do not multiply.
+//
+// The error is that of the credentials, or names the options that are out of
+// bounds.
+func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...cruisehttp.Option) (*http.Client, error) {
+	own, _, err := htransport.NewClient(ctx, auth...)
+	if err != nil {
+		return nil, err
+	}
+	base := own.Transport
+	if base == nil {
+		base = http.DefaultTransport
+	}
+	all := append([]cruisehttp.Option{cruisehttp.WithProfile(profile()), cruisehttp.WithBufferedBodies(bufferedBodies)}, opts...)
+	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithBase(base))...)
+	if err != nil {
+		return nil, err
+	}
+	client := *own
+	client.Transport = &transport{paced}
+	return &client, nil
+}
+
+// profile reads the responses of all of Google's APIs, behind any host name.
+func profile() cruisehttp.Profile {
+	google := cruisehttp.Google()
+	google.Hosts = []string{"*"}
+	p := cruisehttp.Generic()
+	p.Providers = []cruisehttp.Profile{cruisehttp.GoogleAds(), google}
+	return p
+}
+
+// Bodies of calls, of which the clients don't always keep a copy. Media are longer
+// and have copies, or are sent by chunks.
+const bufferedBodies = 1 << 20
+
+// transport leaves retries to a client that is at them already.
+type transport struct{ *cruisehttp.Transport }
+
+func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if retried(req.Header) {
+		req = req.WithContext(cruisehttp.ForbidRetry(req.Context()))
+	}
+	return t.Transport.RoundTrip(req)
+}
+
+// retried reports whether a client library has sent the request before. They
+// count from 1.
+func retried(h http.Header) bool {
+	for _, value := range h.Values("X-Goog-Api-Client") {
+		for field := range strings.FieldsSeq(value) {
+			if n, ok := strings.CutPrefix(field, "gccl-attempt-count/"); ok && n != "1" {
+				return true
+			}
+		}
+	}
+	return false
+}

@@ -1,0 +1,250 @@
+package cruisegoogle_test
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/oauth2"
+	"google.golang.org/api/drive/v3"
+	"google.golang.org/api/googleapi"
+	"google.golang.org/api/option"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisegoogle"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// Answers as the services send them.
+const (
+	userRate = `{"error":{"errors":[{"domain":"usageLimits","reason":"userRateLimitExceeded","message":"User Rate Limit Exceeded"}],` +
+		`"code":403,"message":"User Rate Limit Exceeded. Rate of requests for user exceed configured project quota."}}`
+	rateLimit = `{"error":{"errors":[{"domain":"usageLimits","reason":"rateLimitExceeded"}],"code":403,"message":"Rate Limit Exceeded"}}`
+	daily     = `{"error":{"errors":[{"domain":"usageLimits","reason":"dailyLimitExceeded"}],"code":403,"message":"Daily Limit Exceeded"}}`
+	forbidden = `{"error":{"errors":[{"domain":"global","reason":"insufficientFilePermissions"}],"code":403,"message":"The user does not have sufficient permissions"}}`
+	exhausted = `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":"Quota exceeded","details":[` +
+		`{"@type":"type.googleapis.com/google.rpc.ErrorInfo","reason":"RATE_LIMIT_EXCEEDED","domain":"googleapis.com","metadata":{"quota_limit":"ReadRequestsPerMinutePerUser"}},` +
+		`{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"0.7s"}]}}`
+	unavailable = `{"error":{"code":503,"message":"Backend Error","errors":[{"reason":"backendError"}]}}`
+)
+
+// api is a service on loopback that answers by the number of the request.
+type api struct {
+	*httptest.Server
+	mu   sync.Mutex // guards the field below
+	seen []*http.Request
+}
+
+type answer struct {
+	status int
+	body   string
+	header []string // name and value
+}
+
+func serve(t testing.TB, answers func(n int, r *http.Request) answer) *api {
+	t.Helper()
+	a := &api{}
+	a.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		a.mu.Lock()
+		a.seen = append(a.seen, r)
+		n := len(a.seen)
+		a.mu.Unlock()
+		s := answers(n, r)
+		w.Header().Set("Content-Type", "application/json; charset=UTF-8")
+		for i := 0; i < len(s.header); i += 2 {
+			w.Header().Set(s.header[i], s.header[i+1])
+		}
+		w.WriteHeader(s.status)
+		_, _ = io.WriteString(w, s.body)
+	}))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *api) requests() []*http.Request {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.seen
+}
+
+// first fails the first n requests.
+func first(n int, failure answer, body string) func(int, *http.Request) answer {
+	return func(i int, _ *http.Request) answer {
+		if i <= n {
+			return failure
+		}
+		return answer{status: 200, body: body}
+	}
+}
+
+// files is a Drive client of a, and what its attempts ended with.
+func files(t testing.TB, a *api, opts ...cruisehttp.Option) (*drive.FilesService, *log) {
+	t.Helper()
+	seen := &log{}
+	auth := []option.ClientOption{option.WithTokenSource(oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "secret"}))}
+	opts = append([]cruisehttp.Option{cruisehttp.WithRetrier(cruise.WithObserver(seen))}, opts...)
+	client, err := cruisegoogle.NewHTTPClient(t.Context(), auth, opts...)
+	require.NoError(t, err)
+	service, err := drive.NewService(t.Context(), option.WithHTTPClient(client), option.WithEndpoint(a.URL+"/drive/v3/"))
+	require.NoError(t, err)
+	return service.Files, seen
+}
+
+// log is what an observer has seen.
+type log struct {
+	mu  sync.Mutex // guards the field below
+	all []string
+}
+
+func (l *log) Observe(_ context.Context, e cruise.Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e, ok := e.(cruise.AttemptEnded); ok {
+		l.all = append(l.all, e.Outcome.String())
+	}
+}
+
+func (l *log) outcomes() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all
+}
+
+func TestDriveIsRetriedThroughThrottles(t *testing.T) {
+	for name, tc := range map[string]struct {
+		failure answer
+		atLeast time.Duration
+		want    []string
+	}{
+		"403 of a user":           {answer{status: 403, body: userRate}, 0, []string{"throttled", "success"}},
+		"403 of a project":        {answer{status: 403, body: rateLimit}, 0, []string{"throttled", "success"}},
+		"403 with Retry-After":    {answer{status: 403, body: userRate, header: []string{"Retry-After", "1"}}, time.Second, []string{"throttled", "success"}},
+		"429 with RetryInfo":      {answer{status: 429, body: exhausted}, 700 * time.Millisecond, []string{"throttled", "success"}},
+		"429 without a body":      {answer{status: 429}, 0, []string{"throttled", "success"}},
+		"503 of the backend":      {answer{status: 503, body: unavailable}, 0, []string{"transient", "success"}},
+		"503 with Retry-After":    {answer{status: 503, header: []string{"Retry-After", "1"}}, time.Second, []string{"throttled", "success"}},
+		"403 of an older service": {answer{status: 403, body: "[" + rateLimit + "]"}, 0, []string{"throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := serve(t, first(1, tc.failure, `{"files":[{"id":"1","name":"plan"}]}`))
+			list, seen := files(t, a)
+			began := time.Now()
+			got, err := list.List().Context(t.Context()).Do()
+			require.NoError(t, err)
+			assert.Equal(t, "plan", got.Files[0].Name)
+			assert.Equal(t, tc.want, seen.outcomes())
+			assert.GreaterOrEqual(t, time.Since(began), tc.atLeast)
+			for _, r := range a.requests() {
+				assert.Equal(t, "Bearer secret", r.Header.Get("Authorization"), "the client's own authentication")
+			}
+		})
+	}
+}
+
+func TestPermissionsAreNoThrottle(t *testing.T) {
+	a := serve(t, first(9, answer{status: 403, body: forbidden}, ""))
+	list, seen := files(t, a)
+	_, err := list.Get("1").Context(t.Context()).Do()
+	e, ok := errors.AsType[*googleapi.Error](err)
+	require.True(t, ok, "the client's own error: %v", err)
+	assert.Equal(t, "insufficientFilePermissions", e.Errors[0].Reason)
+	assert.Equal(t, []string{"permanent"}, seen.outcomes())
+}
+
+// After the first answer, calls fail without asking until midnight in Los Angeles.
+func TestDailyQuotaIsParked(t *testing.T) {
+	a := serve(t, first(9, answer{status: 403, body: daily}, ""))
+	list, _ := files(t, a)
+	for range 3 {
+		_, err := list.List().Context(t.Context()).Do()
+		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+		gaveUp, ok := errors.AsType[*cruise.Error](err)
+		require.True(t, ok)
+		midnight := cruisehttp.NextPacificDay(time.Now())
+		assert.WithinDuration(t, midnight, time.Now().Add(gaveUp.RetryAfter), time.Minute)
+	}
+	assert.Len(t, a.requests(), 1)
+}
+
+func TestWritesAreRetriedOnlyWhenThrottled(t *testing.T) {
+	a := serve(t, first(1, answer{status: 403, body: userRate}, `{"id":"1"}`))
+	list, seen := files(t, a)
+	_, err := list.Create(&drive.File{Name: "plan"}).Context(t.Context()).Do()
+	require.NoError(t, err)
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+
+	a = serve(t, first(1, answer{status: 503, body: unavailable}, `{"id":"1"}`))
+	list, _ = files(t, a)
+	_, err = list.Create(&drive.File{Name: "plan"}).Context(t.Context()).Do()
+	require.Error(t, err, "it may have been created")
+	assert.Len(t, a.requests(), 1)
+}
+
+// The client retries the chunks of a resumable upload by itself, for up to 32 s:
+// its retries are paced and not retried in turn.
+func TestRetriesOfAnUploadAddUp(t *testing.T) {
+	var a *api
+	chunks := 0
+	a = serve(t, func(_ int, r *http.Request) answer {
+		switch {
+		case r.URL.Path == "/upload/drive/v3/files":
+			return answer{status: 200, header: []string{"Location", a.URL + "/chunks?upload_id=1"}}
+		case r.URL.Path == "/chunks":
+			if chunks++; chunks <= 7 {
+				return answer{status: 429, body: exhausted}
+			}
+			if strings.HasSuffix(r.Header.Get("Content-Range"), "/*") {
+				return answer{status: 200, header: []string{"X-Http-Status-Code-Override", "308"}}
+			}
+			return answer{status: 200, body: `{"id":"1"}`}
+		}
+		return answer{status: 404}
+	})
+	list, seen := files(t, a, cruisehttp.WithRetrier(cruise.WithMaxAttempts(5), cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+	_, err := list.Create(&drive.File{Name: "film"}).Context(t.Context()).
+		Media(strings.NewReader(strings.Repeat("x", 300<<10)), googleapi.ChunkSize(256<<10)).Do()
+	require.NoError(t, err)
+	assert.Len(t, a.requests(), 1+9, "the beginning, 5 attempts and 2 retries of the first chunk, then two chunks")
+	assert.Len(t, seen.outcomes(), 10)
+}
+
+func TestNewHTTPClientKeepsAClient(t *testing.T) {
+	a := serve(t, first(0, answer{}, `{"files":[]}`))
+	own := &http.Client{Timeout: time.Minute, Transport: header{"X-Own", "yes"}}
+	client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(own)})
+	require.NoError(t, err)
+	assert.Equal(t, time.Minute, client.Timeout)
+	service, err := drive.NewService(t.Context(), option.WithHTTPClient(client), option.WithEndpoint(a.URL))
+	require.NoError(t, err)
+	_, err = service.Files.List().Context(t.Context()).Do()
+	require.NoError(t, err)
+	assert.Equal(t, "yes", a.requests()[0].Header.Get("X-Own"))
+
+	client, err = cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{})})
+	require.NoError(t, err)
+	assert.NotNil(t, client.Transport)
+}
+
+type header [2]string
+
+func (h header) RoundTrip(r *http.Request) (*http.Response, error) {
+	r = r.Clone(r.Context())
+	r.Header.Set(h[0], h[1])
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func TestNewHTTPClientChecksOptions(t *testing.T) {
+	_, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithoutAuthentication()}, cruisehttp.WithMaxKeys(0))
+	assert.ErrorContains(t, err, "WithMaxKeys(0)")
+	_, err = cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithAuthCredentialsFile(option.ServiceAccount, "no such file")})
+	assert.Error(t, err)
+}
