@@ -43,7 +43,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
 		brake:  newBrake(),
 	}
-	b.room.pacer = &b.tokens
+	b.room.pacer, b.room.catchUp = &b.tokens, timerGrain
 	return b, nil
 }
 
@@ -114,6 +114,11 @@ func (b *TokenBucket) Waiting() int {
 	defer b.room.mu.Unlock()
 	return b.room.waiting
 }
+
+// timerGrain is how late timers may be without anyone to blame. Without the turns
+// of that time a bucket of burst 1 would give less than its limit, and never more
+// than a thousand calls a second.
+const timerGrain = 10 * time.Millisecond
 
 // bucket is the pacer of a token bucket: the arithmetic of x/time at explicit
 // times.

@@ -1,6 +1,8 @@
 package cruise
 
 import (
+	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,7 +48,8 @@ func TestBucketClock(t *testing.T) {
 	}
 }
 
-// A timer that fires late lets go what the bucket holds by then, and no more.
+// A timer that fires late lets go what the bucket holds by then, and makes up for
+// no more than timers are late for no reason.
 func TestRoomLateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(10, 2)
@@ -64,9 +67,47 @@ func TestRoomLateTimer(t *testing.T) {
 		checkTurns(t, []turn{
 			{"a", 0, nil}, {"b", 0, nil},
 			{"c", 10 * time.Second, nil}, {"d", 10 * time.Second, nil},
-			{"e", 10100 * ms, nil}, {"f", 10200 * ms, nil},
+			{"e", 10100*ms - timerGrain, nil}, {"f", 10200*ms - timerGrain, nil},
 		}, q.gone())
 	})
+}
+
+// However late each timer is within its grain, a bucket gives its limit, and no
+// more than that.
+func TestRoomTimersOfACoarseClock(t *testing.T) {
+	for _, late := range []time.Duration{0, ms, 7 * ms, timerGrain} {
+		for _, scoped := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v, scoped %v", late, scoped), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					b := Must(NewTokenBucket(1000, 1))
+					if scoped {
+						b.room.adopt(&Must(NewTokenBucket(rate.Inf, 1)).room)
+					}
+					var went atomic.Int64
+					for range 500 {
+						go func() {
+							if b.WaitN(t.Context(), 1) == nil {
+								went.Add(1)
+							}
+						}()
+					}
+					synctest.Wait()
+					for end := time.Now().Add(400 * ms); time.Now().Before(end); {
+						b.room.mu.Lock()
+						b.room.timer.Stop()
+						next := b.room.fires.since(clock()) + late
+						b.room.mu.Unlock()
+						time.Sleep(next)
+						b.room.tick()
+						synctest.Wait()
+					}
+					since := 400*ms + late
+					assert.InDelta(t, float64(since/ms), float64(went.Load()), 1+float64(late/ms))
+					assert.LessOrEqual(t, went.Load(), int64(since/ms)+1)
+				})
+			})
+		}
+	}
 }
 
 // A limiter may be a package-level variable, used by tests each in a bubble with

@@ -74,6 +74,9 @@ func (r *room) peek(now instant, n int) time.Duration {
 	if pause := r.resume.since(now); pause > 0 {
 		return pause
 	}
+	if r.behind != 0 {
+		return r.makeUp(now, n, r.pacer.(peeker).peek)
+	}
 	return r.pacer.(peeker).peek(now, n)
 }
 
@@ -104,7 +107,7 @@ func (r *room) stand(now instant) (changed bool) {
 			continue
 		}
 		if wait := r.peek(now, w.n); wait > 0 {
-			r.arm(wait)
+			r.arm(now, wait)
 			return r.rise(nil)
 		}
 		if w.below == nil && !r.seat.queued {
@@ -118,6 +121,7 @@ func (r *room) stand(now instant) (changed bool) {
 		r.disarm()
 		return r.rise(w)
 	}
+	r.behind = 0
 	r.disarm()
 	return r.rise(nil)
 }

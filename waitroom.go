@@ -46,6 +46,10 @@ type room struct {
 	waiting int
 	skipped int         // turns that went past waiting background work
 	timer   *time.Timer // for the head of the line; nil while nobody waits
+	fires   instant     // when that should go off
+
+	catchUp time.Duration // lateness of the timer that is made up for
+	behind  instant       // up to when the pacer has been asked, zero if up to now
 	branch
 }
 
@@ -328,11 +332,12 @@ func (r *room) release(now instant) {
 			continue
 		}
 		if wait := r.due(now, w); wait > 0 {
-			r.arm(wait)
+			r.arm(now, wait)
 			return
 		}
 		r.letGo(now, w)
 	}
+	r.behind = 0
 	r.disarm()
 }
 
@@ -355,10 +360,27 @@ func (r *room) pass(now instant, n int) time.Duration {
 	if pause := r.resume.since(now); pause > 0 {
 		return pause
 	}
+	if r.behind != 0 {
+		return r.makeUp(now, n, r.pacer.pass)
+	}
 	return r.pacer.pass(now, n)
 }
 
-func (r *room) arm(wait time.Duration) {
+// makeUp asks the pacer, one way or the other, for the turns that a late timer has
+// missed.
+func (r *room) makeUp(now instant, n int, ask func(instant, int) time.Duration) time.Duration {
+	r.behind = max(r.behind, now-instant(r.catchUp))
+	for {
+		wait := ask(r.behind, n)
+		if late := now.since(r.behind); wait == 0 || wait > late {
+			return max(0, wait-late)
+		}
+		r.behind = r.behind.after(wait)
+	}
+}
+
+func (r *room) arm(now instant, wait time.Duration) {
+	r.behind, r.fires = 0, now.after(wait)
 	switch {
 	case r.timer == nil && wait == never:
 	case r.timer == nil:
@@ -374,7 +396,11 @@ func (r *room) arm(wait time.Duration) {
 func (r *room) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.release(r.advance(clock()))
+	now := r.advance(clock())
+	if r.catchUp > 0 && now > r.fires {
+		r.behind = r.fires
+	}
+	r.release(now)
 }
 
 // pause lets nobody go before until. It reports whether that is later than

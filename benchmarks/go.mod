@@ -10,6 +10,16 @@ require (
 	golang.org/x/time v0.16.0
 )
 
-require github.com/aws/smithy-go v1.28.8 // indirect
+require (
+	github.com/bits-and-blooms/bitset v1.24.4 // indirect
+	github.com/influxdata/tdigest v0.0.1 // indirect
+)
+
+require (
+	github.com/aws/smithy-go v1.28.8 // indirect
+	github.com/cenkalti/backoff/v7 v7.0.3
+	github.com/failsafe-go/failsafe-go v0.9.8
+	github.com/sethvargo/go-retry v0.5.0
+)
 
 replace github.com/a7df5faa/cruise => ../
