@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"math/rand/v2"
+	"sync/atomic"
 	"time"
 )
 
@@ -32,10 +33,16 @@ func (b *brake) late(sent instant) bool {
 	return b.at != 0 && sent != 0 && sent <= b.at
 }
 
-// stop pauses a room for an attempt that asks for it, where that is all there is to
-// learn.
-func (b *brake) stop(r *room, e ending) {
-	if r.pacer == nil {
+// A roomBrake is the brake of a room, where there is nothing else to learn.
+type roomBrake struct {
+	brake
+	set atomic.Bool // the level is above 0; else success costs next to nothing
+}
+
+// stop pauses the room for an attempt that asks for it.
+func (b *roomBrake) stop(r *room, e ending) {
+	news := e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted
+	if r.pacer == nil || !news && !b.set.Load() {
 		return
 	}
 	r.mu.Lock()
@@ -45,6 +52,7 @@ func (b *brake) stop(r *room, e ending) {
 	if wait := b.learn(now, e, never); wait > 0 && r.pause(now, now.after(wait)) {
 		r.changed(now)
 	}
+	b.set.Store(b.level > 0)
 }
 
 // learn returns the pause that an attempt asks for, 0 if none. If the server names

@@ -24,7 +24,7 @@ import (
 type TokenBucket struct {
 	room   room // guards the fields below too
 	tokens bucket
-	brake  brake
+	brake  roomBrake
 }
 
 var _ Learner = (*TokenBucket)(nil)
@@ -41,7 +41,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 	}
 	b := &TokenBucket{
 		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
-		brake:  newBrake(),
+		brake:  roomBrake{brake: newBrake()},
 	}
 	b.room.pacer, b.room.catchUp = &b.tokens, timerGrain
 	return b, nil

@@ -43,7 +43,7 @@ const ExactCalls = 10_000
 type SlidingWindow struct {
 	room  room // guards the fields below too
 	spans spans
-	brake brake
+	brake roomBrake
 }
 
 var _ Learner = (*SlidingWindow)(nil)
@@ -54,7 +54,7 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	if err := checkWindows(windows); err != nil {
 		return nil, err
 	}
-	s := &SlidingWindow{spans: newSpans(windows), brake: newBrake()}
+	s := &SlidingWindow{spans: newSpans(windows), brake: roomBrake{brake: newBrake()}}
 	s.room.pacer = &s.spans
 	return s, nil
 }
