@@ -3,6 +3,7 @@ package cruisehttp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"time"
@@ -130,6 +131,9 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	discard(x.resp)
 	x.resp, x.err, x.answer, x.signal = nil, nil, nil, Signal{}
 	resp, finish, err := x.send(a, r)
+	if err == nil && resp == nil {
+		err = cruise.Permanent(fmt.Errorf("cruisehttp: %T returned neither a response nor an error", x.t.base))
+	}
 	if err != nil {
 		return x.failed(a, err)
 	}
@@ -331,7 +335,7 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 		end()
 		return nil, finish, err
 	}
-	if resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+	if resp != nil && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &timedBody{ReadCloser: resp.Body, ctx: ctx, end: end}
 	}
 	return resp, finish, nil

@@ -52,14 +52,18 @@ func (h *hostile) RoundTrip(r *http.Request) (*http.Response, error) {
 	case 6: // without end
 		body = io.MultiReader(body, endless{})
 	case 7:
-		switch step % 3 {
+		switch step % 5 {
 		case 0:
 			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
 		case 1:
 			return nil, io.ErrUnexpectedEOF
-		default:
-			<-r.Context().Done() // hangs
+		case 2: // hangs
+			<-r.Context().Done()
 			return nil, r.Context().Err()
+		case 3: // breaks the rules of http.RoundTripper, as does the next one
+			return nil, nil
+		case 4:
+			return &http.Response{StatusCode: statuses[step%32]}, nil
 		}
 	}
 	h.open.Add(1)
@@ -99,6 +103,7 @@ func FuzzTransport(f *testing.F) {
 		}
 	}
 	f.Add(byte(1), []byte{18, 18, 18, 18, 18, 18, 18}, "Retry-After: 0\r\nX-Should-Retry: true\r\n", []byte("x"))
+	f.Add(byte(1), []byte{227, 227, 227, 228, 228, 228, 229, 230}, "", []byte("x"))
 	f.Add(byte(2), []byte{128 + 25, 160 + 25, 192 + 25, 224, 225, 226, 18}, "Retry-After: 1\r\n", []byte("x"))
 	f.Fuzz(func(t *testing.T, kind byte, script []byte, head string, body []byte) {
 		header, err := textproto.NewReader(bufio.NewReader(strings.NewReader(head + "\r\n\r\n"))).ReadMIMEHeader()
@@ -139,7 +144,7 @@ func FuzzTransport(f *testing.F) {
 				if sent.closed.Load() != 1 {
 					t.Fatalf("the request's body was closed %d times", sent.closed.Load())
 				}
-				if resp != nil {
+				if resp != nil && resp.Body != nil {
 					if base.open.Load() != 1 {
 						t.Fatalf("%d bodies of responses are open", base.open.Load())
 					}

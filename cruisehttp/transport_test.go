@@ -159,6 +159,7 @@ func TestTransportRetries(t *testing.T) {
 		{name: "POST with a key, reset", method: "POST", header: "X-Idempotency-Key: 1", first: fails(reset), attempts: 2, status: 200},
 		{name: "POST, refused connection", method: "POST", first: fails(dial), attempts: 2, status: 200},
 		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
+		{name: "GET, neither response nor error", method: "GET", first: fails(nil), attempts: 1, is: nil},
 		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
 		{name: "POST, server wants it", method: "POST", first: says(500, "", "Stripe-Should-Retry: true"), attempts: 2, status: 200},
 		{name: "POST, 409, server wants it", method: "POST", first: says(409, "", "X-Should-Retry: true"), attempts: 2, status: 200},
