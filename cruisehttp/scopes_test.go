@@ -204,10 +204,13 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 		"WithBufferedBodies(0)": cruisehttp.WithBufferedBodies(0),
 		"WithHeaderTimeout":     cruisehttp.WithHeaderTimeout(0),
 		"WithAttemptTimeout":    cruisehttp.WithAttemptTimeout(-1),
+		"WithMaxRate(-1)":       cruisehttp.WithRetrier(cruise.WithMaxRate(-1)),
 		"WithMaxAttempts(0)":    cruisehttp.WithRetrier(cruise.WithMaxAttempts(0)),
 	} {
-		_, err := cruisehttp.NewTransport(opt)
-		assert.ErrorContains(t, err, want)
+		_, err := cruisehttp.NewTransport(opt, cruisehttp.WithLongWait(0), cruisehttp.WithRetrier(cruise.WithMaxElapsed(0)))
+		for _, want := range []string{want, "WithLongWait(0s)", "WithMaxElapsed(0s)"} {
+			assert.ErrorContains(t, err, want)
+		}
 	}
 }
 

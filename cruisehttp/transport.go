@@ -52,11 +52,8 @@ type Transport struct {
 // bounds, of this package and of those for [WithRetrier].
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
-	if err != nil {
-		return nil, err
-	}
-	retrier, err := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
-	if err != nil {
+	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
+	if err := errors.Join(err, errRetrier); err != nil {
 		return nil, err
 	}
 	t := &Transport{config: *c, retrier: retrier}
