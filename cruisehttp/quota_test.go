@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
@@ -107,4 +108,43 @@ func TestTransportParksAUsedUpQuota(t *testing.T) {
 			text(t, resp)
 		})
 	})
+}
+
+// Also where a limiter cannot pause, and only in the scope that the server blames.
+func TestTransportParksTheBlamedScope(t *testing.T) {
+	unpaused := cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(rate.Inf, 1), nil })
+	for _, c := range []struct {
+		name   string
+		blame  string
+		parked bool // the other account as well
+	}{
+		{"the account", "ACCOUNT", false},
+		{"the developer", "DEVELOPER", true},
+		{"nobody", "", false},
+	} {
+		for name, opts := range map[string][]cruise.Option{"adaptive": nil, "x/time": {unpaused}} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := inOrder(says(429, `{"rateScope":"`+c.blame+`"}`, "Retry-After: 7200"), says(200, ""))
+					tr := transport(t, base, cruisehttp.WithProfile(cruisehttp.GoogleAds()), cruisehttp.WithRetrier(opts...),
+						cruisehttp.WithScope("DEVELOPER", cruisehttp.HostKey), cruisehttp.WithScope("ACCOUNT", cruisehttp.HeaderKey("Account")))
+					fails := func(account string) bool {
+						resp, err := tr.RoundTrip(request(t, "GET", example, nil, "Account: "+account))
+						if err == nil {
+							text(t, resp)
+							return false
+						}
+						_, known := errors.AsType[*cruisehttp.ResponseError](err)
+						return known && errors.Is(err, cruise.ErrQuotaExhausted)
+					}
+					assert.True(t, fails("1"))
+					assert.True(t, fails("1"))
+					assert.Equal(t, c.parked, fails("2"))
+					time.Sleep(2 * time.Hour)
+					assert.False(t, fails("1"))
+					assert.False(t, fails("2"))
+				})
+			})
+		}
+	}
 }
