@@ -150,8 +150,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 }
 
 // WithOnlyIdempotent never sends a request again that is not idempotent, not even
-// if it was throttled. By default it is then, since a server that throttles has
-// done nothing.
+// if it was throttled, or the server wants it so. By default it is then, since such
+// a server has done nothing.
 func WithOnlyIdempotent() Option {
 	return func(c *config) { c.onlyIdempotent = true }
 }

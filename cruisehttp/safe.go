@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/a7df5faa/cruise"
@@ -60,15 +61,14 @@ func (t *Transport) refusal(req *http.Request, again, safe bool) error {
 	return nil
 }
 
+// shouldRetry are the headers by which a server itself says whether to retry.
+var shouldRetry = []string{"X-Should-Retry", "Stripe-Should-Retry"}
+
 // unprocessed tells whether the server surely has not done what the request
 // asked for: it was throttled, or wants it sent again.
 func (t *Transport) unprocessed(o cruise.Outcome, h http.Header) bool {
-	for _, name := range [...]string{"X-Should-Retry", "Stripe-Should-Retry"} {
-		if strings.EqualFold(trim(h.Get(name)), "true") {
-			return true
-		}
-	}
-	return o == cruise.OutcomeThrottled && !t.onlyIdempotent
+	wanted := func(name string) bool { return strings.EqualFold(trim(h.Get(name)), "true") }
+	return !t.onlyIdempotent && (o == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
 }
 
 // unsent tells whether an error came before anything of the request was sent.

@@ -350,7 +350,7 @@ func (r *reading) decide(s *Signal) {
 
 // override obeys the headers by which a server itself says whether to retry.
 func (r *reading) override(s *Signal) {
-	for _, name := range [...]string{"X-Should-Retry", "Stripe-Should-Retry"} {
+	for _, name := range shouldRetry {
 		switch strings.ToLower(trim(r.resp.Header.Get(name))) {
 		case "true":
 			if s.Outcome == cruise.OutcomePermanent {

@@ -163,6 +163,7 @@ func TestTransportRetries(t *testing.T) {
 		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
 		{name: "POST, server wants it", method: "POST", first: says(500, "", "Stripe-Should-Retry: true"), attempts: 2, status: 200},
 		{name: "POST, 409, server wants it", method: "POST", first: says(409, "", "X-Should-Retry: true"), attempts: 2, status: 200},
+		{name: "POST, server wants it, only idempotent", method: "POST", opts: []cruisehttp.Option{cruisehttp.WithOnlyIdempotent()}, first: says(500, "x", "X-Should-Retry: true"), attempts: 1, status: 500},
 		{name: "GET, 500, server forbids it", method: "GET", first: says(500, "", "X-Should-Retry: false"), attempts: 1, status: 500},
 		{name: "GET, 429, server forbids it", method: "GET", first: says(429, "", "X-Should-Retry: false"), attempts: 1, status: 429},
 	} {
