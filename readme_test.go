@@ -102,3 +102,16 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 		}
 	}
 }
+
+// docs/operating.md tells of every event.
+func TestEventsAreDocumented(t *testing.T) {
+	source, err := os.ReadFile("observe.go")
+	require.NoError(t, err)
+	doc, err := os.ReadFile("docs/operating.md")
+	require.NoError(t, err)
+	events := regexp.MustCompile(`func \((\w+)\) event\(\)`).FindAllStringSubmatch(string(source), -1)
+	require.GreaterOrEqual(t, len(events), 8)
+	for _, e := range events {
+		assert.Contains(t, string(doc), "| `"+e[1]+"` |")
+	}
+}

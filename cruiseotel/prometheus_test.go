@@ -235,8 +235,11 @@ func TestPrometheusAnswersDashboardAndAlerts(t *testing.T) {
 			require.Equal(c, "ok", r.Health, "%s: %s", r.Name, r.LastError)
 		}
 	}, time.Minute, 100*time.Millisecond)
+	doc, err := os.ReadFile(operating + "../operating.md")
+	require.NoError(t, err)
 	for _, r := range rules.Groups[0].Rules {
 		exprs["alert "+r.Name] = r.Query
+		assert.Contains(t, string(doc), "| "+r.Name+" |")
 	}
 
 	// Alerts have no answer, as nothing has lasted for long enough.

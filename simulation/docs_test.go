@@ -1,0 +1,29 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// What the documentation says to run, runs.
+func TestCommandsOfTheDocumentationRun(t *testing.T) {
+	text, err := os.ReadFile("../docs/tuning.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := regexp.MustCompile(`(?m)cd simulation && go run \. (.*)$`).FindAllStringSubmatch(string(text), -1)
+	if len(commands) < 15 {
+		t.Errorf("only %d commands", len(commands))
+	}
+	for _, c := range commands {
+		args := strings.Fields(c[1])
+		if strings.Contains(c[1], "metastable") && (raced || testing.Short()) {
+			continue // takes seconds
+		}
+		if out, _ := play(t, append(args, "-seeds", "1")...); !strings.Contains(out, "longest wait s") {
+			t.Errorf("%s prints no board:\n%s", c[1], out)
+		}
+	}
+}
