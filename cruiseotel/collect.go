@@ -28,31 +28,29 @@ func (g *gauge) add(s gauge) {
 // collect reports the gauges of this moment.
 func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	o.mu.Lock()
-	sources := slices.Clone(o.sources)
+	retriers := slices.Clone(o.retriers)
 	o.mu.Unlock()
 	found := map[string]*gauge{}
 	var order []string // the first to be seen first, so that places are given in order
 	scopes, least := 0, -1.
-	for _, source := range sources {
-		for key, retrier := range source {
-			if b := retrier.Budget(); b != nil {
-				if left := b.Left(); least < 0 || left < least {
-					least = left
-				}
+	for _, retrier := range retriers {
+		if b := retrier.Budget(); b != nil {
+			if left := b.Left(); least < 0 || left < least {
+				least = left
 			}
-			for s := range retrier.Scopes() {
-				if len(s.Path) > 0 {
-					scopes++
-				}
-				name := o.pathName(key, s.Path)
-				g := found[name]
-				if g == nil {
-					g = &gauge{limit: rate.Inf}
-					found[name] = g
-					order = append(order, name)
-				}
-				g.add(gauge{limitOf(s), s.PauseLeft, s.Waiting})
+		}
+		for s := range retrier.Scopes() {
+			if len(s.Path) > 0 {
+				scopes++
 			}
+			name := o.pathName(s.Path)
+			g := found[name]
+			if g == nil {
+				g = &gauge{limit: rate.Inf}
+				found[name] = g
+				order = append(order, name)
+			}
+			g.add(gauge{limitOf(s), s.PauseLeft, s.Waiting})
 		}
 	}
 	now := time.Now()

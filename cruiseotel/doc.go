@@ -27,8 +27,8 @@
 //	cruise.scopes            gauge      {scope}     limiters that are kept
 //
 // The gauges are read when metrics are collected, from the Retriers given to
-// [Observer.Add] and [Observer.AddAll]. Throttles, rate cuts and pauses are told by
-// an [cruise.AdaptiveLimiter], the default; one that is made by hand must have the
+// [Observer.Add]. Throttles, rate cuts and pauses are told by an
+// [cruise.AdaptiveLimiter], the default; one that is made by hand must have the
 // Observer too.
 //
 // # Scopes

@@ -51,16 +51,12 @@ func reasonIndex(reason error) int {
 
 func nameOf(names []string, i int) string { return names[min(i, len(names)-1)] }
 
-// pathName is what cruise.scope says of a limiter. Key is that of its Retrier, if
-// that has one.
-func (o *Observer) pathName(key string, path []cruise.ScopeKey) string {
-	if len(path) == 0 && (key == "" || o.keys == nil) {
+// pathName is what cruise.scope says of a limiter.
+func (o *Observer) pathName(path []cruise.ScopeKey) string {
+	if len(path) == 0 {
 		return "all"
 	}
-	parts := make([]string, 0, len(path)+1)
-	if key != "" && o.keys != nil {
-		parts = append(parts, o.keys("", key))
-	}
+	parts := make([]string, 0, len(path))
 	for _, p := range path {
 		part := p.Scope
 		if o.keys != nil {

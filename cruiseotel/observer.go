@@ -3,7 +3,6 @@ package cruiseotel
 import (
 	"context"
 	"errors"
-	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -48,8 +47,8 @@ type Observer struct {
 
 	throttled atomic.Pointer[trace.SpanContext] // the last
 
-	mu      sync.Mutex // guards the field below
-	sources []iter.Seq2[string, *cruise.Retrier]
+	mu       sync.Mutex // guards the field below
+	retriers []*cruise.Retrier
 }
 
 var _ cruise.Observer = (*Observer)(nil)
@@ -77,9 +76,8 @@ func WithMaxScopes(n int) Option {
 }
 
 // WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of
-// a key itself, or of a digest. scope is "" for the key of a sequence given to
-// [Observer.AddAll]. It must be safe for concurrent use. Default, and for nil: keys
-// are not told.
+// a key itself, or of a digest. It must be safe for concurrent use. Default, and for
+// nil: keys are not told.
 func WithKeys(text func(scope, key string) string) Option {
 	return func(c *config) { c.keys = text }
 }
@@ -144,22 +142,15 @@ func (o *Observer) instruments(m metric.Meter) error {
 }
 
 // Add reports the limiters of a Retrier, its own and those of its scopes, and its
-// budget. A nil Retrier is ignored.
+// budget. Those of adapters have one for it: [cruisehttp.Transport.Retrier]. A nil
+// Retrier is ignored.
 func (o *Observer) Add(r *cruise.Retrier) {
-	if r != nil {
-		o.AddAll(func(yield func(string, *cruise.Retrier) bool) { yield("", r) })
-	}
-}
-
-// AddAll reports all Retriers of a sequence, which is gone through at every
-// collection: that of [cruisehttp.Transport.Retriers], say. A nil sequence is ignored.
-func (o *Observer) AddAll(retriers iter.Seq2[string, *cruise.Retrier]) {
-	if retriers == nil {
+	if r == nil {
 		return
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.sources = append(o.sources, retriers)
+	o.retriers = append(o.retriers, r)
 }
 
 // Close ends the reports of gauges; counters go on. The error is that of the meter.

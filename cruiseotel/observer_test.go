@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -134,7 +133,6 @@ func TestGaugesAreThoseOfNow(t *testing.T) {
 		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxRate(10)))
 		o.Add(api)
 		o.Add(nil)
-		o.AddAll(nil)
 		gauges := func() []string {
 			return m.read(t, "cruise.rate_limit", "cruise.pause.", "cruise.queue", "cruise.budget", "cruise.scopes")
 		}
@@ -182,27 +180,27 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxRate(10), cruise.WithoutLimiter(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 			return cruise.NewAdaptiveLimiter(cruise.WithMaxRate(10))
 		})))
-		o.AddAll(maps.All(map[string]*cruise.Retrier{"host": api}))
+		o.Add(api)
 		limiter := func(key string) *cruise.AdaptiveLimiter {
 			return api.Scope("S", key).Limiter().(*cruise.AdaptiveLimiter)
 		}
 		pauses := func() []string { return m.read(t, "cruise.pause.remaining") }
 		limiter("a")
-		assert.Equal(t, []string{"pause.remaining{host/S:a} 0"}, pauses())
+		assert.Equal(t, []string{"pause.remaining{S:a} 0"}, pauses())
 		limiter("b")
 		for i := range 20 {
 			limiter(fmt.Sprint(i))
 		}
 		time.Sleep(time.Second)
 		limiter("c").Pause(time.Minute)
-		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 60", "pause.remaining{other} 0"}, pauses(), "c came with a free place")
+		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 60", "pause.remaining{other} 0"}, pauses(), "c came with a free place")
 		limiter("d").Pause(2 * time.Minute)
-		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 60", "pause.remaining{other} 120"}, pauses(), "too soon for another change")
+		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 60", "pause.remaining{other} 120"}, pauses(), "too soon for another change")
 
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, []string{"pause.remaining{host/S:a} 0", "pause.remaining{host/S:c} 0", "pause.remaining{other} 0"}, pauses(), "nobody needs the places")
+		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 0", "pause.remaining{other} 0"}, pauses(), "nobody needs the places")
 		limiter("d").Pause(time.Minute)
-		assert.Equal(t, []string{"pause.remaining{host/S:c} 0", "pause.remaining{host/S:d} 60", "pause.remaining{other} 0"}, pauses(), "a had trouble never, c once")
+		assert.Equal(t, []string{"pause.remaining{S:c} 0", "pause.remaining{S:d} 60", "pause.remaining{other} 0"}, pauses(), "a had trouble never, c once")
 	})
 }
 

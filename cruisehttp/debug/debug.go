@@ -69,8 +69,7 @@ func New(opts ...Option) *Page {
 	return p
 }
 
-// WithKeys says how the keys of scopes are shown. scope is "" for a key of
-// [cruisehttp.Transport.Retriers], such as a host. Default: a digest, the same for
+// WithKeys says how the keys of scopes are shown. Default: a digest, the same for
 // equal keys as long as the program runs and another one in the next, so that
 // nobody can find out whether a key is that of a known customer. nil, and
 // [PlainKeys], show them as they are; [ShortKeys] their ends. The function must be

@@ -168,7 +168,6 @@ func TestTheStateIsThatOfNow(t *testing.T) {
 		api := cruise.Must(cruise.New(cruise.WithLimiter(limiter), cruise.WithObserver(watch)))
 		watch.Add(api)
 		watch.Add(nil)
-		watch.AddAll(nil)
 		now := func() debug.API { return page.Report().APIs[0] }
 		call := func(err error) { _ = api.Do(t.Context(), func(context.Context) error { return err }) }
 

@@ -157,16 +157,11 @@ func (w *Watch) report(now time.Time) API {
 
 // budget is the least that is left of any budget, and how many Retriers there are.
 func (w *Watch) budget() (least *float64, retriers int) {
-	w.mu.Lock()
-	sources := slices.Clone(w.sources)
-	w.mu.Unlock()
-	for _, source := range sources {
-		for _, r := range source {
-			retriers++
-			if b := r.Budget(); b != nil {
-				if left := b.Left(); least == nil || left < *least {
-					least = &left
-				}
+	for _, r := range w.added() {
+		retriers++
+		if b := r.Budget(); b != nil {
+			if left := b.Left(); least == nil || left < *least {
+				least = &left
 			}
 		}
 	}
@@ -206,12 +201,9 @@ func stateOf(pause float64, throttled bool, waiting int, rate float64) State {
 	return StateFlowing
 }
 
-// label is the name of a limiter: key of its Retrier, and path.
+// label is the name of a limiter.
 func (w *Watch) label(l *limiter) string {
 	var parts []string
-	if l.source != "" {
-		parts = append(parts, w.page.keys("", l.source))
-	}
 	for _, k := range l.stats.Path {
 		parts = append(parts, strings.TrimSpace(k.Scope+" "+w.page.keys(k.Scope, k.Key)))
 	}

@@ -3,8 +3,8 @@ package debug
 import (
 	"cmp"
 	"context"
-	"iter"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -44,7 +44,7 @@ type Watch struct {
 	outcomes                             [outcomes]atomic.Uint64
 
 	mu       sync.Mutex // guards the fields below; no code of others runs under it
-	sources  []iter.Seq2[string, *cruise.Retrier]
+	retriers []*cruise.Retrier
 	first    time.Time // throttle since it was quiet
 	last     time.Time // throttle
 	past     ring      // of all attempts and throttles
@@ -77,22 +77,15 @@ func (p *Page) Remove(w *Watch) {
 }
 
 // Add shows the limiters of a Retrier, its own and those of its scopes, and its
-// budget. A nil Retrier is ignored.
+// budget. Those of adapters have one for it: [cruisehttp.Transport.Retrier]. A nil
+// Retrier is ignored.
 func (w *Watch) Add(r *cruise.Retrier) {
-	if r != nil {
-		w.AddAll(func(yield func(string, *cruise.Retrier) bool) { yield("", r) })
-	}
-}
-
-// AddAll shows all Retriers of a sequence, which is gone through every time: that
-// of [cruisehttp.Transport.Retriers], say. A nil sequence is ignored.
-func (w *Watch) AddAll(retriers iter.Seq2[string, *cruise.Retrier]) {
-	if retriers == nil {
+	if r == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.sources = append(w.sources, retriers)
+	w.retriers = append(w.retriers, r)
 }
 
 // Observe counts an event.
@@ -243,33 +236,27 @@ func (r *ring) upto(now point) []point {
 
 // A limiter is one that is shown.
 type limiter struct {
-	id     string
-	stats  cruise.ScopeStats
-	source string // key of the Retrier
-	past   *ring
+	id    string
+	stats cruise.ScopeStats
+	past  *ring
 }
 
 // look looks at all limiters and keeps those that matter most, with a point of
 // their history if that is wanted.
 func (w *Watch) look(now time.Time, keep bool) {
-	w.mu.Lock()
-	sources := slices.Clone(w.sources)
-	w.mu.Unlock()
-	found := map[string]*limiter{}
+	found := map[string]bool{}
 	var order []*limiter
 	var root *limiter // if there is exactly one
 	roots := 0
-	for i, source := range sources {
-		for key, retrier := range source {
-			for s := range retrier.Scopes() {
-				l := &limiter{id: id(i, key, s.Path), stats: s, source: key}
-				if found[l.id] == nil {
-					found[l.id] = l
-					order = append(order, l)
-				}
-				if len(s.Path) == 0 {
-					root, roots = l, roots+1
-				}
+	for i, retrier := range w.added() {
+		for s := range retrier.Scopes() {
+			l := &limiter{id: id(i, s.Path), stats: s}
+			if !found[l.id] {
+				found[l.id] = true
+				order = append(order, l)
+			}
+			if len(s.Path) == 0 {
+				root, roots = l, roots+1
 			}
 		}
 	}
@@ -326,14 +313,20 @@ func trouble(l *limiter) int {
 	return 0
 }
 
-func id(source int, key string, path []cruise.ScopeKey) string {
+func id(retrier int, path []cruise.ScopeKey) string {
 	var b strings.Builder
-	b.WriteString(string(rune('a' + source)))
-	b.WriteString(key)
+	b.WriteString(strconv.Itoa(retrier))
 	for _, k := range path {
 		b.WriteString("\x00" + k.Scope + "\x01" + k.Key)
 	}
 	return b.String()
+}
+
+// added returns the Retriers to look at.
+func (w *Watch) added() []*cruise.Retrier {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.retriers)
 }
 
 // finite is a limit as a number, 0 if there is none.
