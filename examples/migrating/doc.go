@@ -1,0 +1,2 @@
+// Package migrating holds the code of docs/migrating.md, as tests.
+package migrating
