@@ -10,14 +10,19 @@ import (
 
 // A chart is drawn on a field of one unit a second by 100, which is stretched to
 // whatever room there is; so its words stand beside it, where they keep their size.
-const (
-	chartWidth  = int(history / time.Second)
-	chartHeight = 100
-)
+const chartHeight = 100
 
-// chart draws the past of a rate, the last point of which is now. label is what it shows, for those who can't see
-// it; "" makes it an ornament.
-func chart(past []Point, now time.Time, label string) template.HTML {
+// minutes is how many of them the charts of an API show: as many as there is
+// something of, up to those that are kept.
+func minutes(past []Point) int {
+	seen := past[len(past)-1].At.Sub(past[0].At)
+	return int(min(max(1, (seen+time.Minute-1)/time.Minute), history/time.Minute))
+}
+
+// chart draws the past of a rate, the last point of which is now, over so many
+// minutes. label is what it shows, for those who can't see it; "" makes it an ornament.
+func chart(past []Point, minutes int, label string) template.HTML {
+	chartWidth, now := 60*minutes, past[len(past)-1].At
 	var b strings.Builder
 	fmt.Fprintf(&b, `<svg viewBox="0 0 %d %d" preserveAspectRatio="none" `, chartWidth, chartHeight)
 	if label == "" {
@@ -40,15 +45,13 @@ func chart(past []Point, now time.Time, label string) template.HTML {
 			until = to
 		}
 	}
-	if len(past) > 0 {
-		var line strings.Builder
-		fmt.Fprintf(&line, "M%.1f %d", x(past[0].At), chartHeight)
-		for _, p := range past {
-			fmt.Fprintf(&line, "L%.1f %.1f", x(p.At), y(p.Rate))
-		}
-		fmt.Fprintf(&line, "V%d", chartHeight)
-		fmt.Fprintf(&b, `<path class="area" d="%sZ"/><path class="rate" d="%s"/>`, &line, &line)
+	var line strings.Builder
+	fmt.Fprintf(&line, "M%.1f %d", x(past[0].At), chartHeight)
+	for _, p := range past {
+		fmt.Fprintf(&line, "L%.1f %.1f", x(p.At), y(p.Rate))
 	}
+	fmt.Fprintf(&line, "V%d", chartHeight)
+	fmt.Fprintf(&b, `<path class="area" d="%sZ"/><path class="rate" d="%s"/>`, &line, &line)
 	var limit strings.Builder
 	drawn := false
 	for _, p := range past {

@@ -172,6 +172,7 @@ func TestTheStateIsThatOfNow(t *testing.T) {
 		call := func(err error) { _ = api.Do(t.Context(), func(context.Context) error { return err }) }
 
 		assert.Equal(t, "Idle: no attempt in the last 10 seconds.", now().Summary)
+		assert.Contains(t, get(page, "/").Body.String(), ">Last 1 minute<", "there is no more yet")
 		for range 10 {
 			call(nil)
 		}
@@ -220,6 +221,7 @@ func TestTheStateIsThatOfNow(t *testing.T) {
 		assert.Equal(t, "rate set", a.Changes[0].What)
 		assert.Nil(t, a.Limiters[0].Limit)
 
+		assert.Contains(t, get(page, "/").Body.String(), ">Last 2 minutes<")
 		page.Remove(watch)
 		assert.Empty(t, page.Report().APIs)
 		assert.Contains(t, get(page, "/").Body.String(), "Nothing is watched")

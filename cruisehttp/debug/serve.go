@@ -60,10 +60,11 @@ func functions(now time.Time) template.FuncMap {
 			}
 			return duration(time.Duration(math.Ceil(s)) * time.Second)
 		},
-		"top":      func(past []Point) string { return perSecond(rate.Limit(ceiling(past))) },
-		"chart":    func(past []Point, label string) template.HTML { return chart(past, now, label) },
-		"spark":    func(l Limiter) template.HTML { return chart(l.past, now, "") },
-		"describe": describe,
+		"top":     func(past []Point) string { return perSecond(rate.Limit(ceiling(past))) },
+		"minutes": minutes,
+		"last":    func(minutes int) string { return count(minutes, "minute", "minutes") },
+		"chart":   func(a API, minutes int) template.HTML { return chart(a.History, minutes, describe(a)) },
+		"spark":   func(l Limiter, minutes int) template.HTML { return chart(l.past, minutes, "") },
 	}
 }
 
