@@ -46,7 +46,7 @@
 //	more or fewer attempts                WithMaxAttempts, WithBackoff
 //	one limit for several Retriers        WithLimiter, WithBudget
 //	errors that Classify does not know    WithClassifier
-//	to see what happens                   WithObserver: package cruiseslog
+//	to see what happens                   WithObserver: cruiseslog, cruiseotel, cruisehttp/debug
 //	retries alone, without pacing         WithoutLimiter
 //	code that does not fit in a function  Retrier.Attempts
 //

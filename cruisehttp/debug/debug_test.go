@@ -361,3 +361,18 @@ func BenchmarkObserve(b *testing.B) {
 		watch.Observe(ctx, ended)
 	}
 }
+
+// What one call in two seconds pays for the history, with as many scopes as a Retrier
+// keeps.
+func BenchmarkLookAtTenThousandScopes(b *testing.B) {
+	page := debug.New()
+	watch := page.Watch("api")
+	api := cruise.Must(cruise.New())
+	watch.Add(api)
+	for i := range cruise.DefaultMaxScopes {
+		_ = api.Scope("S", fmt.Sprint(i)).Do(b.Context(), func(context.Context) error { return nil })
+	}
+	for b.Loop() {
+		page.Report()
+	}
+}
