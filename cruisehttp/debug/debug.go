@@ -19,8 +19,8 @@
 // at most, one of them also looks at all limiters, as does who asks for the page; that
 // takes microseconds, and 5 ms where there are ten thousand scopes. So there is a
 // history when somebody comes to look, and nothing runs when nobody calls and nobody
-// looks: no goroutine, no timer, nothing to close. Memory is bounded: five minutes of samples for
-// [DefaultMaxScopes] limiters are 300 kB for each [Watch].
+// looks: no goroutine, no timer, nothing to close. Memory is bounded: five minutes of
+// samples for [DefaultMaxScopes] limiters are 300 kB for each [Watch].
 //
 // # Who may see it
 //

@@ -274,6 +274,19 @@ func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
 	})
 }
 
+// What servers and users say is text, not HTML.
+func TestTheWordsOfOthersAreEscaped(t *testing.T) {
+	const evil = `"><script>alert(1)</script>`
+	page := debug.New(debug.WithKeys(debug.PlainKeys))
+	watch := page.Watch(evil)
+	api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithMaxAttempts(1)))
+	watch.Add(api)
+	_ = api.Scope(evil, evil).Do(t.Context(), func(context.Context) error { return cruise.Throttled(errors.New(evil)) })
+	html := get(page, "/").Body.String()
+	assert.GreaterOrEqual(t, strings.Count(html, "&lt;script&gt;alert"), 6)
+	assert.NotContains(t, html, "<script>alert")
+}
+
 func TestRedacted(t *testing.T) {
 	for _, tt := range []struct{ name, err, want string }{
 		{"plain", "connection reset by peer", "connection reset by peer"},
