@@ -66,7 +66,7 @@ func (c *calling) admit() error {
 	c.attempts++
 	c.paid = false
 	if r.observer != nil {
-		notify(c.ctx, r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
+		notify(c.told(), r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
 	}
 	return nil
 }
@@ -215,7 +215,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		wait = 0 // the limiter pauses for everyone: its line is the place to wait
 	}
 	if r.observer != nil {
-		notify(c.ctx, r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
+		notify(c.told(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
 	}
 	if !sleep(c.ctx, wait) {
 		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
@@ -288,7 +288,7 @@ func (c *calling) teach(v Verdict, err error) {
 		r.gate.learn(e)
 	}
 	if r.observer != nil {
-		notify(c.ctx, r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().since(c.sent)})
+		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().since(c.sent)})
 	}
 }
 
@@ -298,9 +298,17 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 	}
 	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().since(c.started), RetryAfter: retryAfter, Last: c.last}
 	if c.r.observer != nil {
-		notify(c.ctx, c.r.observer, GaveUp{Err: e})
+		notify(c.told(), c.r.observer, GaveUp{Err: e})
 	}
 	return e
+}
+
+// told is the context of the call as observers get it.
+func (c *calling) told() context.Context {
+	if c.record == nil {
+		return c.ctx
+	}
+	return (*eventContext)(c.record)
 }
 
 // sleep waits for d, and reports whether ctx is still good.

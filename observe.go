@@ -15,7 +15,7 @@ import (
 // broken observer must not break calls.
 //
 // The context is that of the call; for events of a limiter, which belong to no
-// single call, it is [context.Background].
+// single call, it has neither end nor values. [ScopeOf] tells whose it is.
 type Observer interface {
 	Observe(ctx context.Context, event Event)
 }

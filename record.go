@@ -17,10 +17,13 @@ type record struct {
 
 type recordKey struct{}
 
-// Value finds the record itself under its key.
+// Value finds the record itself under its key, and the scopes of its call.
 func (r *record) Value(key any) any {
-	if key == (recordKey{}) {
+	switch key {
+	case recordKey{}:
 		return r
+	case scopePathKey{}:
+		return r.retrier.scoped()
 	}
 	return r.Context.Value(key)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -53,10 +54,11 @@ func New(opts ...Option) (*Retrier, error) {
 		opt.retrier(c)
 	}
 	if !c.limiterSet {
+		opts := slices.Clip(c.limiterOpts)
 		if c.observer != nil {
-			c.limiterOpts = append(c.limiterOpts, WithObserver(c.observer))
+			opts = append(opts, WithObserver(c.observer))
 		}
-		limiter, err := NewAdaptiveLimiter(c.limiterOpts...)
+		limiter, err := NewAdaptiveLimiter(opts...)
 		if err != nil {
 			c.faults = append(c.faults, err)
 		}

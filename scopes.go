@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +22,7 @@ const (
 // Its lock may be held while that of a room is taken, never the other way round,
 // and no code of others runs under it.
 type scopes struct {
-	make     func(scope, key string) (Limiter, error)
+	make     func(*scopeLimiter) (Limiter, error)
 	max      int
 	idle     time.Duration
 	root     Limiter // nil if none
@@ -48,13 +49,16 @@ type scopeEntry struct {
 }
 
 func newScopes(c *config) *scopes {
-	s := &scopes{make: c.scopeLimiter, max: c.maxScopes, idle: c.scopeIdle, root: c.limiter}
-	if s.make == nil {
-		opts := c.limiterOpts
-		if c.limiterSet && c.observer != nil {
-			opts = append(opts, WithObserver(c.observer))
+	s := &scopes{max: c.maxScopes, idle: c.scopeIdle, root: c.limiter}
+	custom, observer, opts := c.scopeLimiter, c.observer, slices.Clip(c.limiterOpts)
+	s.make = func(l *scopeLimiter) (Limiter, error) {
+		switch {
+		case custom != nil:
+			return custom(l.scope, l.key)
+		case observer != nil:
+			return NewAdaptiveLimiter(append(opts, WithObserver(newScopeObserver(observer, l)))...)
 		}
-		s.make = func(string, string) (Limiter, error) { return NewAdaptiveLimiter(opts...) }
+		return NewAdaptiveLimiter(opts...)
 	}
 	if s.max == 0 {
 		s.max = DefaultMaxScopes
@@ -126,7 +130,7 @@ func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
 			return e, nil
 		}
 		s.mu.Unlock()
-		limiter, err := s.make(missing.scope, missing.key)
+		limiter, err := s.make(missing)
 		if err != nil {
 			return nil, err
 		}

@@ -1,8 +1,10 @@
 package cruise
 
 import (
+	"context"
 	"encoding/hex"
 	"iter"
+	"slices"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -75,13 +77,86 @@ func (e *scopeEntry) path() []ScopeKey {
 	path := make([]ScopeKey, depth)
 	for x := e; x != nil; x = x.id.parent {
 		depth--
-		path[depth] = ScopeKey{x.id.scope, x.id.key}
-		if len(x.id.key) > longKey {
-			path[depth].Key = hex.EncodeToString([]byte(x.id.key))
-		}
+		path[depth] = scopeKeyOf(x.id.scope, x.id.key)
 	}
 	return path
 }
+
+// scopeKeyOf shows a key as it is kept: a digest is no text.
+func scopeKeyOf(scope, kept string) ScopeKey {
+	if len(kept) > longKey {
+		kept = hex.EncodeToString([]byte(kept))
+	}
+	return ScopeKey{scope, kept}
+}
+
+// ScopeOf returns the scopes that ctx is about, the outermost first, as
+// [ScopeStats] has them: within a call, and for an [Observer] that is told of a call,
+// those of the Retrier that makes it; for an Observer that is told of a limiter, those
+// that the limiter is for, unless it was made by [WithScopeLimiter]. It is nil where
+// there are none.
+func ScopeOf(ctx context.Context) []ScopeKey {
+	if ctx == nil {
+		return nil
+	}
+	if p, ok := ctx.Value(scopePathKey{}).(interface{ scopePath() []ScopeKey }); ok {
+		return p.scopePath()
+	}
+	return nil
+}
+
+type scopePathKey struct{}
+
+func (l *scopeLimiter) scopePath() []ScopeKey {
+	var path []ScopeKey
+	if l.parent != nil {
+		path = l.parent.scopePath()
+	}
+	return append(path, scopeKeyOf(l.scope, shortKey(l.key)))
+}
+
+// eventContext is the context of a call as observers get it: it tells the scope, and
+// what they do with it is not part of the call.
+type eventContext record
+
+func (c *eventContext) Value(key any) any {
+	if key == (scopePathKey{}) {
+		return c.retrier.scoped()
+	}
+	return c.Context.Value(key)
+}
+
+// scoped is the limiter that knows the scopes of r, nil if r is in none.
+func (r *Retrier) scoped() any {
+	l, ok := r.gate.(*scopeLimiter)
+	if !ok {
+		return nil
+	}
+	return l
+}
+
+// scopeObserver tells an observer of the limiter of a scope.
+type scopeObserver struct {
+	Observer
+	path []ScopeKey
+	context.Context
+}
+
+func newScopeObserver(o Observer, l *scopeLimiter) *scopeObserver {
+	return &scopeObserver{Observer: o, path: l.scopePath(), Context: context.Background()}
+}
+
+// Observe is called with the limiter's context, which says nothing.
+func (o *scopeObserver) Observe(_ context.Context, e Event) { o.Observer.Observe(o, e) }
+
+func (o *scopeObserver) Value(key any) any {
+	if key == (scopePathKey{}) {
+		return o
+	}
+	return nil
+}
+
+func (o *scopeObserver) scopePath() []ScopeKey { return slices.Clone(o.path) }
 
 func statsOf(l Limiter) (s ScopeStats) {
 	switch l := l.(type) {

@@ -133,3 +133,56 @@ func BenchmarkScopesOfTenThousand(b *testing.B) {
 		}
 	}
 }
+
+func TestScopeOf(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []string
+		observer := cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+			told = append(told, fmt.Sprintf("%T %v", e, cruise.ScopeOf(ctx))[len("cruise."):])
+		})
+		api := cruise.Must(cruise.New(cruise.WithObserver(observer), cruise.WithInitialRate(1), cruise.WithMaxAttempts(1)))
+		throttled := func(ctx context.Context) error {
+			told = append(told, fmt.Sprint("call ", cruise.ScopeOf(ctx)))
+			return cruise.Throttled(errBoom, cruise.RetryAfter(time.Second))
+		}
+		for _, tt := range []struct {
+			path string
+			api  *cruise.Retrier
+		}{
+			{" []", api},
+			{" [{A 1}]", api.Scope("A", "1")},
+			{" [{A 1} {B 2}]", api.Scope("A", "1").Scope("B", "2")},
+		} {
+			require.NoError(t, tt.api.Do(t.Context(), succeeds))
+			told = nil
+			_ = tt.api.Do(t.Context(), throttled)
+			var want []string
+			for _, what := range []string{"Waiting", "AttemptStarted", "call", "ThrottleSeen", "RateChanged", "Paused", "AttemptEnded", "GaveUp"} {
+				want = append(want, what+tt.path)
+			}
+			assert.Equal(t, want, told)
+		}
+	})
+	long := strings.Repeat("x", 65)
+	_ = cruise.Must(cruise.New()).Scope("A", long).Do(t.Context(), func(ctx context.Context) error {
+		path := cruise.ScopeOf(ctx)
+		assert.Regexp(t, "^[0-9a-f]+$", path[0].Key)
+		path[0].Key = "" // one's own copy
+		assert.NotEmpty(t, cruise.ScopeOf(ctx)[0].Key)
+		return nil
+	})
+	assert.Nil(t, cruise.ScopeOf(t.Context()))
+}
+
+// What an observer does with the context that it is given is not part of the call.
+func TestAnObserversOwnCallsAreNotNested(t *testing.T) {
+	own := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Nanosecond))))))
+	attempts := 0
+	api := cruise.Must(cruise.New(cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+		if _, ok := e.(cruise.AttemptStarted); ok {
+			_ = own.Do(ctx, func(context.Context) error { attempts++; return errBoom })
+		}
+	}))))
+	require.NoError(t, api.Do(t.Context(), succeeds))
+	assert.Equal(t, cruise.DefaultMaxAttempts, attempts)
+}
