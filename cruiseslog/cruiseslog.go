@@ -17,9 +17,13 @@ package cruiseslog
 
 import (
 	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"log/slog"
 	"math"
+	"strings"
 	"sync"
 	"time"
 
@@ -28,14 +32,31 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// Observer is a [cruise.Observer] that logs. Make one for each limiter, with a
-// logger whose attributes name it, since it follows the limiter's state.
+// Observer is a [cruise.Observer] that logs. Make one for each API, with a logger
+// whose attributes name it: it follows the state of the API's limiter, and of that of
+// each scope, whose lines have the attribute limiter.
 //
 // An Observer is safe for concurrent use and must not be copied. It is made by
 // [NewObserver].
 type Observer struct {
 	logger *slog.Logger
 	every  time.Duration
+	keys   func(scope, key string) string
+
+	mu     sync.Mutex // guards the fields below; nothing is logged under it, and no other lock taken
+	own    *track     // of the limiter that is in no scope
+	scopes map[string]*track
+	gaveUp [len(reasons) + 1]givenUp // by reason, others last
+}
+
+// maxTracks is how many scopes are followed at once, beyond which those where all is
+// well are forgotten, and the others told of as one.
+const maxTracks = 1000
+
+// A track is what is known of a limiter.
+type track struct {
+	*Observer
+	path []cruise.ScopeKey // of the limiter, empty if it is in no scope
 
 	mu        sync.Mutex // guards the fields below; nothing is logged under it
 	throttled bool       // since a throttle or a cut, until the rate has recovered
@@ -45,8 +66,7 @@ type Observer struct {
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
-	pausedAt  time.Time                 // since when, if the end is worth a line too; else zero
-	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
+	pausedAt  time.Time // since when, if the end is worth a line too; else zero
 }
 
 // givenUp are the calls given up for one reason.
@@ -65,15 +85,38 @@ const DefaultInterval = 10 * time.Second
 
 // WithInterval is the least time between two lines that say that the rate has
 // grown further, or that calls are given up for the same reason, and the least length
-// of a pause whose end has a line too. Changes of state are told at once. 0 or less means no limit. Default [DefaultInterval].
+// of a pause whose end has a line too. Changes of state are told at once. 0 or less
+// means no limit. Default [DefaultInterval].
 func WithInterval(d time.Duration) Option {
 	return func(o *Observer) { o.every = d }
+}
+
+// WithKeys says how the keys of scopes are written, as themselves or otherwise; it must
+// be safe for concurrent use. Default, and for nil: a digest, the same for equal keys as
+// long as the program runs and another one in the next, since keys may be nobody else's
+// business.
+func WithKeys(text func(scope, key string) string) Option {
+	return func(o *Observer) {
+		if text != nil {
+			o.keys = text
+		}
+	}
+}
+
+// digest is a function for keys that cannot be undone by trying keys.
+func digest() func(scope, key string) string {
+	salt := rand.Text()
+	return func(scope, key string) string {
+		sum := sha256.Sum256([]byte(salt + "\x00" + scope + "\x00" + key))
+		return "#" + hex.EncodeToString(sum[:4])
+	}
 }
 
 // NewObserver returns an Observer that writes to logger. With a nil logger it
 // writes to what [slog.Default] is at the time. Nil options do nothing.
 func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
-	o := &Observer{logger: logger, every: DefaultInterval}
+	o := &Observer{logger: logger, every: DefaultInterval, keys: digest()}
+	o.own = &track{Observer: o}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(o)
@@ -100,36 +143,131 @@ var reasons = [...]error{
 // Observe logs an event if it is worth a line.
 func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	switch e := event.(type) {
-	case cruise.Waiting:
-		o.waiting(ctx, e)
-	case cruise.AttemptStarted:
-		o.pauseOver(ctx)
-		o.attemptStarted(ctx, e)
-	case cruise.AttemptEnded:
-		o.attemptEnded(ctx, e)
-		if o.debugs(ctx) {
-			o.log(ctx, slog.LevelDebug, "cruise: attempt ended",
-				append([]slog.Attr{slog.Int("attempt", e.Attempt), slog.String("outcome", e.Outcome.String()),
-					slog.Duration("took", e.Took)}, failure(e.Err)...)...)
-		}
-	case cruise.RetryScheduled:
-		if o.debugs(ctx) {
-			o.log(ctx, slog.LevelDebug, "cruise: will retry",
-				append([]slog.Attr{slog.Int("attempt", e.Attempt), slog.String("reason", e.Reason.String()),
-					slog.Duration("delay", e.Delay)}, failure(e.Err)...)...)
-		}
 	case cruise.GaveUp:
 		o.callGivenUp(ctx, e.Err)
 	case cruise.ThrottleSeen:
-		o.throttle(ctx, e)
+		o.keep(ctx).throttle(ctx, e)
 	case cruise.RateChanged:
-		o.rateChanged(ctx, e)
+		o.keep(ctx).rateChanged(ctx, e)
 	case cruise.Paused:
-		o.paused(ctx, e)
+		o.keep(ctx).pause(ctx, e)
+	default:
+		// A call passes the limiters of all scopes around it.
+		path := cruise.ScopeOf(ctx)
+		for depth := range len(path) + 1 {
+			if t := o.known(path[:depth]); t != nil {
+				t.passed(ctx, event)
+			}
+		}
+		if o.debugs(ctx) {
+			o.unkept(path).debug(ctx, event)
+		}
 	}
 }
 
-func (o *Observer) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+// passed learns from a call what has become of the limiter's state.
+func (o *track) passed(ctx context.Context, event cruise.Event) {
+	switch e := event.(type) {
+	case cruise.AttemptStarted:
+		o.pauseOver(ctx)
+	case cruise.AttemptEnded:
+		o.attemptEnded(ctx, e)
+	}
+}
+
+// debug logs an event of a call.
+func (o *track) debug(ctx context.Context, event cruise.Event) {
+	switch e := event.(type) {
+	case cruise.Waiting:
+		o.waiting(ctx, e)
+	case cruise.AttemptStarted:
+		o.attemptStarted(ctx, e)
+	case cruise.AttemptEnded:
+		o.log(ctx, slog.LevelDebug, "cruise: attempt ended",
+			append([]slog.Attr{slog.Int("attempt", e.Attempt), slog.String("outcome", e.Outcome.String()),
+				slog.Duration("took", e.Took)}, failure(e.Err)...)...)
+	case cruise.RetryScheduled:
+		o.log(ctx, slog.LevelDebug, "cruise: will retry",
+			append([]slog.Attr{slog.Int("attempt", e.Attempt), slog.String("reason", e.Reason.String()),
+				slog.Duration("delay", e.Delay)}, failure(e.Err)...)...)
+	}
+}
+
+// known returns the track of a limiter, nil if nothing has happened there.
+func (o *Observer) known(path []cruise.ScopeKey) *track {
+	if len(path) == 0 {
+		return o.own
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.scopes[pathID(path)]
+}
+
+// unkept is known, or an empty track for a line that changes nothing.
+func (o *Observer) unkept(path []cruise.ScopeKey) *track {
+	if t := o.known(path); t != nil {
+		return t
+	}
+	return &track{Observer: o, path: path}
+}
+
+// keep returns the track of the limiter that a context is about, a new one if need be.
+func (o *Observer) keep(ctx context.Context) *track {
+	path := cruise.ScopeOf(ctx)
+	if t := o.known(path); t != nil {
+		return t
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	id := pathID(path)
+	if t := o.scopes[id]; t != nil {
+		return t
+	}
+	if len(o.scopes) >= maxTracks && !o.forget() {
+		return o.own
+	}
+	if o.scopes == nil {
+		o.scopes = make(map[string]*track)
+	}
+	t := &track{Observer: o, path: path}
+	o.scopes[id] = t
+	return t
+}
+
+func pathID(path []cruise.ScopeKey) string {
+	var id strings.Builder
+	for _, p := range path {
+		id.WriteString(p.Scope + "\x00" + p.Key + "\x01")
+	}
+	return id.String()
+}
+
+// forget drops a track of a limiter where all is well, and reports whether there was
+// one; o.mu must be held.
+func (o *Observer) forget() bool {
+	now := time.Now()
+	for id, t := range o.scopes {
+		if t.mu.TryLock() { // who is at work there is in trouble, most likely
+			well := !t.throttled && !now.Before(t.pausedTo) && t.pausedAt.IsZero()
+			t.mu.Unlock()
+			if well {
+				delete(o.scopes, id)
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// log adds the limiter's name, such as ACCOUNT #1f3a9c02/TABLE #77ab0d13, if it has one.
+func (o *track) log(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+	if len(o.path) > 0 {
+		parts := make([]string, len(o.path))
+		for i, p := range o.path {
+			parts[i] = p.Scope + " " + o.keys(p.Scope, p.Key)
+		}
+		attrs = append(attrs, slog.String("limiter", strings.Join(parts, "/")))
+	}
 	o.to().LogAttrs(ctx, level, message, attrs...)
 }
 
@@ -143,10 +281,7 @@ func (o *Observer) to() *slog.Logger {
 func (o *Observer) debugs(ctx context.Context) bool { return o.to().Enabled(ctx, slog.LevelDebug) }
 
 // waiting tells why a call waits.
-func (o *Observer) waiting(ctx context.Context, e cruise.Waiting) {
-	if !o.debugs(ctx) {
-		return
-	}
+func (o *track) waiting(ctx context.Context, e cruise.Waiting) {
 	attrs := []slog.Attr{slog.Duration("at_least", round(e.AtLeast))}
 	if e.Paused > 0 {
 		attrs = append(attrs, slog.Duration("paused", round(e.Paused)))
@@ -164,7 +299,7 @@ func (o *Observer) waiting(ctx context.Context, e cruise.Waiting) {
 }
 
 // pauseOver notices that a pause has ended: calls go again.
-func (o *Observer) pauseOver(ctx context.Context) {
+func (o *track) pauseOver(ctx context.Context) {
 	o.mu.Lock()
 	began, now := o.pausedAt, time.Now()
 	if began.IsZero() || now.Before(o.pausedTo) {
@@ -178,10 +313,7 @@ func (o *Observer) pauseOver(ctx context.Context) {
 }
 
 // attemptStarted tells why a call had to wait, if it had to.
-func (o *Observer) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
-	if !o.debugs(ctx) {
-		return
-	}
+func (o *track) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
 	attempt := slog.Int("attempt", e.Attempt)
 	if e.Waited < noWait {
 		o.log(ctx, slog.LevelDebug, "cruise: attempt started", attempt)
@@ -204,7 +336,7 @@ func (o *Observer) attemptStarted(ctx context.Context, e cruise.AttemptStarted) 
 
 // attemptEnded notices that throttling is over where no rate tells: as long as
 // nothing gets through, throttles only pause.
-func (o *Observer) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
+func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 	if e.Outcome != cruise.OutcomeSuccess {
 		return
 	}
@@ -222,7 +354,7 @@ func (o *Observer) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 }
 
 // throttle logs the first throttle since all was well, and counts the others.
-func (o *Observer) throttle(ctx context.Context, e cruise.ThrottleSeen) {
+func (o *track) throttle(ctx context.Context, e cruise.ThrottleSeen) {
 	o.mu.Lock()
 	first := !o.throttled
 	if first {
@@ -244,7 +376,7 @@ func (o *Observer) throttle(ctx context.Context, e cruise.ThrottleSeen) {
 	o.log(ctx, slog.LevelWarn, "cruise: throttled by the server", attrs...)
 }
 
-func (o *Observer) rateChanged(ctx context.Context, e cruise.RateChanged) {
+func (o *track) rateChanged(ctx context.Context, e cruise.RateChanged) {
 	now := time.Now()
 	o.mu.Lock()
 	level, message, from := o.judge(now, e)
@@ -261,7 +393,7 @@ func (o *Observer) rateChanged(ctx context.Context, e cruise.RateChanged) {
 
 // judge returns the line that a rate is worth, if any, and the rate to compare it
 // with: where steps are summed up, that of the line before. mu must be held.
-func (o *Observer) judge(now time.Time, e cruise.RateChanged) (level slog.Level, message string, from rate.Limit) {
+func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, message string, from rate.Limit) {
 	if o.told == 0 && e.From != rate.Inf {
 		o.told = e.From
 	}
@@ -290,7 +422,7 @@ func (o *Observer) judge(now time.Time, e cruise.RateChanged) (level slog.Level,
 }
 
 // countThrottles adds those that had no line; mu must be held.
-func (o *Observer) countThrottles(attrs []slog.Attr) []slog.Attr {
+func (o *track) countThrottles(attrs []slog.Attr) []slog.Attr {
 	if o.throttles > 0 {
 		attrs = append(attrs, slog.Int("throttles", o.throttles))
 		o.throttles = 0
@@ -298,7 +430,7 @@ func (o *Observer) countThrottles(attrs []slog.Attr) []slog.Attr {
 	return attrs
 }
 
-func (o *Observer) paused(ctx context.Context, e cruise.Paused) {
+func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	o.mu.Lock()
 	left := max(0, time.Until(o.pausedTo))
 	longer := float64(e.For) > (1+change)*float64(left)
@@ -337,7 +469,7 @@ func (o *Observer) callGivenUp(ctx context.Context, err *cruise.Error) {
 	if more > 0 {
 		attrs = append(attrs, slog.Int("calls", more+1)) // since the last line
 	}
-	o.log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
+	o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
 }
 
 func reasonIndex(reason error) int {

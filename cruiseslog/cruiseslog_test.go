@@ -341,6 +341,80 @@ func TestWithARetrier(t *testing.T) {
 	})
 }
 
+// Each scope has a state of its own, and its lines say whose it is.
+func TestScopesAreToldApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{level: slog.LevelInfo}
+		api := cruise.Must(cruise.New(
+			cruise.WithObserver(cruiseslog.NewObserver(slog.New(r), cruiseslog.WithKeys(func(_, key string) string { return key }))),
+			cruise.WithInitialRate(100),
+		))
+		do := func(account string, throttles int) {
+			assert.NoError(t, api.Scope("ACCOUNT", account).Scope("TABLE", "t").Do(t.Context(), func(context.Context) error {
+				if throttles--; throttles >= 0 {
+					return cruise.Throttled(errors.New("slow down"), cruise.RetryAfter(time.Second), cruise.InScope("ACCOUNT"))
+				}
+				return nil
+			}))
+		}
+		do("1", 1)
+		do("2", 1)
+		do("1", 0)
+		assert.Equal(t, []string{
+			"WARN throttled by the server retry_after=1s scope=ACCOUNT limiter=ACCOUNT 1",
+			"WARN paused for=1s in=1s limiter=ACCOUNT 1",
+			"INFO no longer throttled limiter=ACCOUNT 1",
+			"WARN throttled by the server retry_after=1s scope=ACCOUNT limiter=ACCOUNT 2",
+			"WARN paused for=1s in=1s limiter=ACCOUNT 2",
+			"INFO no longer throttled limiter=ACCOUNT 2",
+		}, r.take())
+	})
+}
+
+func TestKeysAreDigestsUnlessAskedFor(t *testing.T) {
+	r := &recorder{level: slog.LevelDebug}
+	api := cruise.Must(cruise.New(cruise.WithObserver(cruiseslog.NewObserver(slog.New(r), cruiseslog.WithKeys(nil)))))
+	require.NoError(t, api.Scope("ACCOUNT", "secret").Do(t.Context(), func(context.Context) error { return nil }))
+	lines := r.take()
+	require.Len(t, lines, 2)
+	assert.Regexp(t, `^DEBUG attempt started attempt=1 limiter=ACCOUNT #[0-9a-f]{8}$`, lines[0])
+}
+
+// Of more scopes than are followed, those where all is well are forgotten; where
+// none is, the rest is told of as one.
+func TestScopesThatAreFollowedAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{level: slog.LevelInfo}
+		api := cruise.Must(cruise.New(cruise.WithObserver(cruiseslog.NewObserver(slog.New(r))), cruise.WithMaxAttempts(1)))
+		throttle := func(n int) {
+			_ = api.Scope("ACCOUNT", fmt.Sprint(n)).Do(t.Context(), func(context.Context) error {
+				return cruise.Throttled(errors.New("no"), cruise.RetryAfter(time.Minute))
+			})
+		}
+		named := func() (n int) {
+			for _, line := range r.take() {
+				if strings.Contains(line, "throttled by the server") && strings.Contains(line, "limiter=") {
+					n++
+				}
+			}
+			return n
+		}
+		for n := range 1005 {
+			throttle(n)
+		}
+		assert.Equal(t, 1000, named())
+		time.Sleep(2 * time.Minute)
+		for n := range 10 { // these are well again
+			require.NoError(t, api.Scope("ACCOUNT", fmt.Sprint(n)).Do(t.Context(), func(context.Context) error { return nil }))
+		}
+		r.take()
+		for n := range 10 {
+			throttle(2000 + n)
+		}
+		assert.Equal(t, 10, named())
+	})
+}
+
 func TestNilLoggerMeansTheDefaultOfTheMoment(t *testing.T) {
 	before := slog.Default()
 	defer slog.SetDefault(before)
