@@ -35,9 +35,9 @@ func Example() {
 	// cruise.attempts {attempt}
 	// cruise.retries {retry}
 	// cruise.give_ups {call}
+	// cruise.throttles {throttle}
 	// cruise.rate_cuts {cut}
 	// cruise.pauses {pause}
-	// cruise.throttles {throttle}
 	// cruise.wait.duration s
 	// cruise.pause.remaining s
 	// cruise.budget.remaining {retry}

@@ -13,16 +13,13 @@ import (
 // outcomeNames are the values of cruise.outcome, by [cruise.Outcome].
 var outcomeNames = [...]string{"unknown", "success", "throttled", "quota_exhausted", "transient", "permanent", "dropped", "other"}
 
-// causeNames are the values of cruise.cause.
-var causeNames = [...]string{string(cruise.CauseThrottle), string(cruise.CauseQuota), string(cruise.CauseSet), "other"}
-
-func causeIndex(c cruise.Cause) int {
-	for i, name := range causeNames {
-		if name == string(c) {
-			return i
-		}
+// causeName is the value of cruise.cause.
+func causeName(c cruise.Cause) string {
+	switch c {
+	case cruise.CauseThrottle, cruise.CauseQuota, cruise.CauseSet:
+		return string(c)
 	}
-	return len(causeNames) - 1
+	return other
 }
 
 // reasons are those for which calls are given up. What matches several is the first

@@ -30,8 +30,8 @@ type Observer struct {
 	retries   counters
 	gaveUp    counters
 	throttles metric.Int64Counter
-	cuts      counters
-	pauses    counters
+	cuts      metric.Int64Counter
+	pauses    metric.Int64Counter
 	wait      metric.Float64Histogram
 	record    []metric.RecordOption
 
@@ -124,10 +124,13 @@ func (o *Observer) instruments(m metric.Meter) error {
 	o.attempts = o.counters(counter("cruise.attempts", "{attempt}", "Attempts of calls, by what they ended with."), "cruise.outcome", outcomeNames[:])
 	o.retries = o.counters(counter("cruise.retries", "{retry}", "Retries, by what the attempt before ended with."), "cruise.reason", outcomeNames[:])
 	o.gaveUp = o.counters(counter("cruise.give_ups", "{call}", "Calls given up, by reason."), "cruise.reason", reasonNames[:])
-	o.cuts = o.counters(counter("cruise.rate_cuts", "{cut}", "Cuts of the rate limit, by cause."), "cruise.cause", causeNames[:])
-	o.pauses = o.counters(counter("cruise.pauses", "{pause}", "Pauses begun or extended."), "", []string{""})
 	o.throttles = counter("cruise.throttles", "{throttle}", "Throttles of the server that limiters learned of.")
-	o.throttles.Add(context.Background(), 0, o.apiOnly)
+	o.cuts = counter("cruise.rate_cuts", "{cut}", "Cuts of the rate limit, by cause.")
+	o.pauses = counter("cruise.pauses", "{pause}", "Pauses begun or extended.")
+	all := attribute.String("cruise.scope", "all")
+	o.throttles.Add(context.Background(), 0, metric.WithAttributes(o.api, all))
+	o.cuts.Add(context.Background(), 0, metric.WithAttributes(o.api, all, attribute.String("cruise.cause", causeName(cruise.CauseThrottle))))
+	o.pauses.Add(context.Background(), 0, metric.WithAttributes(o.api, all))
 	var err error
 	o.wait, err = m.Float64Histogram("cruise.wait.duration", metric.WithUnit("s"), metric.WithDescription("Time that attempts waited in the limiter."),
 		metric.WithExplicitBucketBoundaries(.001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300))
@@ -166,11 +169,7 @@ type counters struct {
 func (o *Observer) counters(c metric.Int64Counter, key string, values []string) counters {
 	by := make([][]metric.AddOption, len(values))
 	for i, v := range values {
-		set := attribute.NewSet(o.api)
-		if key != "" {
-			set = attribute.NewSet(o.api, attribute.String(key, v))
-		}
-		by[i] = []metric.AddOption{metric.WithAttributeSet(set)}
+		by[i] = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(o.api, attribute.String(key, v)))}
 		// So that there is something to compare the first one with: a counter that
 		// begins at 1 has not risen.
 		c.Add(context.Background(), 0, by[i]...)
@@ -212,22 +211,25 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 				attribute.Int("cruise.attempts", e.Err.Attempts), attribute.Float64("cruise.retry_after", e.Err.RetryAfter.Seconds())))
 		}
 	case cruise.ThrottleSeen:
-		name := ""
-		if e.Scope != "" {
-			name = o.limitNames.of(e.Scope, true, time.Now())
-		}
-		if name == "" {
-			o.throttles.Add(ctx, 1, o.apiOnly)
+		if e.Scope == "" {
+			o.troubled(ctx, o.throttles)
 		} else {
-			o.throttles.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(o.api, attribute.String("cruise.limit", name))))
+			o.troubled(ctx, o.throttles, attribute.String("cruise.limit", o.limitNames.of(e.Scope, true, time.Now())))
 		}
 	case cruise.RateChanged:
 		if e.To < e.From {
-			o.cuts.add(ctx, causeIndex(e.Why))
+			o.troubled(ctx, o.cuts, attribute.String("cruise.cause", causeName(e.Why)))
 		}
 	case cruise.Paused:
-		o.pauses.add(ctx, 0)
+		o.troubled(ctx, o.pauses)
 	}
+}
+
+// troubled counts one of what a limiter tells, with its scope.
+func (o *Observer) troubled(ctx context.Context, c metric.Int64Counter, attrs ...attribute.KeyValue) {
+	scope := o.scopeNames.of(o.pathName(cruise.ScopeOf(ctx)), true, time.Now())
+	attrs = append(attrs, o.api, attribute.String("cruise.scope", scope))
+	c.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
 }
 
 // noWait is what it takes at most to pass a limiter without waiting.

@@ -118,10 +118,10 @@ func TestEventsAreCounted(t *testing.T) {
 	assert.Equal(t, []string{
 		"attempts{other} 1", "attempts{quota_exhausted} 1", "attempts{success} 1", "attempts{throttled} 1",
 		"give_ups{budget_exhausted} 1", "give_ups{canceled} 1", "give_ups{context_deadline} 1", "give_ups{deadline} 1", "give_ups{other} 1",
-		"pauses{} 1",
-		"rate_cuts{other} 1", "rate_cuts{quota} 1", "rate_cuts{throttle} 1",
+		"pauses{all} 1",
+		"rate_cuts{other,all} 1", "rate_cuts{quota,all} 1", "rate_cuts{throttle,all} 1",
 		"retries{throttled} 1", "retries{transient} 1",
-		"throttles{ACCOUNT} 2", "throttles{} 1",
+		"throttles{ACCOUNT,all} 2", "throttles{all} 1",
 		"wait.duration{} 2 in 2",
 	}, lines)
 }
@@ -204,13 +204,31 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 	})
 }
 
+func TestTroubleIsCountedByScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t)
+		api := cruise.Must(cruise.New(cruise.WithObserver(o)))
+		n := 0
+		require.NoError(t, api.Scope("ACCOUNT", "1").Do(t.Context(), func(context.Context) error {
+			if n++; n == 1 {
+				return cruise.Throttled(errBoom)
+			}
+			return nil
+		}))
+		assert.Equal(t, []string{
+			"pauses{ACCOUNT} 1", "pauses{all} 0", "throttles{ACCOUNT} 1", "throttles{all} 0",
+		}, m.read(t, "cruise.throttles", "cruise.pauses"))
+	})
+}
+
 func TestManyNamedLimitsBecomeOther(t *testing.T) {
 	m := newMeters()
 	o := m.observer(t, cruiseotel.WithMaxScopes(0))
 	for i := range 5 {
 		o.Observe(t.Context(), cruise.ThrottleSeen{Scope: fmt.Sprint("limit ", i)})
 	}
-	assert.Equal(t, []string{"throttles{limit 0} 1", "throttles{other} 4", "throttles{} 0"}, m.read(t, "cruise.throttles"))
+	assert.Equal(t, []string{"throttles{all} 0", "throttles{limit 0,all} 1", "throttles{other,all} 4"}, m.read(t, "cruise.throttles"))
 }
 
 func TestSpansTellWhatHappenedToACall(t *testing.T) {

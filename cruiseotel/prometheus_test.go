@@ -262,11 +262,11 @@ func TestPrometheusAnswersDashboardAndAlerts(t *testing.T) {
 	}
 
 	for query, want := range map[string]string{
-		`cruise_queue_length{cruise_scope="REGION"}`:               "1",
-		`cruise_rate_limit_per_second{cruise_scope="ACCOUNT"} > 0`: "",
-		`cruise_throttles_total{cruise_limit="ACCOUNT"} > 0`:       "",
-		`sum(cruise_attempts_total{cruise_outcome="success"})`:     "",
-		`max(cruise_pause_remaining_seconds) > 1100`:               "",
+		`cruise_queue_length{cruise_scope="REGION"}`:                                "1",
+		`cruise_rate_limit_per_second{cruise_scope="ACCOUNT"} > 0`:                  "",
+		`cruise_throttles_total{cruise_scope="ACCOUNT",cruise_limit="ACCOUNT"} > 0`: "",
+		`sum(cruise_attempts_total{cruise_outcome="success"})`:                      "",
+		`max(cruise_pause_remaining_seconds) > 1100`:                                "",
 	} {
 		var v vector
 		require.NoError(t, ask(address, "/api/v1/query", url.Values{"query": {query}}, &v))

@@ -121,7 +121,8 @@ func TestThePageTellsWhatGoesOn(t *testing.T) {
 		assert.Less(t, *heroku.Budget, 101.)
 		require.Len(t, heroku.Limiters, 4, "its own, and three accounts")
 		assert.InDelta(t, 135, len(heroku.History), 15)
-		assert.NotEmpty(t, heroku.Changes)
+		require.NotEmpty(t, heroku.Changes)
+		assert.Regexp(t, `^ACCOUNT #[0-9a-f]{8} (paused|rate cut)$`, heroku.Changes[0].What)
 		require.NotEmpty(t, heroku.Errors)
 		assert.NotEmpty(t, heroku.Next)
 

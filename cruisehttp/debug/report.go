@@ -170,7 +170,7 @@ func (w *Watch) budget() (least *float64, retriers int) {
 
 func (w *Watch) limiterNow(r Limiter, l *limiter, now time.Time) Limiter {
 	s := l.stats
-	r.Name = w.label(l)
+	r.Name = w.page.label(s.Path)
 	r.Waiting, r.Pause, r.Admitted, r.Throttles = s.Waiting, s.PauseLeft.Seconds(), s.Admitted, s.Throttles
 	if limit := finite(s.Limit); limit > 0 {
 		r.Limit = &limit
@@ -202,13 +202,13 @@ func stateOf(pause float64, throttled bool, waiting int, rate float64) State {
 }
 
 // label is the name of a limiter.
-func (w *Watch) label(l *limiter) string {
-	var parts []string
-	for _, k := range l.stats.Path {
-		parts = append(parts, strings.TrimSpace(k.Scope+" "+w.page.keys(k.Scope, k.Key)))
-	}
-	if len(parts) == 0 {
+func (p *Page) label(path []cruise.ScopeKey) string {
+	if len(path) == 0 {
 		return "all calls"
+	}
+	parts := make([]string, len(path))
+	for i, k := range path {
+		parts[i] = k.Scope + " " + p.keys(k.Scope, k.Key)
 	}
 	return strings.Join(parts, " / ")
 }

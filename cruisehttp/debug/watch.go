@@ -89,7 +89,7 @@ func (w *Watch) Add(r *cruise.Retrier) {
 }
 
 // Observe counts an event.
-func (w *Watch) Observe(_ context.Context, event cruise.Event) {
+func (w *Watch) Observe(ctx context.Context, event cruise.Event) {
 	now := time.Now()
 	switch e := event.(type) {
 	case cruise.AttemptStarted:
@@ -120,15 +120,23 @@ func (w *Watch) Observe(_ context.Context, event cruise.Event) {
 		case e.To > e.From:
 			what = "rate raised"
 		}
-		w.note(&w.changes, now, what, func() string {
+		w.note(&w.changes, now, w.about(ctx, what), func() string {
 			return perSecond(e.From) + " → " + perSecond(e.To) + map[bool]string{true: ", as the API reports its quota"}[e.Why == cruise.CauseQuota]
 		})
 	case cruise.Paused:
-		w.note(&w.changes, now, "paused", func() string { return "for " + duration(e.For) })
+		w.note(&w.changes, now, w.about(ctx, "paused"), func() string { return "for " + duration(e.For) })
 	}
 	if w.isDue(now) {
 		w.look(now, true)
 	}
+}
+
+// about says what has happened, and in which scope.
+func (w *Watch) about(ctx context.Context, what string) string {
+	if path := cruise.ScopeOf(ctx); len(path) > 0 {
+		return w.page.label(path) + " " + what
+	}
+	return what
 }
 
 // isDue reports whether it is time for another point, to one caller alone.
