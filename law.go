@@ -52,6 +52,7 @@ type aimd struct {
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
 	resume    instant       // until when the last pause lasts
+	shutAt    instant       // when a throttle last cut
 	openAt    instant       // when the server last opened again, the first attempt before that
 	openOks   int           // successes by then
 	hintAt    instant       // when a quota was last heeded
@@ -85,7 +86,7 @@ const (
 	creditOver   = 3                       // call intervals that one success can be credited with
 	pauseGaps    = 2                       // call intervals that a first pause takes at most
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
-	reopenTo     = .9                      // of what it delivered, the closed time included, when it opens
+	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
 	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
@@ -215,11 +216,12 @@ func (l *aimd) ration(now instant, q Quota) bool {
 	return true
 }
 
-// reopen is for the success that ends a closed time. How much went through since
-// the time before that one ended is what the server gives in the long run,
-// whatever it gave at once: so a window is learnt in one closing.
+// reopen is for the success that ends a closed time, somewhere between the last
+// throttle and now. How much went through since the time before that one ended is
+// what the server gives in the long run, whatever it gave at once: so a window is
+// learnt in one closing.
 func (l *aimd) reopen(now instant) {
-	took := now.since(l.openAt).Seconds()
+	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
 	given := float64(l.delivered.n-l.openOks) / took
 	if took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		l.ceiling = max(l.min, given)
@@ -271,6 +273,7 @@ func (l *aimd) slope(now instant) float64 {
 // cut is the multiplicative decrease, for a throttle that is not late.
 func (l *aimd) cut(now instant) {
 	l.row++
+	l.shutAt = now
 	l.window = 1
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer

@@ -75,8 +75,8 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		{"nginx, fast", func() limiter { return &limitReq{perSecond: 50, burst: 5} }, nil, 50, 500, .9},
 		// A pause costs the calls of a second, and the window that it empties is
 		// filled at the pace of before.
-		{"haproxy", func() limiter { return &stickTable{most: 9, period: 3 * time.Second} }, retryAfter, 3, 69, .75},
-		{"haproxy, longer", func() limiter { return &stickTable{most: 9, period: 3 * time.Second} }, retryAfter, 3, 500, .75},
+		{"haproxy", func() limiter { return &stickTable{most: 9, period: 3 * time.Second} }, retryAfter, 3, 69, .9},
+		{"haproxy, longer", func() limiter { return &stickTable{most: 9, period: 3 * time.Second} }, retryAfter, 3, 500, .8},
 		// Each knock at the closed door keeps it closed for longer.
 		{"haproxy that counts what it refuses", func() limiter { return &stickTable{most: 9, period: 3 * time.Second, countsRefused: true} }, retryAfter, 3, 500, .7},
 	} {

@@ -257,7 +257,7 @@ func TestTransportKeepsToTheRateOfRealServers(t *testing.T) {
 		{"nginx 503", 20, 200, .85, func(t *testing.T, port string, o *origin) {
 			startNginx(t, program(t, "nginx"), t.TempDir(), port, 20, "limit_req zone=api burst=5 nodelay;", o)
 		}},
-		{"haproxy", 3, 69, .65, func(t *testing.T, port string, o *origin) {
+		{"haproxy", 3, 69, .75, func(t *testing.T, port string, o *origin) {
 			startHAProxy(t, program(t, "haproxy"), t.TempDir(), port, 9, "3s", o)
 		}},
 	} {
