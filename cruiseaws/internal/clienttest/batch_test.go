@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -26,6 +27,10 @@ import (
 )
 
 func TestBatchKeepsOrderAndLosesNothing(t *testing.T) {
+	synctest.Test(t, testBatchKeepsOrderAndLosesNothing)
+}
+
+func testBatchKeepsOrderAndLosesNothing(t *testing.T) {
 	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), cruise.WithMaxAttempts(2)))
 	items := make([]int, 20)
 	for i := range items {
