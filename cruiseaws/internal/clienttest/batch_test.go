@@ -31,7 +31,16 @@ func TestBatchKeepsOrderAndLosesNothing(t *testing.T) {
 }
 
 func testBatchKeepsOrderAndLosesNothing(t *testing.T) {
-	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), cruise.WithMaxAttempts(2)))
+	for name, opt := range map[string]cruise.Option{
+		"attempts": cruise.WithMaxAttempts(2),
+		"budget":   cruise.WithBudget(cruise.Must(cruise.NewBudget(1, 0, 0.0001))),
+	} {
+		batchKeepsOrderAndLosesNothing(t, name, opt)
+	}
+}
+
+func batchKeepsOrderAndLosesNothing(t *testing.T, name string, opt cruise.Option) {
+	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), opt))
 	items := make([]int, 20)
 	for i := range items {
 		items[i] = i
@@ -48,7 +57,7 @@ func testBatchKeepsOrderAndLosesNothing(t *testing.T) {
 		}
 		return out, nil
 	})
-	require.NoError(t, err, "progress is no attempt that failed")
+	require.NoError(t, err, "%s: progress is no attempt that failed", name)
 	for i := range items {
 		assert.Equal(t, fmt.Sprint("done ", i), *results[i])
 		assert.Equal(t, 1, done[i])
