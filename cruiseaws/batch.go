@@ -39,7 +39,8 @@ func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context
 // send returns a result for each item of its batch, in the same order, nil for
 // those left unprocessed. Batch returns the results in the order of items; after
 // an error, those that are nil were not processed, or nobody knows. It gives up
-// when as many attempts as r allows follow each other without a single item done.
+// when r does, except that after an attempt which got some items done it begins
+// anew, with as many attempts as r allows.
 //
 // The client's own Throttle, if it has one, leaves retries to r.
 func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int, send func(context.Context, []I) ([]*R, error)) ([]*R, error) {
@@ -55,7 +56,9 @@ func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int
 		for len(b.left) > 0 {
 			had := len(b.left)
 			err := r.Do(ctx, b.once)
-			if err != nil && (len(b.left) == had || !errors.Is(err, cruise.ErrAttemptsExhausted)) {
+			// What has come on is another call, with attempts of its own.
+			spent := errors.Is(err, cruise.ErrAttemptsExhausted) || errors.Is(err, cruise.ErrBudgetExhausted)
+			if err != nil && (len(b.left) == had || !spent) {
 				return results, err
 			}
 		}

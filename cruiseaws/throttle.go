@@ -118,7 +118,7 @@ func (t *Throttle) Configure(cfg *aws.Config) {
 }
 
 // Retrier returns the Retrier of an operation, to look at its limiter or to make
-// other calls share it.
+// other calls share it. Its method Scopes tells what all limiters of t do.
 func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
 	r := t.base.Scope(ScopeOperation, t.scope(o))
 	if o.Table != "" {

@@ -48,7 +48,8 @@ const (
 // in the details of a gRPC status, and finds a RateExceededError, with its
 // rateScope and retryAfterSeconds, in the text of any error, as SOAP clients return
 // it: "[RateExceededError <rateName=…, rateScope=ACCOUNT, retryAfterSeconds=30>]".
-// For clients that read the response themselves see [AdsError].
+// For clients that read the response themselves see [AdsError], for an HTTP client of
+// the Google Ads API [AdsScopes].
 func ClassifyAds(err error) cruise.Verdict {
 	if v := adsFailure(err); v.Outcome != cruise.OutcomeUnknown && unmarked(err) {
 		return v

@@ -3,6 +3,7 @@ package cruisegoogle
 import (
 	"context"
 	"net/http"
+	"regexp"
 	"strings"
 
 	"google.golang.org/api/option"
@@ -45,9 +46,26 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 		return nil, err
 	}
 	client := *own
-	client.Transport = &transport{paced}
+	client.Transport = &Transport{paced}
 	return &client, nil
 }
+
+// AdsScopes are options of [NewHTTPClient] for the Google Ads API: its requests are in
+// the scopes [ScopeDeveloper], by their developer-token, and within it [ScopeAccount],
+// by the customer in their path. So each limit slows those whom it concerns.
+func AdsScopes() []cruisehttp.Option {
+	return []cruisehttp.Option{
+		cruisehttp.WithScope(ScopeDeveloper, cruisehttp.HeaderKey("developer-token")),
+		cruisehttp.WithScope(ScopeAccount, func(req *http.Request) string {
+			if m := customer.FindStringSubmatch(req.URL.Path); m != nil {
+				return m[1]
+			}
+			return ""
+		}),
+	}
+}
+
+var customer = regexp.MustCompile(`/customers/(\d+)`)
 
 // profile reads the responses of all of Google's APIs, behind any host name.
 func profile() cruisehttp.Profile {
@@ -62,10 +80,18 @@ func profile() cruisehttp.Profile {
 // and have copies, or are sent by chunks.
 const bufferedBodies = 1 << 20
 
-// transport leaves retries to a client that is at them already.
-type transport struct{ *cruisehttp.Transport }
+// A Transport is that of the client which [NewHTTPClient] returns. Its Retrier
+// shows what it has learned:
+//
+//	retrier := client.Transport.(*cruisegoogle.Transport).Retrier()
+//	limiter := retrier.Scope(cruisehttp.GlobalScope, "www.googleapis.com").Limiter()
+//
+// It is safe for concurrent use, and is made by NewHTTPClient alone.
+type Transport struct{ *cruisehttp.Transport }
 
-func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
+// RoundTrip is that of [cruisehttp.Transport], which leaves retries to a client
+// that is at them already.
+func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if retried(req.Header) {
 		req = req.WithContext(cruisehttp.ForbidRetry(req.Context()))
 	}

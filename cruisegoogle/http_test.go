@@ -1,6 +1,7 @@
 package cruisegoogle_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -229,9 +230,60 @@ func TestNewHTTPClientKeepsAClient(t *testing.T) {
 	require.NoError(t, err)
 	assert.Equal(t, "yes", a.requests()[0].Header.Get("X-Own"))
 
+	host := client.Transport.(*cruisegoogle.Transport).Retrier().Scope(cruisehttp.GlobalScope, strings.TrimPrefix(a.URL, "http://"))
+	assert.EqualValues(t, 1, host.Limiter().(*cruise.AdaptiveLimiter).Stats().Successes)
+
 	client, err = cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{})})
 	require.NoError(t, err)
-	assert.NotNil(t, client.Transport)
+	assert.NotNil(t, client.Transport.(*cruisegoogle.Transport).Transport, "of a client that has none")
+}
+
+// The limit of a customer concerns that customer, that of the token everybody.
+func TestAdsScopes(t *testing.T) {
+	blame := func(scope string) string {
+		return `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"errors":[{"errorCode":{"quotaError":` +
+			`"RESOURCE_TEMPORARILY_EXHAUSTED"},"details":{"quotaErrorDetails":{"rateScope":"` + scope + `","retryDelay":"60s"}}}]}]}}`
+	}
+	for name, tc := range map[string]struct {
+		scope string
+		want  error // for other customers
+	}{
+		"of a customer":  {"ACCOUNT", nil},
+		"of a developer": {"DEVELOPER", context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := serve(t, first(1, answer{status: 429, body: blame(tc.scope)}, `{}`))
+			ads := cruisehttp.GoogleAds()
+			ads.Hosts = []string{"127.0.0.1"} // not at its own host
+			p := cruisehttp.Generic()
+			p.Providers = []cruisehttp.Profile{ads}
+			client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{})},
+				append(cruisegoogle.AdsScopes(), cruisehttp.WithProfile(p))...)
+			require.NoError(t, err)
+			search := func(customer string) error {
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				req, err := http.NewRequestWithContext(ctx, http.MethodPost, a.URL+"/v22/customers/"+customer+"/googleAds:search", nil)
+				require.NoError(t, err)
+				req.Header.Set("developer-token", "token")
+				resp, err := client.Do(req)
+				if err != nil {
+					return err
+				}
+				return cmp.Or(resp.Body.Close(), refused(resp))
+			}
+			assert.Error(t, search("123"), "throttled, for longer than its caller waits")
+			assert.ErrorIs(t, search("123"), context.DeadlineExceeded)
+			assert.ErrorIs(t, search("456"), tc.want)
+		})
+	}
+}
+
+func refused(resp *http.Response) error {
+	if resp.StatusCode == http.StatusOK {
+		return nil
+	}
+	return errors.New(resp.Status)
 }
 
 type header [2]string

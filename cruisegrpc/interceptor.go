@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
@@ -21,10 +22,9 @@ import (
 // An Interceptor is safe for concurrent use and may serve many connections. It
 // is made by [New] and must not be copied.
 type Interceptor struct {
-	scope   func(ctx context.Context, target, method string) string
+	config
 	base    *cruise.Retrier
 	methods methods
-	buffer  int
 }
 
 // ScopeMethod is the name of the scope that [WithScope] gives the keys of: see
@@ -34,20 +34,38 @@ const ScopeMethod = "METHOD"
 // New returns an Interceptor. The error names every option that is out of
 // bounds.
 func New(opts ...Option) (*Interceptor, error) {
-	c := config{scope: ScopeByMethod, buffer: DefaultStreamBuffer, named: map[string]bool{}}
+	i := &Interceptor{config: config{scope: ScopeByMethod, buffer: DefaultStreamBuffer, named: map[string]bool{}}}
 	for _, opt := range opts {
 		if opt == nil {
-			c.errs = append(c.errs, errors.New("cruisegrpc: nil option"))
+			i.fail("nil option")
 			continue
 		}
-		opt(&c)
+		opt(&i.config)
 	}
-	retrier := append([]cruise.Option{cruise.WithoutLimiter()}, c.retrier...)
-	base, err := cruise.New(append(retrier, cruise.WithClassifier(c.classify))...)
-	if err = errors.Join(append(c.errs, err)...); err != nil {
+	retrier := append([]cruise.Option{cruise.WithoutLimiter()}, i.retrier...)
+	base, err := cruise.New(append(retrier, cruise.WithClassifier(i.classify))...)
+	if err = errors.Join(append(i.errs, err)...); err != nil {
 		return nil, err
 	}
-	return &Interceptor{scope: c.scope, base: base, methods: methods{named: c.named}, buffer: c.buffer}, nil
+	i.base, i.methods.named = base, i.named
+	return i, nil
+}
+
+// classify asks the caller's classifier, if there is one, and then ours. What the
+// server names is a limit of its own, not a scope of the call. So it is told to
+// observers, unless that would take the throttle from the method to the limiter
+// around it.
+func (i *Interceptor) classify(err error) cruise.Verdict {
+	if i.classifier != nil {
+		if v := i.classifier(bare(err)); v.Outcome != cruise.OutcomeUnknown {
+			return v
+		}
+	}
+	v := classify(err, i.strict, time.Now())
+	if i.base.Limiter() != nil {
+		v.Scope = ""
+	}
+	return v
 }
 
 // DialOptions are what a client needs: both interceptors, after those that the
@@ -62,7 +80,8 @@ func (i *Interceptor) DialOptions() []grpc.DialOption {
 }
 
 // Retrier returns the Retrier of the calls to which [WithScope]'s function gives
-// that key, to look at its limiter or to make calls of another kind share it.
+// that key, to look at its limiter or to make calls of another kind share it. Its
+// method Scopes tells what all limiters of i do.
 func (i *Interceptor) Retrier(key string) *cruise.Retrier { return i.base.Scope(ScopeMethod, key) }
 
 // Unary returns the interceptor of unary calls.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc"
 
@@ -31,20 +30,6 @@ type config struct {
 
 func (c *config) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("cruisegrpc: "+format, args...))
-}
-
-// classify asks the caller's classifier, if there is one, and then ours. What the
-// server names is a limit of its own, not a scope of the call, so its throttle
-// belongs to the method.
-func (c config) classify(err error) cruise.Verdict {
-	if c.classifier != nil {
-		if v := c.classifier(bare(err)); v.Outcome != cruise.OutcomeUnknown {
-			return v
-		}
-	}
-	v := classify(err, c.strict, time.Now())
-	v.Scope = ""
-	return v
 }
 
 // WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how

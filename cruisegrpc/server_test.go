@@ -151,6 +151,17 @@ func (l *log) outcomes() (all []string) {
 	return all
 }
 
+func (l *log) pauses() (all []time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if e, ok := e.(cruise.Paused); ok {
+			all = append(all, e.For)
+		}
+	}
+	return all
+}
+
 // throttle is a client of s through a new Interceptor, and what it does.
 func throttle(t testing.TB, s *service, opts ...cruisegrpc.Option) (pb.TestServiceClient, *log) {
 	t.Helper()

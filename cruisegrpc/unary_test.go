@@ -86,12 +86,13 @@ func TestPushback(t *testing.T) {
 	for name, tc := range map[string]struct {
 		values   []string
 		attempts int64
+		pause    time.Duration
 	}{
-		"a wait":   {[]string{"150"}, 2},
-		"at once":  {[]string{"0"}, 2},
-		"stop":     {[]string{"-1"}, 1},
-		"unparsed": {[]string{"soon"}, 1},
-		"twice":    {[]string{"1", "1"}, 1},
+		"a wait":   {[]string{"150"}, 2, 150 * time.Millisecond},
+		"at once":  {[]string{"0"}, 2, 1}, // 0 would be no pause that the server asks for
+		"stop":     {[]string{"-1"}, 1, 0},
+		"unparsed": {[]string{"soon"}, 1, 0},
+		"twice":    {[]string{"1", "1"}, 1, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var times []time.Time
@@ -103,19 +104,17 @@ func TestPushback(t *testing.T) {
 				trailer(metadata.MD{cruisegrpc.PushbackKey: tc.values})
 				return status.Error(codes.Unavailable, "busy")
 			}})
-			client, _ := throttle(t, s)
+			client, seen := throttle(t, s)
 			_, err := client.UnaryCall(within(t, 10*time.Second), hello())
 			assert.Equal(t, tc.attempts, s.seen.Load())
 			if tc.attempts == 1 {
 				assert.Equal(t, codes.Unavailable, status.Code(err))
+				assert.Empty(t, seen.pauses())
 				return
 			}
 			require.NoError(t, err)
-			gap := times[1].Sub(times[0])
-			if tc.values[0] == "150" {
-				assert.GreaterOrEqual(t, gap, 150*time.Millisecond)
-			}
-			assert.Less(t, gap, 280*time.Millisecond, "not the pause of a throttle without a wait")
+			assert.Equal(t, []time.Duration{tc.pause}, seen.pauses(), "exactly")
+			assert.GreaterOrEqual(t, times[1].Sub(times[0]), tc.pause)
 		})
 	}
 }
@@ -260,18 +259,19 @@ func TestNothingIsHedged(t *testing.T) {
 		seen.Add(1)
 		most.Store(max(most.Load(), now.Add(1)))
 		defer now.Add(-1)
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(100 * time.Millisecond)
 		if n%2 == 1 {
 			return status.Error(codes.ResourceExhausted, "slow down")
 		}
 		return nil
 	}})
-	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"))
-	for range 3 {
+	pause := cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))
+	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrier(cruise.WithPauseBackoff(pause)))
+	for range 2 {
 		_, err := client.UnaryCall(within(t, 20*time.Second), hello())
 		require.NoError(t, err)
 	}
-	assert.EqualValues(t, 6, seen.Load())
+	assert.EqualValues(t, 4, seen.Load())
 	assert.EqualValues(t, 1, most.Load())
 }
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -26,7 +27,20 @@ import (
 )
 
 func TestBatchKeepsOrderAndLosesNothing(t *testing.T) {
-	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), cruise.WithMaxAttempts(2)))
+	synctest.Test(t, testBatchKeepsOrderAndLosesNothing)
+}
+
+func testBatchKeepsOrderAndLosesNothing(t *testing.T) {
+	for name, opt := range map[string]cruise.Option{
+		"attempts": cruise.WithMaxAttempts(2),
+		"budget":   cruise.WithBudget(cruise.Must(cruise.NewBudget(1, 0, 0.0001))),
+	} {
+		batchKeepsOrderAndLosesNothing(t, name, opt)
+	}
+}
+
+func batchKeepsOrderAndLosesNothing(t *testing.T, name string, opt cruise.Option) {
+	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), opt))
 	items := make([]int, 20)
 	for i := range items {
 		items[i] = i
@@ -43,7 +57,7 @@ func TestBatchKeepsOrderAndLosesNothing(t *testing.T) {
 		}
 		return out, nil
 	})
-	require.NoError(t, err, "progress is no attempt that failed")
+	require.NoError(t, err, "%s: progress is no attempt that failed", name)
 	for i := range items {
 		assert.Equal(t, fmt.Sprint("done ", i), *results[i])
 		assert.Equal(t, 1, done[i])

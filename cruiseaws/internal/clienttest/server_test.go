@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -116,6 +117,17 @@ func (l *log) outcomes() (all []string) {
 	for _, e := range l.events {
 		if e, ok := e.(cruise.AttemptEnded); ok {
 			all = append(all, e.Outcome.String())
+		}
+	}
+	return all
+}
+
+func (l *log) delays() (all []time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.events {
+		if e, ok := e.(cruise.RetryScheduled); ok {
+			all = append(all, e.Delay)
 		}
 	}
 	return all

@@ -162,11 +162,11 @@ func TestRetryerOfTheClientGivesWay(t *testing.T) {
 }
 
 func TestRetryAfterHeader(t *testing.T) {
-	for header, want := range map[string][2]time.Duration{
-		"700":     {700 * time.Millisecond, 1600 * time.Millisecond},
-		"invalid": {0, 690 * time.Millisecond},
-		"-5":      {0, 690 * time.Millisecond},
-		"1.5":     {0, 690 * time.Millisecond},
+	for header, want := range map[string]struct{ least, most time.Duration }{
+		"700":     {700 * time.Millisecond, 700 * time.Millisecond},
+		"invalid": {0, 100 * time.Millisecond}, // the backoff
+		"-5":      {0, 100 * time.Millisecond},
+		"1.5":     {0, 100 * time.Millisecond},
 	} {
 		modes(t, func(t *testing.T) {
 			answer := first(1, 500, `{}`, emrFound)
@@ -174,12 +174,14 @@ func TestRetryAfterHeader(t *testing.T) {
 				w.Header().Set("X-Amz-Retry-After", header)
 				answer(n, w, r)
 			})
-			cfg, _ := throttled(t, s)
+			cfg, seen := throttled(t, s)
 			began := time.Now()
 			require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
-			took := time.Since(began)
-			assert.GreaterOrEqual(t, took, want[0], header)
-			assert.Less(t, took, want[1], header)
+			assert.GreaterOrEqual(t, time.Since(began), want.least, header)
+			delays := seen.delays()
+			require.Len(t, delays, 1)
+			assert.GreaterOrEqual(t, delays[0], want.least, header)
+			assert.LessOrEqual(t, delays[0], want.most, header)
 		})
 	}
 }
@@ -210,9 +212,9 @@ func TestScopes(t *testing.T) {
 	assert.Equal(t, "eu-central-1/DynamoDB", cruiseaws.ScopeByService(o))
 }
 
-// put writes to a table, within a second.
+// put writes to a table, within 4 seconds.
 func put(t *testing.T, c *dynamodb.Client, table string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	_, err := c.PutItem(ctx, &dynamodb.PutItemInput{TableName: aws.String(table),
 		Item: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}})
@@ -220,7 +222,7 @@ func put(t *testing.T, c *dynamodb.Client, table string) error {
 }
 
 func query(t *testing.T, c *dynamodb.Client, index string) error {
-	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	in := &dynamodb.QueryInput{TableName: aws.String("orders"), KeyConditionExpression: aws.String("id = :id"),
 		ExpressionAttributeValues: map[string]ddb.AttributeValue{":id": &ddb.AttributeValueMemberS{Value: "1"}}}
@@ -270,13 +272,13 @@ func TestTablesAndIndices(t *testing.T) {
 		"an operation": {
 			body: emrThrottled,
 			first: func(c *dynamodb.Client) error {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 				defer cancel()
 				_, err := c.ListTables(ctx, &dynamodb.ListTablesInput{})
 				return err
 			},
 			paused: func(c *dynamodb.Client) error {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 				defer cancel()
 				_, err := c.ListTables(ctx, &dynamodb.ListTablesInput{})
 				return err
@@ -287,12 +289,12 @@ func TestTablesAndIndices(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			answer := first(1, 400, tc.body, `{}`)
 			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
-				w.Header().Set("X-Amz-Retry-After", "4000")
+				w.Header().Set("X-Amz-Retry-After", "6000")
 				answer(n, w, r)
 			})
 			cfg, _ := throttled(t, s)
 			client := dynamodb.NewFromConfig(cfg)
-			assert.ErrorIs(t, tc.first(client), context.DeadlineExceeded, "the pause is longer than a second")
+			assert.ErrorIs(t, tc.first(client), context.DeadlineExceeded, "the pause is longer")
 			assert.ErrorIs(t, tc.paused(client), context.DeadlineExceeded)
 			assert.EqualValues(t, 1, s.seen.Load())
 			assert.NoError(t, tc.free(client))
