@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -39,10 +40,13 @@ type AdaptiveLimiter struct {
 	room    room // guards the fields below too
 	law     law
 	tokens  bucket
-	paced   bool // there is a rate
-	largest int  // cost seen
-	stats   AdaptiveStats
-	quota   Quota // that stats points to
+	paced   bool    // there is a rate
+	largest int     // cost seen
+	told    instant // the latest that the law was told of
+
+	mail  mail // what the law is yet to be told of
+	stats AdaptiveStats
+	quota Quota // that stats points to
 }
 
 var _ Learner = (*AdaptiveLimiter)(nil)
@@ -254,16 +258,21 @@ func (a *AdaptiveLimiter) learn(e ending) {
 		return
 	}
 	now := clock()
+	if e.outcome == OutcomeSuccess && e.quota == nil && a.observer == nil && !a.room.busy.Load() {
+		a.mail.put(now, e.sent)
+		if a.room.busy.Load() { // somebody came to wait who may not have seen it
+			a.room.mu.Lock()
+			a.room.release(a.room.advance(now))
+			a.room.mu.Unlock()
+		}
+		return
+	}
 	a.room.mu.Lock()
 	now = a.room.advance(now)
-	e.sent = a.room.sentAt(e.sent)
+	a.open(now)
 	was := a.law.limit()
-	this := a.law.done(now, e, a.room.waiting == 0)
+	this := a.tellLaw(now, e)
 	is := a.law.limit()
-	a.count(e)
-	if is != was {
-		a.apply(now)
-	}
 	paused := this.pause > 0 && a.room.pause(now, now.after(this.pause))
 	switch {
 	case paused || is < was:
@@ -276,6 +285,45 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	if a.observer != nil {
 		a.tell(e, this, paused, was, is)
 	}
+}
+
+// mail is successes that nobody waits for, until somebody takes the lock of the
+// room anyway: so a call takes it once, not twice.
+type mail struct {
+	n        atomic.Int64
+	at, sent atomic.Int64 // of the last one
+}
+
+func (m *mail) put(at, sent instant) {
+	m.at.Store(int64(at))
+	m.sent.Store(int64(sent))
+	m.n.Add(1)
+}
+
+// open tells the law of the successes in the mail, as if they had all come with the
+// last one.
+func (a *AdaptiveLimiter) open(now instant) {
+	if a.mail.n.Load() == 0 {
+		return
+	}
+	e := ending{outcome: OutcomeSuccess, sent: instant(a.mail.sent.Load()), cost: 1}
+	at := min(instant(a.mail.at.Load())+a.room.skew, now)
+	for range a.mail.n.Swap(0) {
+		a.tellLaw(at, e)
+	}
+}
+
+// tellLaw tells the law how an attempt ended.
+func (a *AdaptiveLimiter) tellLaw(now instant, e ending) lesson {
+	a.told = max(a.told, now)
+	e.sent = a.room.sentAt(e.sent)
+	was := a.law.limit()
+	this := a.law.done(a.told, e, a.room.waiting == 0)
+	if a.law.limit() != was {
+		a.apply(a.told)
+	}
+	a.count(e)
+	return this
 }
 
 func (a *AdaptiveLimiter) count(e ending) {
@@ -344,6 +392,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock())
+	a.open(now)
 	was := a.law.limit()
 	a.law.setLimit(now, perSecond(min(limit, a.max)))
 	is := a.law.limit()
@@ -374,13 +423,15 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	}
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
+	now := a.room.advance(clock())
+	a.open(now)
 	s := a.stats
 	if s.Quota != nil {
 		s.Quota = new(*s.Quota)
 	}
 	s.Limit = limitOf(a.law.limit())
 	s.Waiting = a.room.waiting
-	s.PauseLeft = max(0, a.room.resume.since(a.room.advance(clock())))
+	s.PauseLeft = max(0, a.room.resume.since(now))
 	return s
 }
 
@@ -402,6 +453,8 @@ func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 
 // ask asks the law, and the tokens in one way or the other.
 func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, int) time.Duration) time.Duration {
+	a.open(now)
+	a.told = now
 	wait := a.law.room(now)
 	if wait == 0 && a.paced {
 		if n > a.largest && a.burst == 0 {

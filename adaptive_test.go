@@ -363,3 +363,27 @@ func TestAdaptiveStats(t *testing.T) {
 		assert.Equal(t, AdaptiveStats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
 	})
 }
+
+// Whoever ends while others begin to wait is heard: nobody waits for the patience
+// of the law, and no success is lost or counted twice.
+func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter())
+		const callers, each = 50, 200
+		start := time.Now()
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range each {
+					letGo(t, a, 1).ends(OutcomeSuccess, 0)
+				}
+			})
+		}
+		all.Wait()
+		assert.Zero(t, time.Since(start))
+		s := a.Stats()
+		assert.EqualValues(t, callers*each, s.Admitted)
+		assert.EqualValues(t, callers*each, s.Successes)
+		assert.Zero(t, a.law.(*aimd).inflight)
+	})
+}

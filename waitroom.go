@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"sync/atomic"
 	"time"
 )
 
@@ -44,6 +45,7 @@ type room struct {
 	resume  instant // nobody goes before
 	lines   [classes]line
 	waiting int
+	busy    atomic.Bool // somebody waits
 	skipped int         // turns that went past waiting background work
 	timer   *time.Timer // for the head of the line; nil while nobody waits
 	fires   instant     // when that should go off
@@ -215,6 +217,7 @@ func (r *room) row() []line {
 func (r *room) push(w *waiter) {
 	r.row()[w.class].push(w)
 	r.waiting++
+	r.busy.Store(true)
 	w.queued = true
 }
 
@@ -295,6 +298,7 @@ func (r *room) head() *waiter {
 func (r *room) leave(w *waiter) {
 	r.row()[w.class].remove(w)
 	r.waiting--
+	r.busy.Store(r.waiting > 0)
 	w.queued = false
 }
 
