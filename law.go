@@ -87,6 +87,8 @@ const (
 	pauseGaps    = 2                       // call intervals that a first pause takes at most
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
 	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens
+	reopenMost   = 50                      // times less than before is learnt from one closed time at most
+	outageLeast  = time.Minute             // without a single success, by which a beginning is an outage
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
 	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
@@ -220,10 +222,21 @@ func (l *aimd) ration(now instant, q Quota) bool {
 // throttle and now. How much went through since the time before that one ended is
 // what the server gives in the long run, whatever it gave at once: so a window is
 // learnt in one closing.
+//
+// The closed time may have been an outage instead, which says nothing of the long
+// run. So a long one that was there from the beginning does not count as time in
+// which the server delivered, and from no other one less than a part of the old
+// ceiling is learnt.
 func (l *aimd) reopen(now instant) {
+	if l.delivered.n == 1 && math.IsInf(l.rate, 1) && now.since(l.openAt) > outageLeast {
+		l.delivered = meter{}
+		l.delivered.busy(now)
+		l.delivered.add(now)
+	}
 	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
 	given := float64(l.delivered.n-l.openOks) / took
 	if took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
+		given = max(given, l.ceiling/reopenMost)
 		l.ceiling = max(l.min, given)
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
 	}

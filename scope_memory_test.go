@@ -88,6 +88,29 @@ func TestScopeKeys(t *testing.T) {
 	}
 }
 
+// Two keys have one limiter if they are the same, whatever they are, and what is
+// kept of them is short.
+func FuzzScopeKeys(f *testing.F) {
+	f.Add("", "\x00")
+	f.Add(strings.Repeat("k", longKey), strings.Repeat("k", longKey+1))
+	f.Add("{a}", "a}\x00{\xff")
+	f.Fuzz(func(t *testing.T, a, b string) {
+		r := Must(New(buckets(rate.Inf, 1)))
+		if got := r.Scope("A", a).Limiter() == r.Scope("A", b).Limiter(); got != (a == b) {
+			t.Errorf("%q and %q have the same limiter: %v", a, b, got)
+		}
+		if got := r.Scope(a, "k").Limiter() == r.Scope(b, "k").Limiter(); got != (a == b) {
+			t.Errorf("scopes %q and %q have the same limiter: %v", a, b, got)
+		}
+		if n := len(shortKey(a)); n > longKey+1 {
+			t.Errorf("%d bytes are kept", n)
+		}
+		if err := r.Scope("A", a).Scope("B", b).Do(t.Context(), ok); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestScopesConcurrently(t *testing.T) {
 	r := Must(New(WithMaxScopes(5), buckets(rate.Inf, 1), WithoutBudget()))
 	var wg sync.WaitGroup

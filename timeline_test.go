@@ -2,6 +2,11 @@ package cruise
 
 import (
 	"fmt"
+	"go/ast"
+	"go/parser"
+	gotoken "go/token"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -158,4 +163,34 @@ func TestLimiterLearnsAcrossBubbles(t *testing.T) {
 	}
 	synctest.Test(t, halve)
 	synctest.Test(t, halve)
+}
+
+// Nobody can move the wall clock in a test. So this looks who reads it: nothing
+// that decides about time does, but by clock, which is monotonic.
+func TestOnlyTheMonotonicClockIsRead(t *testing.T) {
+	assert.Contains(t, base.String(), " m=", "base has a monotonic reading")
+	want := map[string][]string{
+		"instant.go":  {"Now", "Since"}, // base and clock
+		"calling.go":  {"Until"},        // deadlines without a monotonic reading, as contexts read them
+		"adaptive.go": {"Now"},          // what an event shows
+	}
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	got := map[string][]string{}
+	for _, name := range files {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
+		file, err := parser.ParseFile(gotoken.NewFileSet(), name, nil, 0)
+		require.NoError(t, err)
+		ast.Inspect(file, func(n ast.Node) bool {
+			if s, ok := n.(*ast.SelectorExpr); ok {
+				if x, ok := s.X.(*ast.Ident); ok && x.Name == "time" && (s.Sel.Name == "Now" || s.Sel.Name == "Since" || s.Sel.Name == "Until") {
+					got[name] = append(got[name], s.Sel.Name)
+				}
+			}
+			return true
+		})
+	}
+	assert.Equal(t, want, got)
 }

@@ -306,3 +306,45 @@ func TestTransportSurvivesClosingConnections(t *testing.T) {
 		})
 	}
 }
+
+// hooked is a context that counts the functions which wait for its end.
+type hooked struct {
+	context.Context
+	hooks atomic.Int64
+}
+
+func (h *hooked) AfterFunc(f func()) (stop func() bool) {
+	h.hooks.Add(1)
+	stop = context.AfterFunc(h.Context, f)
+	return func() bool {
+		stopped := stop()
+		if stopped {
+			h.hooks.Add(-1)
+		}
+		return stopped
+	}
+}
+
+// Value hides the context within, to which package context would turn directly.
+func (*hooked) Value(any) any { return nil }
+
+// One context may be that of all requests of a program: none of them leaves
+// anything on it.
+func TestTransportLeavesNothingOnTheContext(t *testing.T) {
+	for name, opt := range map[string]cruisehttp.Option{
+		"no timeout":             cruisehttp.WithLongWait(time.Hour),
+		"header timeout":         cruisehttp.WithHeaderTimeout(time.Minute),
+		"attempt timeout":        cruisehttp.WithAttemptTimeout(time.Minute),
+		"timeout of the Retrier": cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Minute)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := &hooked{Context: t.Context()}
+			base := inOrder(fails(io.ErrUnexpectedEOF), says(200, "done"))
+			tr := transport(t, base, opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
+			resp, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+			require.NoError(t, err)
+			text(t, resp)
+			assert.Zero(t, ctx.hooks.Load(), "functions left on the context")
+		})
+	}
+}

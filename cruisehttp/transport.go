@@ -302,20 +302,24 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 		ctx = context.WithoutCancel(ctx)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
+	end := func() { cancel(context.Canceled) }
 	if ofRetrier {
 		caller := x.req.Context()
-		context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+		leave := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+		end = func() {
+			leave()
+			cancel(context.Canceled)
+		}
 		stops = append(stops, context.AfterFunc(a.Context(), func() { cancel(errTimeout) }))
 	}
 	if t.headerTimeout > 0 {
 		stops = append(stops, time.AfterFunc(t.headerTimeout, func() { cancel(errTimeout) }).Stop)
 	}
-	end := func() { cancel(context.Canceled) }
 	if t.attemptTimeout > 0 {
-		timer := time.AfterFunc(t.attemptTimeout, func() { cancel(errTimeout) })
+		timer, rest := time.AfterFunc(t.attemptTimeout, func() { cancel(errTimeout) }), end
 		end = func() {
 			timer.Stop()
-			cancel(context.Canceled)
+			rest()
 		}
 	}
 	finish = func() {

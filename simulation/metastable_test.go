@@ -1,0 +1,57 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/a7df5faa/cruise/simulation/client"
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/score"
+)
+
+// A server of 300 calls a second stands still for 10 s; meanwhile calls queue up
+// that nobody waits for any more, and clients that retry keep the queue as it is
+// for good. With cruise it recovers.
+func TestMetastableServerRecovers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("plays for some seconds")
+	}
+	play := func(name string, c engine.Client, runs int) score.Result {
+		s, err := scenario.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return score.Play([]*scenario.Scenario{s}, []engine.Client{c}, seeds(runs), nil, nil)[0]
+	}
+	const rest = 140. // seconds of a run after the stall
+	for _, tt := range []struct {
+		name   string
+		within float64 // seconds after which it must have recovered for good
+		use    float64 // least, of all that could be served
+	}{
+		{"metastable-150", 30, .95},   // 9 to 14 s over ten runs, use 1.00
+		{"metastable-240", 130, .9},   // 24 to 91 s, use .96 to 1.00
+		{"metastable-280", 1000, .75}, // 104 s and more, use .85 to .92: some runs relapse before their end
+	} {
+		if raced && tt.name == "metastable-280" {
+			continue // takes most of a minute
+		}
+		r := play(tt.name, client.Cruise("cruise"), 3)
+		if got := r.High.Recovery; got >= tt.within {
+			t.Errorf("%s: recovers after %v s, want %v", tt.name, got, tt.within)
+		}
+		if got := r.Low.Use; got < tt.use {
+			t.Errorf("%s: use %v, want %v", tt.name, got, tt.use)
+		}
+		if got := r.High.Amplification; got > 1.1 {
+			t.Errorf("%s: %v attempts a call, want 1.1", tt.name, got)
+		}
+	}
+	if raced {
+		return
+	}
+	plain := play("metastable-150", client.Cenkalti(), 1).Median
+	if plain.Recovery < rest || plain.Use > .3 {
+		t.Errorf("plain retries recover after %v s, use %v: there is nothing to recover from", plain.Recovery, plain.Use)
+	}
+}
