@@ -87,7 +87,7 @@ const (
 	pauseGaps    = 2                       // call intervals that a first pause takes at most
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
 	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens
-	reopenMost   = 50                      // times less than before is learnt from one closed time at most
+	reopenMost   = 20                      // times less than before is learnt from one closed time at most
 	outageLeast  = time.Minute             // without a single success, by which a beginning is an outage
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's

@@ -315,9 +315,9 @@ type hooked struct {
 
 func (h *hooked) AfterFunc(f func()) (stop func() bool) {
 	h.hooks.Add(1)
-	stop = context.AfterFunc(h.Context, f)
+	unhook := context.AfterFunc(h.Context, f)
 	return func() bool {
-		stopped := stop()
+		stopped := unhook()
 		if stopped {
 			h.hooks.Add(-1)
 		}
