@@ -28,8 +28,8 @@ import (
 //
 // While the store cannot be reached, or takes longer than [WithStoreTimeout], the
 // limiter goes on by itself, as [WithFallback] says: by default at a fair share of
-// the last known rate, which it adapts alone. It tries the store again after 0.25 s,
-// then less and less often down to every 5 s, and keeps to its share until the
+// the last known rate, which it adapts alone. It tries the store again at once, then
+// after 0.25 s, then less and less often down to every 5 s, and keeps to its share until the
 // other workers are likely to be back as well. No call is refused, nor taken for
 // throttled, for the store's sake.
 //

@@ -38,6 +38,10 @@ type StoreRequest struct {
 	Resume  bool
 	Resumes int64
 
+	// Held is how far ahead the slots reach that the worker has. A store that has
+	// lost its state gives none out before.
+	Held time.Duration
+
 	// Count is the count of workers that this one was last part of: see
 	// [StoreReply].
 	Count int64
@@ -192,7 +196,7 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 	switch {
 	case s.Epoch == 0:
 		*s = SharedState{
-			At: t, Tat: t, Until: t, Credit: t, CutAt: t - sharedGap, Born: t, OpenAt: t,
+			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, OpenAt: t,
 			Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
 		}
 	case t < s.At:

@@ -170,7 +170,7 @@ func (s *SharedLimiter) request(now instant, n int) StoreRequest {
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
 		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks,
 		NewPause: s.newPause, Resume: s.resume, Resumes: s.known.Resumes,
-		Count: s.known.Count,
+		Count: s.known.Count, Held: s.slots.reach(now),
 	}
 	if !s.pauseOnly {
 		if head := s.room.head(); head != nil {
@@ -266,8 +266,12 @@ func (r StoreReply) check(q StoreRequest) error {
 
 // failed is for a sync that failed.
 func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events []Event) {
-	s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
-	s.next = now.after(s.backTime/2 + rand.N(s.backTime/2+1))
+	if s.degraded == 0 && !errors.Is(err, context.DeadlineExceeded) {
+		s.next = now // at once: it may have been a connection that had died long ago
+	} else {
+		s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
+		s.next = now.after(s.backTime/2 + rand.N(s.backTime/2+1))
+	}
 	s.newPause = s.newPause || q.NewPause
 	if s.degraded == 0 {
 		return s.degrade(now, q, err)
@@ -454,6 +458,15 @@ func (l *leases) wait(now instant, n int) (wait time.Duration, ok bool) {
 		n -= x.n
 	}
 	return 0, false
+}
+
+// reach is how long from now the last slot is due, 0 if none is.
+func (l *leases) reach(now instant) time.Duration {
+	if len(l.all) == 0 {
+		return 0
+	}
+	last := l.all[len(l.all)-1]
+	return max(0, last.at.since(now)+time.Duration(last.n)*last.gap)
 }
 
 // take takes the first n slots, which are due.

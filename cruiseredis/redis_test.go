@@ -1,6 +1,8 @@
 package cruiseredis_test
 
 import (
+	"context"
+	"flag"
 	"fmt"
 	"net"
 	"os"
@@ -19,6 +21,9 @@ import (
 // an ordinary user.
 func program(t testing.TB, name string) string {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, path := range []string{name, filepath.Join("/usr/sbin", name)} {
 		if found, err := exec.LookPath(path); err == nil {
 			return found
@@ -203,3 +208,17 @@ func (p *proxy) pipe(to, from net.Conn) {
 
 // scopeOf is a scope that no other test uses.
 func scopeOf(t testing.TB) string { return fmt.Sprintf("%s %d", t.Name(), time.Now().UnixNano()) }
+
+// Tests that start a Redis do little but wait, so many of them may run at once.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if err := flag.Set("test.parallel", "12"); err != nil {
+		panic(err)
+	}
+	redis.SetLogger(silent{}) // go-redis tells of each connection that failed
+	os.Exit(m.Run())
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}

@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 // more.
 func timed(t *testing.T) *redis.Script {
 	t.Helper()
-	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[22], ARGV[23]}", 1)
+	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[23], ARGV[24]}", 1)
 	require.NotEqual(t, cruiseredis.Script, at)
 	return redis.NewScript(at)
 }
@@ -188,6 +188,7 @@ func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
 		Resumes: s.Resumes - int64(rng.IntN(2)),
 		Count:   s.Count - int64(rng.IntN(2)),
 		Resume:  rng.IntN(100) == 0,
+		Held:    time.Duration(rng.Int64N(int64(2 * time.Second))),
 	}
 	if rng.IntN(5) == 0 {
 		q.Law.Max = 1 + rng.Int64N(1e12)

@@ -40,7 +40,7 @@ local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 local q, names = {}, {
   'min', 'max', 'initial', 'decrease', 'increase', 'burst', 'forgive', 'pauseBase',
   'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'backoff', 'successes',
-  'pause', 'newPause', 'resume', 'resumes', 'count',
+  'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
 }
 for i, name in ipairs(names) do
   q[name] = tonumber(ARGV[i])
@@ -74,7 +74,7 @@ if s.epoch == 0 then
   for _, name in ipairs(fields) do
     s[name] = 0
   end
-  s.at, s.tat, s['until'], s.credit, s.cutAt, s.born, s.openAt = t, t, t, t, t - GAP, t, t
+  s.at, s.tat, s['until'], s.credit, s.cutAt, s.born, s.openAt = t, t + min(q.held, HORIZON), t, t, t - GAP, t, t
   s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
