@@ -8,7 +8,10 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -59,6 +62,11 @@ type server struct {
 func startRedis(t testing.TB, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, port: freePort(t), args: args}
+	if slices.Contains(args, "--cluster-enabled") {
+		for port, _ := strconv.Atoi(s.port); port > 55_535; port, _ = strconv.Atoi(s.port) {
+			s.port = freePort(t) // nodes talk to each other on this one and 10,000
+		}
+	}
 	s.addr = "127.0.0.1:" + s.port
 	s.start()
 	t.Cleanup(s.kill)
@@ -104,7 +112,7 @@ func (s *server) client(change ...func(*redis.Options)) *redis.Client {
 
 // proxy is a TCP connection that can be disturbed.
 type proxy struct {
-	to string
+	to atomic.Pointer[string]
 	l  net.Listener
 
 	mu     sync.Mutex // guards the fields below
@@ -119,7 +127,8 @@ func startProxy(t testing.TB, to string) *proxy {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
-	p := &proxy{to: to, l: l, conns: map[net.Conn]bool{}}
+	p := &proxy{l: l, conns: map[net.Conn]bool{}}
+	p.to.Store(&to)
 	t.Cleanup(func() { l.Close(); p.reset() })
 	go func() {
 		for {
@@ -130,7 +139,7 @@ func startProxy(t testing.TB, to string) *proxy {
 			p.mu.Lock()
 			refuse := p.refuse
 			p.mu.Unlock()
-			out, err := net.Dial("tcp", to)
+			out, err := net.Dial("tcp", *p.to.Load())
 			if err != nil || refuse {
 				in.Close()
 				if out != nil {
