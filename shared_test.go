@@ -268,6 +268,7 @@ func TestSharedPauseDoesNotGrow(t *testing.T) {
 		}
 		require.NoError(t, workers[2].WaitN(t.Context(), 1))
 		assert.InDelta(t, 10, time.Since(start).Seconds(), .3)
+		time.Sleep(time.Second) // for the last syncs
 	})
 }
 
@@ -446,7 +447,7 @@ func TestSharedOutage(t *testing.T) {
 				}
 				require.Len(t, events, 2)
 				assert.Equal(t, StoreDegraded{errDown}, events[0])
-				assert.InDelta(t, 12.5, events[1].(StoreRecovered).After.Seconds(), 2.6)
+				assert.InDelta(t, 12.5, events[1].(StoreRecovered).After.Seconds(), 3.3)
 			})
 		})
 	}
@@ -492,7 +493,7 @@ func TestSharedStoreLosesAll(t *testing.T) {
 		newcomer := Must(NewSharedLimiter(store))
 		synctest.Wait()
 		require.NoError(t, newcomer.WaitN(ctx, 1))
-		assert.InDelta(t, 0, time.Now().Sub(until).Seconds(), .2, "who knew nothing heeds the pause")
+		assert.InDelta(t, 0, time.Since(until).Seconds(), .2, "who knew nothing heeds the pause")
 		assert.InDelta(t, float64(was), float64(newcomer.Limit()), float64(was)/4)
 		sent()
 	})
