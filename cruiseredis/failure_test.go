@@ -430,7 +430,9 @@ func TestManyScopes(t *testing.T) {
 	s := startRedis(t)
 	c := s.client()
 	api, err := cruise.New(cruise.WithoutLimiter(), cruise.WithMaxScopes(100), cruise.WithScopeLimiter(
-		func(scope, key string) (cruise.Limiter, error) { return cruiseredis.NewLimiter(c, scope+" "+key) }))
+		func(scope, key string) (cruise.Limiter, error) {
+			return cruiseredis.NewLimiter(c, scope+" "+key, cruise.WithStoreTimeout(10*time.Second))
+		}))
 	require.NoError(t, err)
 	for i := range 10_000 {
 		require.NoError(t, api.Scope("ACCOUNT", strconv.Itoa(i)).Do(t.Context(), func(context.Context) error { return nil }))
