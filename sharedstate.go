@@ -132,6 +132,7 @@ const (
 	sharedMaxAge  = 50 * sharedMillion   // and at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
 	sharedClosed  = 100_000              // between calls at a closed door, at least
+	sharedReopen  = .9                   // of what the server gave in the long run, when it opens again
 	sharedPart    = 4                    // of what is free, the part that one sync gets at most
 	sharedMost    = 1_000_000            // slots in one sync
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
@@ -236,7 +237,7 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(max(1, t-s.OpenAt)))
 		if given < float64(s.Ceiling) {
 			s.Ceiling = max(q.Law.Min, int64(given))
-			s.Rate = min(s.Rate, max(q.Law.Min, int64(math.Floor(reopenTo*given))))
+			s.Rate = min(s.Rate, max(q.Law.Min, int64(math.Floor(sharedReopen*given))))
 		}
 		s.OpenAt, s.OpenTotal = t, s.Total
 	}
