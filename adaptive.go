@@ -62,10 +62,12 @@ type AdaptiveStats struct {
 	Quota     *Quota        // as last reported, nil if never
 }
 
-// A LimiterOption tunes an [AdaptiveLimiter]. It is an [Option] too: given to
-// [New], it tunes the limiter that the Retrier makes for itself.
+// A LimiterOption tunes an [AdaptiveLimiter], or a [SharedLimiter]. It is an
+// [Option] too: given to [New], it tunes the limiter that the Retrier makes for
+// itself.
 type LimiterOption interface {
 	Option
+	SharedOption
 	limiter(*adaptiveConfig)
 }
 

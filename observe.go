@@ -7,8 +7,8 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// An Observer is told what a [Retrier] or an [AdaptiveLimiter] does, as it
-// happens: give one to [New] or to [NewAdaptiveLimiter] with [WithObserver]. The
+// An Observer is told what a [Retrier], an [AdaptiveLimiter] or a [SharedLimiter]
+// does, as it happens: give one to its constructor with [WithObserver]. The
 // other limiters tell nothing. It is called without any
 // lock held, from the goroutine in which the thing happened, so it may call
 // back, and it should be quick. Its panics are recovered and forgotten, since a
@@ -28,7 +28,8 @@ func (f ObserverFunc) Observe(ctx context.Context, event Event) { f(ctx, event) 
 
 // An Event is one of [Waiting], [AttemptStarted], [AttemptEnded],
 // [RetryScheduled] and [GaveUp], which a [Retrier] tells, and [ThrottleSeen],
-// [RateChanged] and [Paused], which a limiter tells.
+// [RateChanged], [Paused], [StoreDegraded] and [StoreRecovered], which a limiter
+// tells.
 type Event interface{ event() }
 
 // Waiting: a limiter of this package does not let an attempt go at once. It is told
@@ -88,6 +89,17 @@ type Paused struct {
 	For   time.Duration // from now
 }
 
+// StoreDegraded: a [SharedLimiter] cannot reach its store, and goes on by itself
+// as [WithFallback] says. It tries again in the background.
+type StoreDegraded struct {
+	Err error // what the store said
+}
+
+// StoreRecovered: a [SharedLimiter] shares its limit again.
+type StoreRecovered struct {
+	After time.Duration // since StoreDegraded
+}
+
 // Cause says why a rate has changed.
 type Cause string
 
@@ -106,6 +118,8 @@ func (GaveUp) event()         {}
 func (ThrottleSeen) event()   {}
 func (RateChanged) event()    {}
 func (Paused) event()         {}
+func (StoreDegraded) event()  {}
+func (StoreRecovered) event() {}
 
 // notify delivers one event. Callers test for a nil observer before they make
 // the event, so that nothing is allocated when nobody listens.

@@ -3,9 +3,10 @@
 //
 //	api, err := cruise.New(cruise.WithObserver(cruiseslog.NewObserver(logger)))
 //
-// At warn: throttled, rate cut, paused, gave up. At info: rate recovered, no longer
-// throttled, goes on after a pause, rate raised, rate set. At debug, for each call:
-// attempts, retries, and why a call waits.
+// At warn: throttled, rate cut, paused, gave up, shared store unreachable. At info:
+// rate recovered, no longer throttled, goes on after a pause, rate raised, rate set,
+// shared store back. At debug, for each call: attempts, retries, and why a call
+// waits.
 //
 // What repeats itself without changing anything is counted, and told by the
 // attribute throttles or calls of a later line: the throttles that one
@@ -151,6 +152,10 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 		o.keep(ctx).rateChanged(ctx, e)
 	case cruise.Paused:
 		o.keep(ctx).pause(ctx, e)
+	case cruise.StoreDegraded:
+		o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelWarn, "cruise: shared store unreachable, going on alone", failure(e.Err)...)
+	case cruise.StoreRecovered:
+		o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelInfo, "cruise: shared store back", slog.Duration("after", e.After))
 	default:
 		// A call passes the limiters of all scopes around it.
 		path := cruise.ScopeOf(ctx)

@@ -7,10 +7,12 @@ require (
 	github.com/a7df5faa/cruise/cruiseaws v0.0.0
 	github.com/a7df5faa/cruise/cruisegoogle v0.0.0
 	github.com/a7df5faa/cruise/cruisegrpc v0.0.0
+	github.com/a7df5faa/cruise/cruiseredis v0.0.0
 	github.com/aws/aws-sdk-go-v2 v1.47.6
 	github.com/aws/aws-sdk-go-v2/service/dynamodb v1.73.0
 	github.com/aws/aws-sdk-go-v2/service/emr v1.71.0
 	github.com/failsafe-go/failsafe-go v0.9.8
+	github.com/redis/go-redis/v9 v9.23.0
 	github.com/stretchr/testify v1.12.1
 	golang.org/x/sync v0.24.0
 	golang.org/x/time v0.16.0
@@ -51,6 +53,7 @@ require (
 	go.opentelemetry.io/otel/log v1.47.0 // indirect
 	go.opentelemetry.io/otel/metric v1.47.0 // indirect
 	go.opentelemetry.io/otel/trace v1.47.0 // indirect
+	go.uber.org/atomic v1.12.0 // indirect
 	go.yaml.in/yaml/v3 v3.0.5 // indirect
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/net v0.61.0 // indirect
@@ -65,4 +68,5 @@ replace (
 	github.com/a7df5faa/cruise/cruiseaws => ../cruiseaws
 	github.com/a7df5faa/cruise/cruisegoogle => ../cruisegoogle
 	github.com/a7df5faa/cruise/cruisegrpc => ../cruisegrpc
+	github.com/a7df5faa/cruise/cruiseredis => ../cruiseredis
 )

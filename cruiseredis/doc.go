@@ -1,0 +1,50 @@
+// Package cruiseredis shares one limit between machines, by way of Redis.
+//
+//	limiter, err := cruiseredis.NewLimiter(client, "example.com ACCOUNT 4711")
+//	if err != nil {
+//		return err
+//	}
+//	api, err := cruise.New(cruise.WithLimiter(limiter))
+//
+// All workers of a scope, on whatever machine, find one rate together, take turns
+// at it, and stop together when one of them is told to wait. Losing Redis costs
+// nobody a call: see [cruise.SharedLimiter], which this is.
+//
+// A limit for each key of a scope, within the common one:
+//
+//	cruise.New(cruise.WithLimiter(developer), cruise.WithScopeLimiter(
+//		func(scope, key string) (cruise.Limiter, error) {
+//			return cruiseredis.NewLimiter(client, scope+" "+key)
+//		}))
+//
+// It works with Redis from version 5 on, Valkey, Redis Cluster and Sentinel, and
+// needs EVALSHA, EVAL, TIME, HMGET, HSET and PEXPIRE. One key is kept for each
+// scope, of less than a kilobyte, which expires 10 minutes after the last call,
+// or later if a pause lasts longer.
+package cruiseredis
+
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/a7df5faa/cruise"
+)
+
+// An Option tunes a limiter: every [cruise.SharedOption] and every
+// [cruise.LimiterOption] is one.
+type Option = cruise.SharedOption
+
+// NewLimiter returns a limiter that is shared with all others of the scope that
+// use the same Redis: see [NewStore] for the scope and the client, and
+// [cruise.NewSharedLimiter] for the options, which should be the same everywhere.
+// It does not ask Redis yet, so it works even if that is down. The error names all
+// that is wrong.
+func NewLimiter(client redis.UniversalClient, scope string, opts ...Option) (*cruise.SharedLimiter, error) {
+	store, err := NewStore(client, scope)
+	if err != nil {
+		_, more := cruise.NewSharedLimiter(cruise.NewMemoryStore(), opts...)
+		return nil, errors.Join(err, more)
+	}
+	return cruise.NewSharedLimiter(store, opts...)
+}

@@ -1,0 +1,307 @@
+package cruiseredis_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruiseredis"
+)
+
+var law = cruise.SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+
+// conformance is what a Store must do, of whatever make; new makes one of a scope
+// that nobody knows yet.
+func conformance(t *testing.T, newStore func(t *testing.T) cruise.Store) {
+	sync := func(t *testing.T, s cruise.Store, q cruise.StoreRequest) cruise.StoreReply {
+		t.Helper()
+		q.Law = law
+		r, err := s.Sync(t.Context(), q)
+		require.NoError(t, err)
+		return r
+	}
+	for name, test := range map[string]func(t *testing.T, s cruise.Store){
+		"begins at the initial rate, with one worker": func(t *testing.T, s cruise.Store) {
+			r := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
+			assert.Equal(t, cruise.StoreReply{Slots: 1, Span: 100 * time.Millisecond, Epoch: 1, Rate: 10e6, Workers: 1, Count: 1}, r)
+		},
+		"slots follow each other": func(t *testing.T, s cruise.Store) {
+			first := sync(t, s, cruise.StoreRequest{Want: 3, Least: 1})
+			assert.Equal(t, 3, first.Slots)
+			next := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
+			assert.Equal(t, 1, next.Slots)
+			assert.InDelta(t, .3, next.Wait.Seconds(), .1)
+			sync(t, s, cruise.StoreRequest{Want: 100, Least: 100})
+			none := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
+			assert.Zero(t, none.Slots)
+		},
+		"pauses only extend": func(t *testing.T, s cruise.Store) {
+			sync(t, s, cruise.StoreRequest{Pause: time.Minute, NewPause: true})
+			r := sync(t, s, cruise.StoreRequest{Pause: time.Second, NewPause: true, Want: 1, Least: 1})
+			assert.InDelta(t, 60, r.Pause.Seconds(), 1)
+			assert.Zero(t, r.Slots)
+		},
+		"a pause is lifted for good": func(t *testing.T, s cruise.Store) {
+			sync(t, s, cruise.StoreRequest{Pause: time.Minute, NewPause: true})
+			assert.Zero(t, sync(t, s, cruise.StoreRequest{Resume: true}).Pause)
+			r := sync(t, s, cruise.StoreRequest{Pause: time.Minute})
+			assert.Zero(t, r.Pause, "told by one who did not know")
+			assert.EqualValues(t, 1, r.Resumes)
+			assert.NotZero(t, sync(t, s, cruise.StoreRequest{Pause: time.Minute, Resumes: 1}).Pause)
+		},
+		"one cut for one congestion": func(t *testing.T, s cruise.Store) {
+			sync(t, s, cruise.StoreRequest{Successes: 10})
+			r := sync(t, s, cruise.StoreRequest{Epoch: 1, Throttled: true, Backoff: time.Hour})
+			assert.EqualValues(t, 2, r.Epoch)
+			assert.Less(t, r.Rate, int64(10e6))
+			assert.Positive(t, r.Pause)
+			assert.Less(t, r.Pause, 2*time.Second)
+			again := sync(t, s, cruise.StoreRequest{Epoch: 1, Throttled: true})
+			assert.EqualValues(t, 2, again.Epoch)
+			assert.Equal(t, r.Rate, again.Rate)
+		},
+		"takes over what a worker knows": func(t *testing.T, s cruise.Store) {
+			r := sync(t, s, cruise.StoreRequest{Epoch: 9, Rate: 40e6, Ceiling: 50e6, Resumes: 3, Pause: time.Minute})
+			assert.EqualValues(t, 9, r.Epoch)
+			assert.EqualValues(t, 40e6, r.Rate)
+			assert.EqualValues(t, 50e6, r.Ceiling)
+			assert.EqualValues(t, 3, r.Resumes)
+			assert.NotZero(t, r.Pause)
+		},
+		"counts workers": func(t *testing.T, s cruise.Store) {
+			r := sync(t, s, cruise.StoreRequest{})
+			assert.Equal(t, 1, sync(t, s, cruise.StoreRequest{Count: r.Count}).Workers)
+			assert.Equal(t, 2, sync(t, s, cruise.StoreRequest{}).Workers)
+		},
+		"ends with its context": func(t *testing.T, s cruise.Store) {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			_, err := s.Sync(ctx, cruise.StoreRequest{Law: law})
+			assert.ErrorIs(t, err, context.Canceled)
+		},
+		"atomic": func(t *testing.T, s cruise.Store) {
+			sync(t, s, cruise.StoreRequest{})
+			got := make(chan int, 50)
+			for range cap(got) {
+				go func() {
+					r, _ := s.Sync(context.Background(), cruise.StoreRequest{Law: law, Want: 1, Least: 1})
+					got <- r.Slots
+				}()
+			}
+			slots := 0
+			for range cap(got) {
+				slots += <-got
+			}
+			assert.GreaterOrEqual(t, slots, 10)
+			assert.LessOrEqual(t, slots, 30, "10 a second, a second ahead")
+		},
+	} {
+		t.Run(name, func(t *testing.T) { test(t, newStore(t)) })
+	}
+}
+
+func TestConformance(t *testing.T) {
+	t.Run("memory", func(t *testing.T) {
+		conformance(t, func(*testing.T) cruise.Store { return cruise.NewMemoryStore() })
+	})
+	t.Run("redis", func(t *testing.T) {
+		client := startRedis(t).client()
+		conformance(t, func(t *testing.T) cruise.Store { return cruise.Must(cruiseredis.NewStore(client, scopeOf(t))) })
+	})
+}
+
+// timed is the script with a clock that the test sets: the time is two arguments
+// more.
+func timed(t *testing.T) *redis.Script {
+	t.Helper()
+	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[23], ARGV[24]}", 1)
+	require.NotEqual(t, cruiseredis.Script, at)
+	return redis.NewScript(at)
+}
+
+// The script and the state of package cruise do the same, digit for digit,
+// whatever is asked and whatever the clock does.
+func TestScriptIsTheModel(t *testing.T) {
+	client := startRedis(t).client()
+	script := timed(t)
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("seed %d", seed)
+	for run := range uint64(40) {
+		rng := rand.New(rand.NewPCG(seed, run))
+		key := cruiseredis.KeyOf(fmt.Sprint("model ", run))
+		var s cruise.SharedState
+		now := time.Duration(1_800_000_000)*time.Second + time.Duration(rng.Int64N(1e9))*time.Microsecond
+		for step := range 250 {
+			now += time.Duration(rng.Int64N(1<<(5+rng.IntN(22)))) * time.Microsecond
+			switch rng.IntN(100) {
+			case 0:
+				now -= time.Hour
+			case 1:
+				now += 10 * 365 * 24 * time.Hour
+			case 2: // all is lost
+				s = cruise.SharedState{}
+				require.NoError(t, client.Del(t.Context(), key).Err())
+			case 3: // damaged
+				s = cruise.SharedState{}
+				require.NoError(t, client.HSet(t.Context(), key, "rate", []string{"nan", "x", "1e400", "-3", "1.5", ""}[rng.IntN(6)]).Err())
+			}
+			q := randomRequest(rng, &s)
+			args := append(cruiseredis.Args(q), int64(now/time.Second), int64(now%time.Second/time.Microsecond))
+			numbers, err := script.Run(t.Context(), client, []string{key}, args...).Int64Slice()
+			require.NoError(t, err)
+			got, err := cruiseredis.Parse(key, numbers)
+			require.NoError(t, err)
+			require.Equal(t, s.Sync(now, q), got, "run %d, step %d: %+v", run, step, q)
+			require.Equal(t, fieldsOf(s), client.HGetAll(t.Context(), key).Val(), "run %d, step %d: %+v", run, step, q)
+		}
+	}
+}
+
+// fieldsOf is a state as Redis has it.
+func fieldsOf(s cruise.SharedState) map[string]string {
+	fields := map[string]string{}
+	v := reflect.ValueOf(s)
+	for i := range v.NumField() {
+		name := v.Type().Field(i).Name
+		fields[strings.ToLower(name[:1])+name[1:]] = strconv.FormatInt(v.Field(i).Int(), 10)
+	}
+	return fields
+}
+
+func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
+	q := cruise.StoreRequest{
+		Law:     law,
+		Want:    rng.IntN(1 << rng.IntN(12)),
+		Epoch:   max(0, s.Epoch-int64(rng.IntN(2))+int64(rng.IntN(50)/49)),
+		Rate:    1 + rng.Int64N(1<<(1+rng.IntN(39))),
+		Ceiling: rng.Int64N(1 << (1 + rng.IntN(39))),
+		Resumes: s.Resumes - int64(rng.IntN(2)),
+		Count:   s.Count - int64(rng.IntN(2)),
+		Resume:  rng.IntN(100) == 0,
+		Held:    time.Duration(rng.Int64N(int64(2 * time.Second))),
+	}
+	if rng.IntN(5) == 0 {
+		q.Law.Max = 1 + rng.Int64N(1e12)
+		q.Law.Min = 1 + rng.Int64N(q.Law.Max)
+		q.Law.Initial = q.Law.Min
+		q.Law.Decrease, q.Law.Increase = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6)
+		q.Law.Burst, q.Law.Forgive = 1+rng.Int64N(100), 1+rng.Int64N(20)
+	}
+	q.Least = min(q.Want, 1+rng.IntN(3))
+	if rng.IntN(2) == 0 {
+		q.Successes = rng.Int64N(1 << rng.IntN(12))
+	}
+	if rng.IntN(8) == 0 {
+		q.Throttled, q.Backoff = true, time.Duration(rng.Int64N(int64(time.Second)))
+	}
+	if rng.IntN(15) == 0 {
+		q.Pause, q.NewPause = time.Duration(rng.Int64N(1<<(10+rng.IntN(45)))), rng.IntN(2) == 0
+	}
+	return q
+}
+
+func TestKeys(t *testing.T) {
+	long := strings.Repeat("x", 64)
+	for _, tt := range []struct{ name, scope, want string }{
+		{"short", "ACCOUNT 4711", "cruise1:{ACCOUNT 4711}"},
+		{"longest", long, "cruise1:{" + long + "}"},
+		{"braces and zeros", "a}{b\x00", "cruise1:{a}{b\x00}"},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, cruiseredis.KeyOf(tt.scope)) })
+	}
+	t.Run("too long", func(t *testing.T) {
+		key := cruiseredis.KeyOf(long + "x")
+		assert.Len(t, key, len("cruise1:{#}")+64)
+		assert.NotEqual(t, key, cruiseredis.KeyOf(long+"y"))
+		assert.Len(t, cruiseredis.KeyOf(strings.Repeat("x", 1<<20)), len(key))
+	})
+}
+
+// A key outlives what it says, by ten minutes, and no key is left for ever.
+func TestExpiry(t *testing.T) {
+	client := startRedis(t).client()
+	for _, tt := range []struct {
+		name string
+		q    cruise.StoreRequest
+		want time.Duration
+	}{
+		{"nothing to keep", cruise.StoreRequest{}, 10 * time.Minute},
+		{"a pause", cruise.StoreRequest{Pause: time.Hour, NewPause: true}, 70 * time.Minute},
+		{"the longest pause", cruise.StoreRequest{Pause: 100 * 365 * 24 * time.Hour, NewPause: true}, cruise.MaxSharedPause + 10*time.Minute},
+		{"a slow rate", cruise.StoreRequest{Epoch: 1, Rate: 1000}, 10*time.Minute + 2000*time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			tt.q.Law = law
+			scope := scopeOf(t)
+			_, err := cruise.Must(cruiseredis.NewStore(client, scope)).Sync(t.Context(), tt.q)
+			require.NoError(t, err)
+			left := client.PTTL(t.Context(), cruiseredis.KeyOf(scope)).Val()
+			assert.InDelta(t, tt.want.Seconds(), left.Seconds(), 1)
+			size := client.MemoryUsage(t.Context(), cruiseredis.KeyOf(scope)).Val()
+			assert.Less(t, size, int64(1024))
+		})
+	}
+	assert.EqualValues(t, 4, client.DBSize(t.Context()).Val())
+}
+
+func TestOptions(t *testing.T) {
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
+	defer client.Close()
+	cluster := func(retries int, ends bool) redis.UniversalClient {
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: retries, ContextTimeoutEnabled: ends})
+		t.Cleanup(func() { c.Close() })
+		return c
+	}
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"a": "127.0.0.1:1"}})
+	defer ring.Close()
+	for _, tt := range []struct {
+		name   string
+		client redis.UniversalClient
+		scope  string
+		opts   []cruiseredis.Option
+		want   string
+	}{
+		{"a client with defaults", client, "x", nil, ""},
+		{"a cluster as it should be", cluster(-1, true), "x", nil, ""},
+		{"no client", nil, "x", nil, "cruiseredis: client is nil: want a client of go-redis"},
+		{"a nil client", (*redis.Client)(nil), "x", nil, "cruiseredis: client is nil: want a client of go-redis"},
+		{"no scope", client, "", nil, `cruiseredis: scope "": want a name, the same on all machines`},
+		{"a cluster with retries", cluster(2, true), "x", nil, "cruiseredis: MaxRetries 2 of the *redis.ClusterClient: want -1, so that no sync is done twice"},
+		{"a cluster with defaults", cluster(0, false), "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.ClusterClient: want true, so that a sync ends in time"},
+		{"a ring with defaults", ring, "x", nil, "cruiseredis: MaxRetries 3 of the *redis.Ring: want -1, so that no sync is done twice\ncruiseredis: ContextTimeoutEnabled false of the *redis.Ring: want true, so that a sync ends in time"},
+		{"a wrong option", client, "x", []cruiseredis.Option{cruise.WithBurst(0)}, "cruise: WithBurst(0): want 1 to 2147483647"},
+		{"all that is wrong", nil, "", []cruiseredis.Option{cruise.WithStoreTimeout(0)}, "cruiseredis: scope \"\": want a name, the same on all machines\ncruiseredis: client is nil: want a client of go-redis\ncruise: WithStoreTimeout(0s): want 1ms to 10s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := cruiseredis.NewLimiter(tt.client, tt.scope, tt.opts...)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.NotNil(t, l)
+				return
+			}
+			assert.EqualError(t, err, tt.want)
+			assert.Nil(t, l)
+		})
+	}
+	assert.Equal(t, 3, client.Options().MaxRetries, "the caller's client stays as it is")
+	assert.False(t, client.Options().ContextTimeoutEnabled)
+}
+
+func TestAnswersThatMakeNoSense(t *testing.T) {
+	_, err := cruiseredis.Parse("k", nil)
+	assert.EqualError(t, err, "cruiseredis: k: answer of 0 numbers: want 11")
+	r, err := cruiseredis.Parse("k", []int64{1, 1 << 62, -1 << 62, 1, 1, 1, 1, 1, 1, 1, 1})
+	require.NoError(t, err)
+	assert.Positive(t, r.Wait)
+	assert.Negative(t, r.Span)
+}

@@ -1,0 +1,464 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"math"
+	"reflect"
+	"time"
+
+	"golang.org/x/time/rate"
+)
+
+// SharedLimiter is an [AdaptiveLimiter] that workers on many machines share: they
+// find one rate together, take slots of one stream, and pause together, by way of
+// a [Store]. Each worker makes one, with a store of the same scope and with the
+// same options.
+//
+// Slots are fetched ahead, as many as the worker's calls of the next half second
+// will need, so most calls don't wait for the store. What a worker has learned is
+// told with the next sync: at once if it is a throttle, within half a second
+// while calls go, else with the next call. So after a throttle of one worker, the
+// others stop within about half a second.
+//
+// The rate begins at [WithInitialRate], here 10 calls a second, and grows from
+// there while successes come and it is in use; the first throttle shows the
+// limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter,
+// except that a [Quota] is not heeded.
+//
+// While the store cannot be reached, or takes longer than [WithStoreTimeout], the
+// limiter goes on by itself, as [WithFallback] says: by default at a fair share of
+// the last known rate, which it adapts alone. It tries the store again at once, then
+// after 0.25 s, then less and less often down to every 5 s, and keeps to its share until the
+// other workers are likely to be back as well. No call is refused, nor taken for
+// throttled, for the store's sake.
+//
+// A SharedLimiter is safe for concurrent use and must not be copied. The zero
+// value admits nothing, with an error that says so. It runs a goroutine while a
+// sync is under way, and none else.
+type SharedLimiter struct {
+	store     Store
+	conf      adaptiveConfig
+	sharedLaw SharedLaw
+	timeout   time.Duration
+	fallback  Fallback
+	pauseOnly bool
+
+	room  room // guards the fields below too
+	stats SharedStats
+	local *AdaptiveLimiter // of this worker alone; its own room is not used; nil unless in force
+
+	// What is known of the shared state.
+	known   StoreReply
+	epochAt instant // when the epoch became known
+	slots   leases
+
+	unproved bool // nothing has succeeded in this epoch yet
+
+	// What is to be told.
+	oks       int64
+	throttled bool
+	backoff   time.Duration
+	newPause  bool
+	resume    bool
+
+	// Syncs.
+	syncing  bool
+	turn     uint64        // counts syncs
+	syncedAt instant       // end of the last good one
+	next     instant       // not before
+	urgent   bool          // another one at once
+	taken    int           // slots, since the last good one
+	demand   float64       // slots per second, an average
+	degraded instant       // since when; zero while the store answers
+	err      error         // why, nil while the store answers
+	backTime time.Duration // between the last failure and the next sync
+	settled  instant       // until when local is in force beside the store
+}
+
+var (
+	_ Learner = (*SharedLimiter)(nil)
+	_ gate    = (*SharedLimiter)(nil)
+	_ peeker  = (*SharedLimiter)(nil)
+)
+
+// SharedStats is what a [SharedLimiter] is doing, at one moment, and what it has
+// done.
+type SharedStats struct {
+	Limit     rate.Limit    // calls per second of all workers together; while Degraded, of this one
+	Workers   int           // that synced in the last 5 to 10 s, as last known; 0 if it never was
+	Degraded  bool          // the store cannot be reached
+	Err       error         // why, nil unless Degraded
+	Waiting   int           // calls that wait
+	PauseLeft time.Duration // 0 unless everyone pauses
+	Admitted  uint64        // attempts let go
+	Successes uint64        // attempts that succeeded
+	Throttles uint64        // attempts that were throttled
+	Syncs     uint64        // round trips to the store, failed ones too
+	Failures  uint64        // of them
+}
+
+// A SharedOption tunes a [SharedLimiter]. Every [LimiterOption] is one.
+type SharedOption interface{ shared(*sharedConfig) }
+
+type sharedConfig struct {
+	adaptiveConfig
+	timeout   time.Duration
+	fallback  Fallback
+	pauseOnly bool
+}
+
+func (o limiterOption) shared(c *sharedConfig)  { o(&c.adaptiveConfig) }
+func (o observerOption) shared(c *sharedConfig) { o.limiter(&c.adaptiveConfig) }
+
+type sharedOption func(*sharedConfig)
+
+func (o sharedOption) shared(c *sharedConfig) { o(c) }
+
+// DefaultStoreTimeout is that of [WithStoreTimeout].
+const DefaultStoreTimeout = 100 * time.Millisecond
+
+// WithStoreTimeout is how long a sync with the store may take, 1 ms to 10 s. No
+// call waits for the store longer than that; then the limiter goes on by itself.
+// Default [DefaultStoreTimeout].
+func WithStoreTimeout(d time.Duration) SharedOption {
+	return sharedOption(func(c *sharedConfig) {
+		c.want(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)
+		c.timeout = d
+	})
+}
+
+// Fallback is what a [SharedLimiter] does while its store cannot be reached.
+// Pauses are kept in any case.
+type Fallback uint8
+
+const (
+	// FallbackShare goes on at the last known rate divided by the last known
+	// number of workers, and adapts that alone, up to the whole of the last known
+	// rate. A worker that never knew the rate begins as an [AdaptiveLimiter] does.
+	FallbackShare Fallback = iota
+	// FallbackClosed lets nobody go.
+	FallbackClosed
+	// FallbackOpen lets everyone go at once.
+	FallbackOpen
+)
+
+// WithFallback is what to do while the store cannot be reached. Default
+// [FallbackShare].
+func WithFallback(f Fallback) SharedOption {
+	return sharedOption(func(c *sharedConfig) {
+		c.want(f <= FallbackOpen, "WithFallback(%d): want FallbackShare, FallbackClosed or FallbackOpen", f)
+		c.fallback = f
+	})
+}
+
+// WithPauseOnly shares pauses and nothing else: each worker finds a rate of its
+// own, as an [AdaptiveLimiter] does, and a Retry-After that one of them is given
+// stops them all until then. It costs one sync in half a second for each worker
+// that makes calls. Pauses for throttles that name no wait stay the worker's own.
+func WithPauseOnly() SharedOption {
+	return sharedOption(func(c *sharedConfig) { c.pauseOnly = true })
+}
+
+// Bounds of a shared rate, in calls per second, and its default beginning.
+const (
+	sharedLeastRate = 1e-4
+	sharedMostRate  = 1e6
+	sharedInitial   = 10
+	sharedMostCost  = 10_000
+)
+
+// NewSharedLimiter returns a limiter that shares what it does with all others whose
+// store is of the same scope. It does not ask the store yet.
+//
+// Of the [LimiterOption] values, the rates are those of all workers together, at
+// most 1,000,000 calls a second, and [WithInitialRate] is 10 by default. Workers
+// should be given the same; if they are not, each sync goes by the options of its
+// own worker, so that the lowest maximum holds while that worker is active.
+// [WithBurst] is saved up in common.
+//
+// The error names every option that is out of bounds or contradicts another.
+func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
+	c := sharedConfig{
+		adaptiveConfig: adaptiveConfig{
+			initial:  rate.Inf,
+			min:      defaultMinRate,
+			max:      rate.Inf,
+			decrease: 0.5,
+			increase: 0.1,
+			pause:    defaultPause,
+			forgive:  defaultForgive,
+		},
+		timeout: DefaultStoreTimeout,
+	}
+	v := reflect.ValueOf(store)
+	c.want(store != nil && (v.Kind() != reflect.Pointer || !v.IsNil()), "NewSharedLimiter: store is nil: want a Store")
+	for i, opt := range opts {
+		if opt == nil {
+			c.want(false, "option %d is nil", i+1)
+			continue
+		}
+		opt.shared(&c)
+	}
+	if len(c.faults) == 0 {
+		c.checkShared()
+	}
+	if len(c.faults) > 0 {
+		return nil, errors.Join(c.faults...)
+	}
+	s := &SharedLimiter{
+		store:     store,
+		conf:      c.adaptiveConfig,
+		timeout:   c.timeout,
+		fallback:  c.fallback,
+		pauseOnly: c.pauseOnly,
+		sharedLaw: SharedLaw{
+			Min: microRate(c.min), Max: microRate(c.max), Initial: microRate(min(c.initial, c.max)),
+			Decrease: int64(math.Round(c.decrease * 1e6)), Increase: int64(math.Round(c.increase * 1e6)),
+			Burst: int64(max(1, c.burst)), Forgive: int64(c.forgive), PauseBase: c.pause.base,
+		},
+	}
+	if c.initial == rate.Inf {
+		s.sharedLaw.Initial = min(max(sharedInitial*1e6, s.sharedLaw.Min), s.sharedLaw.Max)
+	}
+	if c.pauseOnly {
+		s.local = alone(s.conf, newAIMD(s.conf.law(), s.conf.brake()))
+		if initial := min(c.initial, c.max); initial != rate.Inf {
+			now := clock()
+			s.local.law.setLimit(now, float64(initial))
+			s.local.apply(now)
+		}
+	}
+	s.room.pacer = s
+	return s, nil
+}
+
+func (c *sharedConfig) checkShared() {
+	c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
+	c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
+		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
+	if c.pauseOnly {
+		return
+	}
+	const bounds = "want %v to %.0f calls per second for a shared rate"
+	c.want(c.min >= sharedLeastRate && c.min <= sharedMostRate, "WithMinRate(%v): "+bounds, shown(c.min), sharedLeastRate, sharedMostRate)
+	c.want(c.max == rate.Inf || c.max <= sharedMostRate, "WithMaxRate(%v): "+bounds, shown(c.max), sharedLeastRate, sharedMostRate)
+	c.want(c.initial == rate.Inf || c.initial <= sharedMostRate, "WithInitialRate(%v): "+bounds, shown(c.initial), sharedLeastRate, sharedMostRate)
+	c.want(c.burst <= sharedMostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.burst, sharedMostCost)
+	c.want(c.decrease >= 1e-6 && c.decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.decrease)
+	c.want(c.increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.increase)
+}
+
+// microRate is a limit in millionths of a call per second.
+func microRate(l rate.Limit) int64 {
+	return int64(math.Round(min(float64(l), sharedMostRate) * 1e6))
+}
+
+func limitOfMicro(r int64) rate.Limit { return rate.Limit(float64(r) / 1e6) }
+
+func (c *adaptiveConfig) law() aimdConfig {
+	return aimdConfig{min: float64(c.min), max: perSecond(c.max), decrease: c.decrease, increase: c.increase}
+}
+
+func (c *adaptiveConfig) brake() brake { return brake{backoff: c.pause, forgive: c.forgive} }
+
+// alone is an AdaptiveLimiter to be the pacer of another one's room. The law says
+// what rates are allowed.
+func alone(c adaptiveConfig, l law) *AdaptiveLimiter {
+	c.initial, c.max = rate.Inf, rate.Inf
+	return newAdaptive(c, l)
+}
+
+// WaitN waits until a call of cost n may go, and takes n slots. A negative n is
+// an error, and n of 0 does not wait. It returns the context's error and cause if
+// that ends first; [ErrDeadline] in an [*Error] at once if the wait could not end
+// in time; and [ErrCost] if n is above a burst that was set by [WithBurst], or
+// above 10,000. It never returns an error of the store.
+//
+// Every WaitN that returned nil for n above 0 must be followed by one
+// [SharedLimiter.Learn].
+func (s *SharedLimiter) WaitN(ctx context.Context, n int) error {
+	_, _, err := s.admit(ctx, n)
+	return err
+}
+
+func (s *SharedLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
+	if s.room.pacer == nil {
+		return came, sent, errZeroLimiter
+	}
+	if n <= 0 {
+		return free(ctx, n)
+	}
+	if most := s.maxCost(); n > most {
+		return came, sent, costError(n, most)
+	}
+	return s.room.enter(ctx, n)
+}
+
+func (s *SharedLimiter) house() *room { return &s.room }
+
+func (s *SharedLimiter) maxCost() int {
+	if s.conf.burst > 0 {
+		return s.conf.burst
+	}
+	return sharedMostCost
+}
+
+// Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
+// less is of an attempt that was never admitted, and is ignored.
+func (s *SharedLimiter) Learn(f Feedback) { s.learn(f.ending()) }
+
+func (s *SharedLimiter) learn(e ending) {
+	if e.cost <= 0 || s.room.pacer == nil {
+		return
+	}
+	now := clock()
+	s.room.mu.Lock()
+	now = s.room.advance(now)
+	e.sent = s.room.sentAt(e.sent)
+	events := s.heed(now, e)
+	s.room.mu.Unlock()
+	s.tell(events)
+}
+
+// heed is learn under the lock.
+func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
+	late := s.epochAt != 0 && e.sent != 0 && e.sent <= s.epochAt
+	paused, slower := false, false
+	var pause time.Duration // of this worker's own, or asked for
+	if e.retryAfter > 0 && (e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted) {
+		pause = e.retryAfter
+	}
+	if s.local != nil {
+		was := s.local.law.limit()
+		this := s.local.law.done(now, e, s.room.waiting == 0)
+		if is := s.local.law.limit(); is != was {
+			s.local.apply(now)
+			slower = is < was
+			if s.isAlone() {
+				events = append(events, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
+			}
+		}
+		if s.isAlone() {
+			late = this.late
+			pause = max(pause, this.pause)
+		}
+	}
+	switch e.outcome {
+	case OutcomeSuccess:
+		s.stats.Successes++
+		if !s.pauseOnly {
+			s.oks += int64(e.cost)
+			if s.unproved && !late {
+				// That the door is open again is worth telling at once.
+				s.unproved, s.urgent = false, true
+			}
+		}
+	case OutcomeThrottled:
+		s.stats.Throttles++
+		if !s.isAlone() && !late {
+			s.throttled, s.urgent = true, true
+			s.backoff = 0
+			if e.retryAfter <= 0 {
+				s.backoff = s.conf.pause.Delay(int(s.known.Level)+1, 0)
+			}
+			s.slots.drop() // until the store has said how to go on
+		}
+		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})
+	}
+	if pause > 0 && s.room.pause(now, now.after(pause)) {
+		paused = true
+		if e.retryAfter > 0 {
+			s.newPause, s.urgent = true, true
+		}
+		events = append(events, pausedFor(pause))
+	}
+	s.hurry(now)
+	switch {
+	case paused || slower:
+		s.room.changed(now)
+	case s.room.waiting > 0:
+		s.room.release(now)
+	}
+	return events
+}
+
+// tell is called without the lock.
+func (s *SharedLimiter) tell(events []Event) {
+	if s.conf.observer == nil {
+		return
+	}
+	for _, e := range events {
+		notify(context.Background(), s.conf.observer, e)
+	}
+}
+
+// Limit returns the rate in calls per second: that of all workers together, or
+// while the store cannot be reached, or with [WithPauseOnly], that of this one.
+func (s *SharedLimiter) Limit() rate.Limit { return s.Stats().Limit }
+
+// Pause lets nobody go for d, on any worker, unless a longer pause is in force
+// already. The others hear of it as they sync. d of 0 or less does nothing.
+func (s *SharedLimiter) Pause(d time.Duration) {
+	if s.room.pacer == nil {
+		return
+	}
+	s.room.mu.Lock()
+	now := s.room.advance(clock())
+	paused := d > 0 && s.room.pause(now, now.after(d))
+	if paused {
+		s.newPause, s.urgent = true, true
+		s.hurry(now)
+		s.room.changed(now)
+	}
+	s.room.mu.Unlock()
+	if paused && s.conf.observer != nil {
+		notify(context.Background(), s.conf.observer, pausedFor(d))
+	}
+}
+
+// Resume ends a pause for all workers; those who waited go at the pace of the
+// rate. A worker that knows of the pause already learns of its end as it next
+// syncs. While the store cannot be reached it ends the pause of this worker only.
+func (s *SharedLimiter) Resume() {
+	if s.room.pacer == nil {
+		return
+	}
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	now := s.room.advance(clock())
+	s.resume, s.newPause, s.urgent = true, false, true
+	if now < s.room.resume {
+		s.room.resume = now
+		s.hold(now, now)
+	}
+	s.hurry(now)
+	s.room.release(now)
+}
+
+// Stats returns what the limiter is doing now.
+func (s *SharedLimiter) Stats() SharedStats {
+	if s.room.pacer == nil {
+		return SharedStats{}
+	}
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	st := s.stats
+	st.Limit = limitOfMicro(s.sharedLaw.Initial)
+	if s.known.Rate > 0 {
+		st.Limit = limitOfMicro(s.known.Rate)
+	}
+	if s.isAlone() {
+		st.Limit = rate.Inf
+		if s.local != nil {
+			st.Limit = limitOf(s.local.law.limit())
+		} else if s.fallback == FallbackClosed {
+			st.Limit = 0
+		}
+	}
+	st.Workers = s.known.Workers
+	st.Degraded, st.Err = s.degraded != 0, s.err
+	st.Waiting = s.room.waiting
+	st.PauseLeft = max(0, s.room.resume.since(s.room.advance(clock())))
+	return st
+}

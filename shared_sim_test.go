@@ -1,0 +1,211 @@
+package cruise
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// distantStore is a store whose answers are under way for a while.
+type distantStore struct {
+	Store
+	rtt   time.Duration
+	mu    sync.Mutex
+	syncs int
+}
+
+func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+	d.mu.Lock()
+	d.syncs++
+	d.mu.Unlock()
+	time.Sleep(d.rtt / 2)
+	r, err := d.Store.Sync(ctx, q)
+	time.Sleep(d.rtt / 2)
+	return r, err
+}
+
+// tokenServer admits limit calls a second, a tenth of that at once.
+type tokenServer struct {
+	limit, burst float64
+
+	mu     sync.Mutex // guards the fields below
+	tokens float64
+	at     time.Time
+	sent   []time.Time
+}
+
+func newTokenServer(limit float64) *tokenServer {
+	burst := max(1, limit/10)
+	return &tokenServer{limit: limit, burst: burst, tokens: burst, at: time.Now()}
+}
+
+func (b *tokenServer) admits() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	now := time.Now()
+	b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.limit)
+	b.at = now
+	b.sent = append(b.sent, now)
+	if b.tokens < 1 {
+		return false
+	}
+	b.tokens--
+	return true
+}
+
+// worst is the most calls in any second from a moment on.
+func (b *tokenServer) worst(from time.Time) (worst int) {
+	first := 0
+	for i, at := range b.sent {
+		for b.sent[first].Before(from) && first < i || at.Sub(b.sent[first]) >= time.Second {
+			first++
+		}
+		worst = max(worst, i-first+1)
+	}
+	return worst
+}
+
+// fleetFigures are what a fleet of workers did in the second half of two minutes.
+type fleetFigures struct {
+	use       float64       // of the limit, or of the load if that is less
+	throttled float64       // share of the attempts
+	jain      float64       // fairness between workers, 1 is perfect
+	trips     float64       // round trips to the store per 1,000 calls, in all two minutes
+	worst     float64       // calls in the worst second, by the limit
+	wait      time.Duration // of 99 % of the calls, at most
+}
+
+// simulate has workers call a server that answers after 60 ms. Calls come at
+// random, as many as load says, in terms of the limit; 0 is as many as go.
+func simulate(workers []Learner, limit, load float64) (f fleetFigures) {
+	const warm, long, latency = 60 * time.Second, 120 * time.Second, 60 * time.Millisecond
+	n := len(workers)
+	srv := newTokenServer(limit)
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(context.Background(), long)
+	defer cancel()
+	var wg sync.WaitGroup
+	var mu sync.Mutex // guards what is counted
+	var waits []time.Duration
+	share := make([]float64, n)
+	var ok, throttled float64
+	for i, l := range workers {
+		call := func() bool {
+			came := time.Now()
+			if l.WaitN(ctx, 1) != nil {
+				return false
+			}
+			sent, waited := time.Now(), time.Since(came)
+			time.Sleep(latency / 2)
+			f := Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}
+			if srv.admits() {
+				f.Outcome = OutcomeSuccess
+			}
+			if time.Since(start) > warm {
+				mu.Lock()
+				waits = append(waits, waited)
+				if f.Outcome == OutcomeSuccess {
+					share[i]++
+					ok++
+				} else {
+					throttled++
+				}
+				mu.Unlock()
+			}
+			time.Sleep(latency / 2)
+			l.Learn(f)
+			return true
+		}
+		if load == 0 {
+			for range 3 + int(math.Ceil(3*latency.Seconds()*limit/float64(n))) {
+				wg.Go(func() {
+					for call() {
+					}
+				})
+			}
+			continue
+		}
+		wg.Go(func() {
+			for ctx.Err() == nil {
+				time.Sleep(time.Duration(1e9 * rand.ExpFloat64() * float64(n) / (limit * load)))
+				wg.Go(func() { call() })
+			}
+		})
+	}
+	wg.Wait()
+	time.Sleep(time.Second) // for the last syncs
+	f.use = ok / (long - warm).Seconds() / limit
+	if load > 0 {
+		f.use /= min(1, load)
+	}
+	f.throttled = throttled / (ok + throttled)
+	var sum, squares float64
+	for _, x := range share {
+		sum, squares = sum+x, squares+x*x
+	}
+	f.jain = sum * sum / (float64(n) * squares)
+	f.trips = 1000 / float64(len(srv.sent))
+	f.worst = float64(srv.worst(start.Add(warm))) / limit
+	slices.Sort(waits)
+	f.wait = waits[len(waits)*99/100]
+	return f
+}
+
+// Workers find a limit together that nobody told them. The figures are those of
+// docs/benchmarks.md; run with -v for all of them.
+func TestSharedFleet(t *testing.T) {
+	for _, tt := range []struct {
+		workers     int
+		limit, load float64
+		short       bool // one of the few that always run
+	}{
+		{1, 10, 0, true}, {10, 10, 0, false}, {100, 10, 0, false},
+		{1, 100, 0, false}, {10, 100, 0, true}, {100, 100, 0, true},
+		{1, 1000, 0, false}, {10, 1000, 0, false}, {100, 1000, 0, true},
+		{10, 100, .5, false}, {100, 100, .5, false}, {10, 1000, .5, false}, {100, 1000, .5, false},
+		{10, 100, 1.2, false}, {100, 100, 1.2, false}, {10, 1000, 1.2, false}, {100, 1000, 1.2, false},
+	} {
+		if !tt.short && !testing.Verbose() {
+			continue
+		}
+		t.Run(fmt.Sprintf("%d workers, %v a second, load %v", tt.workers, tt.limit, tt.load), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+				var workers, alone []Learner
+				for range tt.workers {
+					workers = append(workers, Must(NewSharedLimiter(store)))
+					alone = append(alone, Must(NewAdaptiveLimiter()))
+				}
+				f := simulate(workers, tt.limit, tt.load)
+				f.trips *= float64(store.syncs)
+				t.Logf("shared: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v, %.0f round trips per 1,000 calls",
+					f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond), f.trips)
+				if testing.Verbose() {
+					f := simulate(alone, tt.limit, tt.load)
+					t.Logf("each alone: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v",
+						f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond))
+				}
+				if float64(tt.workers) > tt.limit {
+					return // a call of each worker in many seconds: too few to be fair
+				}
+				assert.GreaterOrEqual(t, f.use, .65)
+				if tt.limit >= 100 {
+					assert.LessOrEqual(t, f.throttled, .01)
+					assert.LessOrEqual(t, f.worst, 1.3)
+				}
+				assert.GreaterOrEqual(t, f.jain, .85)
+				if tt.workers == 100 && tt.limit == 1000 && tt.load == 0 {
+					assert.LessOrEqual(t, f.trips, 1000./3)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,738 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
+)
+
+// faultyStore is a store whose next answers can be spoilt.
+type faultyStore struct {
+	Store
+	mu    sync.Mutex
+	fault func(context.Context, StoreRequest) (StoreReply, error) // nil: none
+	syncs int
+	last  StoreRequest
+}
+
+func newFaultyStore() *faultyStore { return &faultyStore{Store: NewMemoryStore()} }
+
+func (f *faultyStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+	f.mu.Lock()
+	f.syncs++
+	f.last = q
+	fault, store := f.fault, f.Store
+	f.mu.Unlock()
+	if fault != nil {
+		return fault(ctx, q)
+	}
+	return store.Sync(ctx, q)
+}
+
+func (f *faultyStore) fails(fault func(context.Context, StoreRequest) (StoreReply, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fault = fault
+}
+
+var errDown = errors.New("store is down")
+
+func down(context.Context, StoreRequest) (StoreReply, error) { return StoreReply{}, errDown }
+
+// hangs answers after an hour, whatever its context says.
+func hangs(context.Context, StoreRequest) (StoreReply, error) {
+	time.Sleep(time.Hour)
+	return StoreReply{}, errDown
+}
+
+func TestSharedOptions(t *testing.T) {
+	store := NewMemoryStore()
+	for _, tt := range []struct {
+		name  string
+		store Store
+		opts  []SharedOption
+		want  string
+	}{
+		{"none", store, nil, ""},
+		{"all at their bounds", store, []SharedOption{WithInitialRate(1e6), WithMinRate(1e-4), WithMaxRate(1e6), WithBurst(10_000), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
+		{"no maximum, said so", store, []SharedOption{WithMaxRate(rate.Inf), WithStoreTimeout(10 * time.Second)}, ""},
+		{"pause only takes any rate", store, []SharedOption{WithPauseOnly(), WithMaxRate(1e9)}, ""},
+		{"store nil", nil, nil, "cruise: NewSharedLimiter: store is nil: want a Store"},
+		{"store a nil pointer", (*MemoryStore)(nil), nil, "cruise: NewSharedLimiter: store is nil: want a Store"},
+		{"option nil", store, []SharedOption{nil}, "cruise: option 1 is nil"},
+		{"timeout 0", store, []SharedOption{WithStoreTimeout(0)}, "cruise: WithStoreTimeout(0s): want 1ms to 10s"},
+		{"timeout too long", store, []SharedOption{WithStoreTimeout(time.Minute)}, "cruise: WithStoreTimeout(1m0s): want 1ms to 10s"},
+		{"unknown fallback", store, []SharedOption{WithFallback(3)}, "cruise: WithFallback(3): want FallbackShare, FallbackClosed or FallbackOpen"},
+		{"minimum too low", store, []SharedOption{WithMinRate(1e-5)}, "cruise: WithMinRate(1e-05): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"maximum too high", store, []SharedOption{WithMaxRate(2e6)}, "cruise: WithMaxRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"initial too high", store, []SharedOption{WithInitialRate(2e6)}, "cruise: WithInitialRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"burst too high", store, []SharedOption{WithBurst(10_001)}, "cruise: WithBurst(10001): want 1 to 10000 for a shared rate"},
+		{"decrease too low", store, []SharedOption{WithDecreaseFactor(1e-9)}, "cruise: WithDecreaseFactor(1e-09): want 0.000001 to 0.999999 for a shared rate"},
+		{"increase too low", store, []SharedOption{WithIncrease(1e-9)}, "cruise: WithIncrease(1e-09): want 0.000001 to 1 for a shared rate"},
+		{"minimum above maximum", store, []SharedOption{WithMinRate(2), WithMaxRate(1)}, "cruise: WithMinRate(2): want at most 1, the maximum rate"},
+		{"initial above maximum", store, []SharedOption{WithInitialRate(2), WithMaxRate(1)}, "cruise: WithInitialRate(2): want 0.0016666666666666668 to 1, the minimum and maximum rate"},
+		{"observer nil", store, []SharedOption{WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
+		{"all that is wrong at once", nil, []SharedOption{WithBurst(0)}, "cruise: NewSharedLimiter: store is nil: want a Store\ncruise: WithBurst(0): want 1 to 2147483647"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, err := NewSharedLimiter(tt.store, tt.opts...)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.NotNil(t, s)
+				return
+			}
+			assert.EqualError(t, err, tt.want)
+			assert.Nil(t, s)
+		})
+	}
+}
+
+func TestSharedRefusals(t *testing.T) {
+	s := Must(NewSharedLimiter(NewMemoryStore(), WithBurst(3)))
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	var none context.Context
+	assert.EqualError(t, s.WaitN(none, 1), "cruise: nil context")
+	assert.ErrorIs(t, s.WaitN(ended, 1), context.Canceled)
+	assert.ErrorIs(t, s.WaitN(t.Context(), 4), ErrCost)
+	assert.ErrorIs(t, Must(NewSharedLimiter(NewMemoryStore())).WaitN(t.Context(), 10_001), ErrCost)
+	assert.EqualError(t, s.WaitN(t.Context(), -1), "cruise: cost -1: want 0 or more")
+	assert.NoError(t, s.WaitN(t.Context(), 0))
+	assert.Zero(t, s.Stats().Syncs)
+}
+
+func TestSharedZeroValues(t *testing.T) {
+	var s SharedLimiter
+	assert.EqualError(t, s.WaitN(t.Context(), 1), "cruise: limiter not made by its constructor")
+	s.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Hour})
+	s.Pause(time.Hour)
+	s.Resume()
+	assert.Equal(t, SharedStats{}, s.Stats())
+	var m MemoryStore
+	_, err := m.Sync(t.Context(), StoreRequest{})
+	assert.EqualError(t, err, "cruise: MemoryStore not made by NewMemoryStore")
+}
+
+// fleet is some workers that share a store.
+func fleet(t *testing.T, store Store, n int, opts ...SharedOption) []*SharedLimiter {
+	t.Helper()
+	workers := make([]*SharedLimiter, n)
+	for i := range workers {
+		var err error
+		workers[i], err = NewSharedLimiter(store, opts...)
+		require.NoError(t, err)
+	}
+	return workers
+}
+
+// steady is a rate that neither grows nor falls.
+func steady(limit rate.Limit) []SharedOption {
+	return []SharedOption{WithInitialRate(limit), WithMaxRate(limit), WithMinRate(limit)}
+}
+
+// All workers together keep to the rate, however many they are.
+func TestSharedRate(t *testing.T) {
+	for _, n := range []int{1, 3, 20} {
+		synctest.Test(t, func(t *testing.T) {
+			workers := fleet(t, NewMemoryStore(), n, steady(100)...)
+			start := time.Now()
+			var wg sync.WaitGroup
+			var went atomic.Int64
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			for _, s := range workers {
+				for range 10 {
+					wg.Go(func() {
+						for s.WaitN(ctx, 1) == nil {
+							went.Add(1)
+							s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+						}
+					})
+				}
+			}
+			wg.Wait()
+			assert.LessOrEqual(t, time.Since(start), 10*time.Second)
+			assert.LessOrEqual(t, went.Load(), int64(1001), "%d workers", n)
+			assert.Greater(t, went.Load(), int64(900), "%d workers", n)
+			assert.Equal(t, rate.Limit(100), workers[0].Limit())
+			assert.Equal(t, n, workers[0].Stats().Workers)
+		})
+	}
+}
+
+func TestSharedSlotsGoAtTheirTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(t, NewMemoryStore(), 1, steady(10)...)[0]
+		start := time.Now()
+		for i, n := range []int{1, 1, 3, 1} {
+			require.NoError(t, s.WaitN(t.Context(), n))
+			assert.Equal(t, []time.Duration{0, 100, 400, 500}[i]*time.Millisecond, time.Since(start))
+		}
+	})
+}
+
+// drive makes calls of all workers in closed loops until ctx ends, and returns
+// when they were sent.
+func drive(ctx context.Context, workers []*SharedLimiter, callers int) func() []time.Time {
+	var mu sync.Mutex
+	var sent []time.Time
+	var wg sync.WaitGroup
+	for _, s := range workers {
+		for range callers {
+			wg.Go(func() {
+				for s.WaitN(ctx, 1) == nil {
+					at := time.Now()
+					mu.Lock()
+					sent = append(sent, at)
+					mu.Unlock()
+					time.Sleep(time.Millisecond)
+					s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: at, Cost: 1})
+				}
+			})
+		}
+	}
+	return func() []time.Time {
+		wg.Wait()
+		return sent
+	}
+}
+
+// countIn counts the times from a moment on, for a while.
+func countIn(times []time.Time, from time.Time, d time.Duration) (n int) {
+	for _, at := range times {
+		if !at.Before(from) && at.Before(from.Add(d)) {
+			n++
+		}
+	}
+	return n
+}
+
+// A server's wait that one worker is told stops all of them as soon as they have
+// synced, and they resume at the pace of the rate.
+func TestSharedPause(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		opts  []SharedOption
+		after int // calls in the first 100 ms after the pause, at most
+	}{
+		{"with a shared rate", steady(100), 11},
+		{"pause only", []SharedOption{WithPauseOnly(), WithInitialRate(10), WithMaxRate(10), WithMinRate(10)}, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				workers := fleet(t, NewMemoryStore(), 10, tt.opts...)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				sent := drive(ctx, workers, 2)
+				time.Sleep(2 * time.Second)
+				require.NoError(t, workers[0].WaitN(ctx, 1))
+				workers[0].Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 5 * time.Second})
+				stop := time.Now()
+				time.Sleep(time.Second)
+				for _, s := range workers {
+					assert.Equal(t, 4*time.Second, s.Stats().PauseLeft)
+				}
+				times := sent()
+				assert.Positive(t, countIn(times, stop.Add(-time.Second), time.Second))
+				assert.Zero(t, countIn(times, stop.Add(syncPeriod), 5*time.Second-syncPeriod), "calls inside the pause")
+				assert.LessOrEqual(t, countIn(times, stop.Add(5*time.Second), 100*time.Millisecond), tt.after)
+				assert.Positive(t, countIn(times, stop.Add(5*time.Second), 3*time.Second))
+			})
+		})
+	}
+}
+
+// Telling a pause over and over does not make it longer, however long answers take.
+func TestSharedPauseDoesNotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &distantStore{Store: NewMemoryStore(), rtt: 80 * time.Millisecond}
+		workers := fleet(t, store, 3, steady(10)...)
+		workers[0].Pause(10 * time.Second)
+		start := time.Now()
+		for range 30 {
+			time.Sleep(200 * time.Millisecond)
+			for _, s := range workers {
+				s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Nanosecond})
+			}
+		}
+		require.NoError(t, workers[2].WaitN(t.Context(), 1))
+		assert.InDelta(t, 10, time.Since(start).Seconds(), .3)
+		time.Sleep(time.Second) // for the last syncs
+	})
+}
+
+func TestSharedPausesOnlyExtend(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := fleet(t, NewMemoryStore(), 2, steady(10)...)
+		workers[0].Pause(time.Minute)
+		synctest.Wait()
+		workers[1].Pause(5 * time.Second)
+		synctest.Wait()
+		assert.Equal(t, time.Minute, workers[1].Stats().PauseLeft)
+		workers[0].Pause(time.Second)
+		assert.Equal(t, time.Minute, workers[0].Stats().PauseLeft)
+		workers[0].Pause(-time.Second)
+		assert.Equal(t, time.Minute, workers[0].Stats().PauseLeft)
+	})
+}
+
+func TestSharedResume(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := fleet(t, NewMemoryStore(), 2, steady(10)...)
+		workers[0].Pause(time.Hour)
+		synctest.Wait()
+		start := time.Now()
+		time.AfterFunc(time.Second, workers[0].Resume)
+		require.NoError(t, workers[0].WaitN(t.Context(), 1))
+		assert.Equal(t, time.Second, time.Since(start))
+		require.NoError(t, workers[1].WaitN(t.Context(), 1), "who never knew of the pause")
+		assert.InDelta(t, 1.1, time.Since(start).Seconds(), .01)
+		workers[1].Pause(time.Minute)
+		synctest.Wait()
+		require.NoError(t, workers[0].WaitN(t.Context(), 1))
+		assert.InDelta(t, 61.1, time.Since(start).Seconds(), .2, "a new pause counts after a resume")
+	})
+}
+
+// One congestion, of which every worker hears many times, cuts the rate once.
+func TestSharedCutOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemoryStore()
+		workers := fleet(t, store, 10, WithInitialRate(100))
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		defer cancel()
+		sent := drive(ctx, workers, 2)
+		time.Sleep(2 * time.Second)
+		was := workers[0].Limit()
+		at := time.Now()
+		for range 5 {
+			for _, s := range workers {
+				s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: at, Cost: 1})
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+		synctest.Wait()
+		store.mu.Lock()
+		state := store.state
+		store.mu.Unlock()
+		assert.EqualValues(t, 2, state.Epoch)
+		assert.Greater(t, state.Rate, int64(was/5*1e6))
+		assert.LessOrEqual(t, state.Rate, int64(was*.9*1e6), "it is on its way back already")
+		sent()
+	})
+}
+
+// However the store fails, a caller waits for it no longer than the timeout, is
+// refused nothing, and the server is not taken to have throttled.
+func TestSharedStoreFails(t *testing.T) {
+	nonsense := func(change func(*StoreReply)) func(context.Context, StoreRequest) (StoreReply, error) {
+		return func(_ context.Context, q StoreRequest) (StoreReply, error) {
+			r := StoreReply{Slots: 1, Span: time.Second, Epoch: 1, Rate: 1, Workers: 1, Count: 1}
+			change(&r)
+			return r, nil
+		}
+	}
+	for _, tt := range []struct {
+		name  string
+		fault func(context.Context, StoreRequest) (StoreReply, error)
+		wait  time.Duration
+		want  string
+	}{
+		{"down", down, 0, "store is down"},
+		{"hangs", hangs, DefaultStoreTimeout, "cruise: store did not answer in time"},
+		{"slow", func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+			<-ctx.Done()
+			return StoreReply{}, ctx.Err()
+		}, DefaultStoreTimeout, ""},
+		{"panics", func(context.Context, StoreRequest) (StoreReply, error) { panic("no memory") }, 0, "cruise: store panicked: no memory"},
+		{"nothing", nonsense(func(r *StoreReply) { *r = StoreReply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 or more, 1 to 1000000000000, 0 or more"},
+		{"too many slots", nonsense(func(r *StoreReply) { r.Slots = math.MaxInt }), 0, "cruise: store gave 9223372036854775807 slots: want 0 to 1"},
+		{"negative slots", nonsense(func(r *StoreReply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
+		{"no span", nonsense(func(r *StoreReply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and less than 876000h0m0s"},
+		{"slots next year", nonsense(func(r *StoreReply) { r.Wait = year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
+		{"endless pause", nonsense(func(r *StoreReply) { r.Pause = math.MaxInt64 }), 0, "cruise: store gave a pause of 2562047h47m16.854775807s: want 0 to 744h0m0s"},
+		{"nobody there", nonsense(func(r *StoreReply) { r.Workers = 0 }), 0, "cruise: store gave 0 workers, level 0, 0 resumes: want 1 or more, 0 or more, 0 or more"},
+		{"negative rate", nonsense(func(r *StoreReply) { r.Rate = -1 }), 0, "cruise: store gave epoch 1, rate -1, ceiling 0: want 1 or more, 1 to 1000000000000, 0 or more"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				store.fails(tt.fault)
+				s := Must(NewSharedLimiter(store))
+				start := time.Now()
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				assert.Equal(t, tt.wait, time.Since(start))
+				synctest.Wait()
+				st := s.Stats()
+				assert.True(t, st.Degraded)
+				assert.Zero(t, st.Throttles)
+				require.Error(t, st.Err)
+				if tt.want != "" {
+					assert.EqualError(t, st.Err, tt.want)
+				}
+				time.Sleep(2 * time.Hour) // a hanging sync ends
+			})
+		})
+	}
+}
+
+// A limiter that loses its store keeps to its share, comes back by itself, and
+// sends no burst at any time.
+func TestSharedOutage(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		fallback Fallback
+		fewest   int // calls in the outage, at most
+		most     int
+	}{
+		{"share", FallbackShare, 800, 1200},
+		{"closed", FallbackClosed, 0, 10},
+		{"open", FallbackOpen, 10_000, math.MaxInt},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				var mu sync.Mutex
+				var events []Event
+				watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					switch e.(type) {
+					case StoreDegraded, StoreRecovered:
+						events = append(events, e)
+					}
+				}))
+				workers := append(fleet(t, store, 9, append(steady(100), WithFallback(tt.fallback))...),
+					fleet(t, store, 1, append(steady(100), WithFallback(tt.fallback), watch)...)...)
+				ctx, cancel := context.WithTimeout(t.Context(), 40*time.Second)
+				defer cancel()
+				sent := drive(ctx, workers, 2)
+				time.Sleep(10 * time.Second)
+				store.fails(down)
+				broken := time.Now()
+				time.Sleep(10 * time.Second)
+				for _, s := range workers {
+					assert.True(t, s.Stats().Degraded)
+					if tt.fallback == FallbackShare {
+						assert.InDelta(t, 10, float64(s.Limit()), 2, "a tenth of the rate for each")
+					}
+				}
+				store.fails(nil)
+				back := time.Now()
+				time.Sleep(10 * time.Second)
+				for _, s := range workers {
+					assert.False(t, s.Stats().Degraded)
+					assert.NoError(t, s.Stats().Err)
+					assert.Equal(t, rate.Limit(100), s.Limit())
+				}
+				times := sent()
+				got := countIn(times, broken.Add(time.Second), 9*time.Second)
+				assert.GreaterOrEqual(t, got, tt.fewest)
+				assert.LessOrEqual(t, got, tt.most)
+				if tt.fallback != FallbackOpen {
+					for at := broken.Add(-2 * time.Second); at.Before(back.Add(15 * time.Second)); at = at.Add(100 * time.Millisecond) {
+						assert.LessOrEqual(t, countIn(times, at, time.Second), 130, "calls in the second from %v after the store broke", at.Sub(broken))
+					}
+				}
+				require.Len(t, events, 2)
+				assert.Equal(t, StoreDegraded{errDown}, events[0])
+				assert.InDelta(t, 12.5, events[1].(StoreRecovered).After.Seconds(), 3.3)
+			})
+		})
+	}
+}
+
+// Probes of a store that is down get rarer, and stop where nobody calls.
+func TestSharedProbes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		store.fails(down)
+		s := Must(NewSharedLimiter(store, WithFallback(FallbackClosed)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		assert.ErrorIs(t, s.WaitN(ctx, 1), context.DeadlineExceeded)
+		cancel()
+		n := store.syncs
+		assert.Greater(t, n, 12)
+		assert.Less(t, n, 32)
+		time.Sleep(time.Hour)
+		assert.Equal(t, n, store.syncs)
+		store.fails(nil)
+		require.NoError(t, s.WaitN(t.Context(), 1))
+	})
+}
+
+// A store that comes back empty is told rate, epoch and pause by those who know.
+func TestSharedStoreLosesAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		workers := fleet(t, store, 3, WithInitialRate(100))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		defer cancel()
+		sent := drive(ctx, workers, 5)
+		time.Sleep(2 * time.Second)
+		workers[0].Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 10 * time.Second})
+		until := time.Now().Add(10 * time.Second)
+		time.Sleep(2 * time.Second)
+		was := workers[0].Limit()
+		store.mu.Lock()
+		store.Store = NewMemoryStore()
+		store.mu.Unlock()
+		workers[1].Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1}) // the first, so it is told
+
+		newcomer := Must(NewSharedLimiter(store))
+		synctest.Wait()
+		require.NoError(t, newcomer.WaitN(ctx, 1))
+		assert.InDelta(t, 0, time.Since(until).Seconds(), .2, "who knew nothing heeds the pause")
+		assert.InDelta(t, float64(was), float64(newcomer.Limit()), float64(was)/4)
+		sent()
+	})
+}
+
+// Scopes with shared limiters stand within each other like others.
+func TestSharedScopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		stores := map[string]Store{}
+		process := func() *Retrier {
+			return Must(New(
+				WithLimiter(Must(NewSharedLimiter(storeOf(&mu, stores, "DEVELOPER"), steady(100)...))),
+				WithScopeLimiter(func(scope, key string) (Limiter, error) {
+					return NewSharedLimiter(storeOf(&mu, stores, scope+key), steady(10)...)
+				})))
+		}
+		one, other := process(), process()
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var wg sync.WaitGroup
+		counts := make([]atomic.Int64, 3)
+		for _, r := range []*Retrier{one, other} {
+			for i, key := range []string{"a", "b", "c"} {
+				for range 2 {
+					wg.Go(func() {
+						for r.Scope("ACCOUNT", key).Do(ctx, func(context.Context) error {
+							counts[i].Add(1)
+							return nil
+						}) == nil {
+						}
+					})
+				}
+			}
+		}
+		wg.Wait()
+		for i := range counts {
+			assert.InDelta(t, 100, counts[i].Load(), 15, "account %d", i)
+		}
+	})
+}
+
+func storeOf(mu *sync.Mutex, stores map[string]Store, key string) Store {
+	mu.Lock()
+	defer mu.Unlock()
+	if stores[key] == nil {
+		stores[key] = NewMemoryStore()
+	}
+	return stores[key]
+}
+
+// A hundred thousand callers are one sync, and leave nothing behind.
+func TestSharedCrowdLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		store.fails(hangs)
+		s := Must(NewSharedLimiter(store, WithFallback(FallbackClosed)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var wg sync.WaitGroup
+		for range 100_000 {
+			wg.Go(func() { assert.ErrorIs(t, s.WaitN(ctx, 1), context.Canceled) })
+		}
+		synctest.Wait()
+		assert.Equal(t, 100_000, s.Stats().Waiting)
+		assert.Equal(t, 1, store.syncs)
+		time.Sleep(time.Minute)
+		cancel()
+		wg.Wait()
+		assert.Zero(t, s.Stats().Waiting)
+		assert.Equal(t, 1, store.syncs)
+		time.Sleep(time.Hour)
+	})
+}
+
+// A worker that was stopped for a while sends nothing by slots of before.
+func TestSharedStaleSlots(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		s := fleet(t, store, 1, steady(100)...)[0]
+		for range 200 {
+			require.NoError(t, s.WaitN(t.Context(), 1))
+		}
+		require.Positive(t, s.slots.n)
+		time.Sleep(10 * time.Second)
+		store.fails(hangs)
+		start := time.Now()
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		assert.GreaterOrEqual(t, time.Since(start), DefaultStoreTimeout)
+		time.Sleep(2 * time.Hour)
+	})
+}
+
+func TestAbandonedSharedLimiterIsCollected(t *testing.T) {
+	gone := make(chan struct{})
+	func() {
+		s := Must(NewSharedLimiter(NewMemoryStore()))
+		runtime.AddCleanup(s, func(c chan struct{}) { close(c) }, gone)
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		s.Pause(time.Hour)
+	}()
+	require.Eventually(t, func() bool {
+		runtime.GC()
+		select {
+		case <-gone:
+			return true
+		default:
+			return false
+		}
+	}, 10*time.Second, time.Millisecond)
+}
+
+func TestSharedStateSteps(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+	ask := func(n int) StoreRequest { return StoreRequest{Law: law, Want: n, Least: 1, Count: 1, Epoch: 1} }
+	const second, ms = time.Second, time.Millisecond
+	type step struct {
+		name string
+		at   time.Duration
+		q    StoreRequest
+		want StoreReply // Slots, Wait, Span, Epoch, Pause and Rate are compared
+	}
+	told := func(q StoreRequest, change func(*StoreRequest)) StoreRequest {
+		change(&q)
+		return q
+	}
+	first := func(n int) StoreRequest { return told(ask(n), func(q *StoreRequest) { q.Epoch, q.Count = 0, 0 }) }
+	for _, tt := range []struct {
+		name  string
+		steps []step
+	}{
+		{"slots follow each other up to the horizon", []step{
+			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"two more", 0, ask(2), StoreReply{Slots: 2, Wait: 100 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
+			{"as many as are free", 0, ask(100), StoreReply{Slots: 7, Wait: 300 * ms, Span: 700 * ms, Epoch: 1, Rate: 10e6}},
+			{"none", 0, ask(1), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"one, later", 50 * ms, ask(1), StoreReply{Slots: 1, Wait: 950 * ms, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+		}},
+		{"nothing is saved up", []step{
+			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"a minute later", time.Minute, ask(3), StoreReply{Slots: 3, Span: 300 * ms, Epoch: 1, Rate: 10e6}},
+		}},
+		{"a burst is saved up", []step{
+			{"one", 0, told(first(1), func(q *StoreRequest) { q.Law.Burst = 3 }), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"later", time.Minute, told(ask(3), func(q *StoreRequest) { q.Law.Burst = 3 }), StoreReply{Slots: 3, Wait: -200 * ms, Span: 300 * ms, Epoch: 1, Rate: 10e6}},
+		}},
+		{"what a call needs is given whole", []step{
+			{"fifty", 0, told(first(50), func(q *StoreRequest) { q.Least = 50 }), StoreReply{Slots: 50, Span: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"not before", second, ask(1), StoreReply{Wait: 3 * second, Epoch: 1, Rate: 10e6}},
+		}},
+		{"pauses only extend", []step{
+			{"pause", 0, told(first(0), func(q *StoreRequest) { q.Pause, q.NewPause = 5*second, true }), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"a shorter one", second, told(ask(1), func(q *StoreRequest) { q.Pause, q.NewPause = second, true }), StoreReply{Wait: 4 * second, Pause: 4 * second, Epoch: 1, Rate: 10e6}},
+			{"a longer one", second, told(ask(1), func(q *StoreRequest) { q.Pause, q.NewPause = 9*second, true }), StoreReply{Wait: 9 * second, Pause: 9 * second, Epoch: 1, Rate: 10e6}},
+			{"lifted", 2 * second, told(ask(1), func(q *StoreRequest) { q.Resume = true }), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"known from before", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause = 8 * second }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"a century", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause, q.NewPause = 100*year, true }), StoreReply{Wait: MaxSharedPause, Pause: MaxSharedPause, Epoch: 1, Rate: 10e6}},
+		}},
+		{"one cut for one congestion", []step{
+			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Backoff = true, second }), StoreReply{Wait: 400 * ms, Pause: 400 * ms, Epoch: 2, Rate: 5e6}},
+			{"of before", 3 * second, told(ask(0), func(q *StoreRequest) { q.Throttled = true }), StoreReply{Epoch: 2, Rate: 5e6}},
+			{"with nothing delivered", 3 * second, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Throttled, q.Backoff = 2, true, second }), StoreReply{Wait: 800 * ms, Pause: 800 * ms, Epoch: 3, Rate: 5e6}},
+			{"too soon", 3500 * ms, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Throttled = 3, true }), StoreReply{Wait: 300 * ms, Pause: 300 * ms, Epoch: 3, Rate: 5e6}},
+			{"single calls at a closed door", 5 * second, told(ask(9), func(q *StoreRequest) { q.Epoch = 3 }), StoreReply{Slots: 1, Span: 800 * ms, Epoch: 3, Rate: 5e6}},
+		}},
+		{"a lost state is told anew", []step{
+			{"claim", 0, told(ask(1), func(q *StoreRequest) { q.Epoch, q.Rate, q.Ceiling, q.Pause = 7, 40e6, 50e6, second }), StoreReply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},
+			{"an older one", 0, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Rate = 6, 90e6 }), StoreReply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},
+			{"a newer one", 0, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Rate = 8, 20e6 }), StoreReply{Wait: second, Pause: second, Epoch: 8, Rate: 20e6}},
+			{"a new worker", second, first(1), StoreReply{Slots: 1, Span: 50 * ms, Epoch: 8, Rate: 20e6}},
+		}},
+		{"the clock goes back by an hour", []step{
+			{"pause", time.Hour, told(first(0), func(q *StoreRequest) { q.Pause, q.NewPause = 5*second, true }), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"back", 0, ask(1), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"slots", 5 * second, ask(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+		}},
+		{"the lowest maximum holds", []step{
+			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"lower", 0, told(ask(0), func(q *StoreRequest) { q.Law.Max = 5e6 }), StoreReply{Epoch: 1, Rate: 5e6}},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var s SharedState
+			for _, st := range tt.steps {
+				got := s.Sync(st.at, st.q)
+				assert.Equal(t, st.want, StoreReply{Slots: got.Slots, Wait: got.Wait, Span: got.Span, Epoch: got.Epoch, Pause: got.Pause, Rate: got.Rate}, st.name)
+			}
+		})
+	}
+}
+
+// Whatever workers do and tell, slots are never closer to each other than the
+// rate allows, no pause gets shorter, and nothing leaves its bounds.
+func FuzzSharedState(f *testing.F) {
+	f.Add(uint64(1), uint64(2))
+	f.Fuzz(func(t *testing.T, a, b uint64) {
+		rng := rand.New(rand.NewPCG(a, b))
+		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+		var s SharedState
+		var now, free, until time.Duration
+		for range 2000 {
+			now += time.Duration(rng.Int64N(1 << (10 + rng.IntN(22))))
+			q := randomRequest(rng, law, &s)
+			epoch := s.Epoch
+			r := s.Sync(now, q)
+			require.NoError(t, r.check(q))
+			require.LessOrEqual(t, s.Rate, law.Max)
+			require.GreaterOrEqual(t, s.Rate, law.Min)
+			if r.Epoch != epoch {
+				free = 0 // a cut voids slots
+			}
+			if q.Resume {
+				until = 0
+			}
+			t0 := now.Truncate(time.Microsecond)
+			require.GreaterOrEqual(t, r.Pause, until-t0)
+			until = t0 + r.Pause
+			if r.Slots > 0 {
+				require.GreaterOrEqual(t, t0+r.Wait, free)
+				require.GreaterOrEqual(t, float64(r.Span/time.Microsecond), float64(r.Slots)*1e12/float64(r.Rate)-1e-6)
+				free = t0 + r.Wait + r.Span
+			}
+		}
+	})
+}
+
+func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
+	q := StoreRequest{Law: law, Want: rng.IntN(100), Epoch: max(0, s.Epoch-int64(rng.IntN(2))), Resumes: s.Resumes, Count: s.Count - int64(rng.IntN(2))}
+	q.Least = min(q.Want, 1+rng.IntN(3))
+	q.Rate, q.Ceiling = 1+rng.Int64N(1e9), rng.Int64N(1e9)
+	if rng.IntN(3) == 0 {
+		q.Successes = rng.Int64N(50)
+	}
+	if rng.IntN(10) == 0 {
+		q.Throttled, q.Backoff = true, time.Duration(rng.Int64N(int64(time.Second)))
+	}
+	if rng.IntN(20) == 0 {
+		q.Pause, q.NewPause = time.Duration(rng.Int64N(int64(3*time.Second))), rng.IntN(2) == 0
+	}
+	q.Resume = rng.IntN(100) == 0
+	return q
+}

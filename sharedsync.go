@@ -1,0 +1,479 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// The times of a worker, beside those of the shared law.
+const (
+	syncPeriod  = sharedPeriod * time.Microsecond
+	syncHorizon = sharedHorizon * time.Microsecond
+	slotLife    = time.Second            // after which a slot that is due is void
+	demandOver  = time.Second            // what the average of the demand looks back
+	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again,
+	lastProbe   = 5 * time.Second        // at last
+)
+
+var errStoreTimeout = errors.New("cruise: store did not answer in time")
+
+// pass, peek, atLeast and hold make a limiter the pacer of its own room.
+
+func (s *SharedLimiter) pass(now instant, n int) time.Duration {
+	if wait := s.peek(now, n); wait > 0 {
+		return wait
+	}
+	if s.local != nil {
+		s.local.pass(now, n) // as it has just agreed
+	}
+	if !s.isAlone() {
+		s.slots.take(n)
+	}
+	s.taken += n
+	s.stats.Admitted++
+	return 0
+}
+
+// peek is pass for a call that does not go yet.
+func (s *SharedLimiter) peek(now instant, n int) time.Duration {
+	switch {
+	case s.degraded != 0:
+		return s.fallen(now, n)
+	case s.pauseOnly:
+		if wait := s.fresh(now); wait > 0 {
+			return wait
+		}
+		return s.local.peek(now, n)
+	}
+	wait := s.slot(now, n)
+	if wait == 0 && s.local != nil {
+		if now >= s.settled {
+			s.local = nil
+			return 0
+		}
+		wait = s.local.peek(now, n)
+	}
+	return wait
+}
+
+// isAlone reports whether the rate is that of this worker.
+func (s *SharedLimiter) isAlone() bool { return s.pauseOnly || s.degraded != 0 }
+
+// slot is how long from now the next call must wait for a slot.
+func (s *SharedLimiter) slot(now instant, n int) time.Duration {
+	s.slots.expire(now, n)
+	if wait, ok := s.slots.wait(now, n); ok {
+		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.want()/4 {
+			s.begin(now, n)
+		}
+		return wait
+	}
+	if s.begin(now, n); s.syncing {
+		return never // until it ends
+	}
+	return max(1, s.next.since(now))
+}
+
+// fresh is how long a call must wait for news of pauses: 0 unless there have been
+// none for long.
+func (s *SharedLimiter) fresh(now instant) time.Duration {
+	if now.since(s.syncedAt) < syncPeriod {
+		return 0
+	}
+	s.begin(now, 0)
+	if now.since(s.syncedAt) < 2*syncPeriod || !s.syncing {
+		return 0
+	}
+	return never // until the sync ends
+}
+
+// fallen is how long a call must wait while the store cannot be reached.
+func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
+	s.begin(now, n)
+	wait := never
+	if !s.syncing {
+		wait = max(1, s.next.since(now)) // for the next try
+	}
+	switch {
+	case s.local != nil:
+		return min(wait, s.local.peek(now, n))
+	case s.fallback == FallbackClosed:
+		return wait
+	}
+	return 0
+}
+
+func (s *SharedLimiter) atLeast(now instant, n int) time.Duration {
+	if s.isAlone() {
+		if s.local == nil {
+			return 0
+		}
+		return s.local.atLeast(now, n)
+	}
+	if wait, ok := s.slots.wait(now, n); ok {
+		return wait
+	}
+	// Who knows when others give way: at best there is nobody else.
+	missing := n - s.slots.n - int(s.sharedLaw.Burst)
+	if missing <= 0 || s.known.Rate <= 0 {
+		return 0
+	}
+	return ceilSeconds(float64(missing) / (float64(s.known.Rate) / 1e6))
+}
+
+func (s *SharedLimiter) hold(now, until instant) {
+	s.slots.drop()
+	if s.local != nil {
+		s.local.hold(now, until)
+	}
+}
+
+// want is how many slots the worker should have for its calls of the next period.
+func (s *SharedLimiter) want() int {
+	cost := int(math.Ceil(s.demand * syncPeriod.Seconds()))
+	waiting := 0
+	for i := range s.room.lines {
+		waiting += s.room.lines[i].cost
+	}
+	return min(max(cost, waiting), sharedMost)
+}
+
+// hurry begins a sync if something is to be told at once.
+func (s *SharedLimiter) hurry(now instant) {
+	if s.urgent && s.degraded == 0 && !s.syncing {
+		s.next = now
+		s.begin(now, 0)
+	}
+}
+
+// begin starts a sync, unless there is one or it is too early. n is the cost of
+// the call that asks for it.
+func (s *SharedLimiter) begin(now instant, n int) {
+	if s.syncing || now < s.next {
+		return
+	}
+	q := s.request(now, n)
+	s.syncing, s.urgent = true, false
+	s.turn++
+	s.stats.Syncs++
+	go s.sync(s.turn, q)
+}
+
+// request is what to tell and to ask. What it tells need not be told again.
+func (s *SharedLimiter) request(now instant, n int) StoreRequest {
+	q := StoreRequest{
+		Law:   s.sharedLaw,
+		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
+		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks,
+		NewPause: s.newPause, Resume: s.resume, Resumes: s.known.Resumes,
+		Count: s.known.Count, Held: s.slots.reach(now),
+	}
+	if !s.pauseOnly {
+		if head := s.room.head(); head != nil {
+			n = max(n, head.n)
+		}
+		q.Least = n
+		q.Want = max(n, s.want()-s.slots.n)
+		if n == 0 {
+			q.Want = 0
+		}
+	}
+	if left := s.room.resume.since(now); left > 0 {
+		if !s.newPause {
+			// As long as it has been under way at most, so that a pause does not
+			// grow by being told.
+			left -= s.timeout
+		}
+		q.Pause = max(0, left)
+	}
+	s.oks, s.throttled, s.newPause, s.resume = 0, false, false, false
+	return q
+}
+
+// sync asks the store. It runs in a goroutine of its own.
+func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
+	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	defer cancel()
+	// Whatever the store does with its context, nobody waits longer.
+	stop := context.AfterFunc(ctx, func() {
+		s.room.mu.Lock()
+		var events []Event
+		if s.syncing && s.turn == turn && s.degraded == 0 {
+			now := s.room.advance(clock())
+			events = s.degrade(now, q, errStoreTimeout)
+			s.room.changed(now)
+		}
+		s.room.mu.Unlock()
+		s.tell(events)
+	})
+	reply, err := ask(ctx, s.store, q)
+	onTime := stop()
+	if err == nil {
+		err = reply.check(q)
+	}
+	if err == nil && !onTime {
+		err = errStoreTimeout
+	}
+
+	s.room.mu.Lock()
+	now := s.room.advance(clock())
+	s.syncing = false
+	var events []Event
+	if err != nil {
+		s.stats.Failures++
+		events = s.failed(now, q, err)
+		s.room.changed(now)
+	} else {
+		events = s.adopt(now, q, reply)
+	}
+	s.hurry(now)
+	s.room.mu.Unlock()
+	s.tell(events)
+}
+
+// ask is Sync of a store, whose panics must not end the program.
+func ask(ctx context.Context, store Store, q StoreRequest) (r StoreReply, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cruise: store panicked: %v", p)
+		}
+	}()
+	return store.Sync(ctx, q)
+}
+
+// check is nil unless no store in its senses would give such an answer to q.
+func (r StoreReply) check(q StoreRequest) error {
+	switch {
+	case r.Slots < 0 || r.Slots > max(q.Want, q.Least):
+		return fmt.Errorf("cruise: store gave %d slots: want 0 to %d", r.Slots, max(q.Want, q.Least))
+	case r.Slots > 0 && (r.Span <= 0 || r.Span > farthest):
+		return fmt.Errorf("cruise: store gave slots for %v: want more than 0, and less than %v", r.Span, farthest)
+	case r.Wait > syncHorizon && r.Slots > 0 || r.Wait > farthest || r.Wait < -farthest:
+		return fmt.Errorf("cruise: store gave slots from %v on: want at most %v", r.Wait, syncHorizon)
+	case r.Epoch < 1 || r.Rate < 1 || r.Rate > sharedMostRate*1e6 || r.Ceiling < 0:
+		return fmt.Errorf("cruise: store gave epoch %d, rate %d, ceiling %d: want 1 or more, 1 to 1000000000000, 0 or more", r.Epoch, r.Rate, r.Ceiling)
+	case r.Pause < 0 || r.Pause > MaxSharedPause:
+		return fmt.Errorf("cruise: store gave a pause of %v: want 0 to %v", r.Pause, MaxSharedPause)
+	case r.Workers < 1 || r.Level < 0 || r.Resumes < 0:
+		return fmt.Errorf("cruise: store gave %d workers, level %d, %d resumes: want 1 or more, 0 or more, 0 or more", r.Workers, r.Level, r.Resumes)
+	}
+	return nil
+}
+
+// failed is for a sync that failed.
+func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events []Event) {
+	if s.degraded == 0 && !errors.Is(err, context.DeadlineExceeded) {
+		s.next = now // at once: it may have been a connection that had died long ago
+	} else {
+		s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
+		s.next = now.after(s.backTime/2 + rand.N(s.backTime/2+1))
+	}
+	s.newPause = s.newPause || q.NewPause
+	if s.degraded == 0 {
+		return s.degrade(now, q, err)
+	}
+	s.err = err
+	return nil
+}
+
+// degrade goes on without the store, after a request that was not answered.
+func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) []Event {
+	s.degraded, s.err = now, err
+	s.slots.drop()
+	if !s.pauseOnly && s.fallback == FallbackShare {
+		if s.local == nil || s.known.Rate > 0 {
+			s.local = s.fairShare(now, q.Throttled)
+		}
+		if q.Throttled && q.Backoff > 0 {
+			s.room.pause(now, now.after(min(q.Backoff, ceilSeconds(pauseGaps/s.local.law.limit()))))
+		}
+	} else if !s.pauseOnly {
+		s.local = nil
+	}
+	return []Event{StoreDegraded{Err: err}}
+}
+
+// fairShare is a limiter that begins at this worker's share of the rate, with
+// nothing saved.
+func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter {
+	c := s.conf.law()
+	if s.known.Rate <= 0 {
+		l := newAIMD(c, s.conf.brake())
+		a := alone(s.conf, l)
+		if initial := min(s.conf.initial, s.conf.max); initial <= sharedMostRate {
+			l.setLimit(now, float64(initial))
+			a.apply(now)
+		}
+		return a
+	}
+	known, workers := float64(s.known.Rate)/1e6, float64(s.known.Workers)
+	c.min /= workers
+	share := known / workers
+	if throttled {
+		share *= c.decrease
+	}
+	c.max = known
+	l := newAIMD(c, s.conf.brake())
+	l.setLimit(now, max(share, c.min))
+	// It is no newcomer, so it probes as slowly as those who have been there
+	// for long.
+	l.first, l.openAt = now-instant(time.Hour), now
+	a := alone(s.conf, l)
+	a.apply(now)
+	a.hold(now, now)
+	return a
+}
+
+// adopt takes what the store has answered.
+func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events []Event) {
+	if s.degraded != 0 {
+		events = append(events, StoreRecovered{After: now.since(s.degraded)})
+		// Workers that were cut off too may not be back yet. Until they are, each
+		// keeps to its share.
+		s.settled = now.after(2 * s.backTime)
+		s.degraded, s.err, s.backTime = 0, nil, 0
+	}
+	was, cut := s.known.Rate, r.Epoch != s.known.Epoch
+	if was == 0 {
+		was = s.sharedLaw.Initial
+	}
+	slots := r.Slots
+	if cut {
+		s.slots.drop()
+		s.epochAt, s.unproved = now, true
+	}
+	if was != r.Rate && !s.pauseOnly {
+		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
+		if cut && e.To < e.From {
+			e.Why = CauseThrottle
+		}
+		events = append(events, e)
+	}
+
+	until := now.after(r.Pause)
+	paused := false
+	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
+		s.room.resume = until
+		s.hold(now, until)
+	} else if r.Pause > 0 && until > s.room.resume {
+		// A pause that is known seems to move by the time that answers take.
+		if until.since(s.room.resume) > s.timeout {
+			events = append(events, pausedFor(r.Pause))
+		}
+		paused = s.room.pause(now, until)
+	}
+	if s.throttled || now < s.room.resume {
+		slots = 0
+	}
+	if slots > 0 {
+		s.slots.add(now+instant(r.Wait), r.Span/time.Duration(slots), slots)
+	}
+
+	if dt := now.since(s.syncedAt); s.syncedAt != 0 {
+		s.demand = (s.demand*demandOver.Seconds() + float64(s.taken)) / (demandOver + min(dt, time.Hour)).Seconds()
+	}
+	s.taken, s.syncedAt = 0, now
+	s.known = r
+	s.next = now.after(s.gap(q, r))
+	if paused || r.Rate < was {
+		s.room.changed(now)
+	} else {
+		s.room.release(now)
+	}
+	return events
+}
+
+// gap is how long to leave the store alone after an answer.
+func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
+	if q.Want == 0 || r.Slots >= q.Want || r.Pause > 0 {
+		return 0
+	}
+	// There is less than is wanted: everyone gets something in turn.
+	turn := time.Duration(sharedTurn(int64(r.Workers), r.Rate)) * time.Microsecond
+	turn = turn/2 + rand.N(turn/2+1)
+	if r.Slots == 0 {
+		turn = max(turn, r.Wait)
+	}
+	return turn
+}
+
+// leases are the slots that a worker has, in the order in which they are due.
+type leases struct {
+	all []lease
+	n   int // slots
+}
+
+// A lease is a row of slots: the first is due at at, the others each gap later.
+type lease struct {
+	at  instant
+	gap time.Duration
+	n   int
+}
+
+func (l *leases) add(at instant, gap time.Duration, n int) {
+	l.all = append(l.all, lease{at, max(1, gap), n})
+	l.n += n
+}
+
+func (l *leases) drop() { l.all, l.n = l.all[:0], 0 }
+
+// cut takes the first n slots of the first lease away.
+func (l *leases) cut(n int) {
+	first := &l.all[0]
+	first.n -= n
+	first.at += instant(n) * instant(first.gap)
+	l.n -= n
+	if first.n == 0 {
+		l.all = append(l.all[:0], l.all[1:]...)
+	}
+}
+
+// expire drops the slots that have been due for too long. For a call that needs
+// several, those count from when the last of so many is due.
+func (l *leases) expire(now instant, n int) {
+	for len(l.all) > 0 {
+		first := l.all[0]
+		life := slotLife + time.Duration(n-1)*first.gap
+		over := now.since(first.at) - life
+		if over <= 0 {
+			return
+		}
+		l.cut(min(first.n, 1+int(over/first.gap)))
+	}
+}
+
+// wait is how long from now n slots are due, if there are as many.
+func (l *leases) wait(now instant, n int) (wait time.Duration, ok bool) {
+	if l.n < n {
+		return 0, false
+	}
+	for _, x := range l.all {
+		if n <= x.n {
+			return max(0, x.at.since(now)+time.Duration(n-1)*x.gap), true
+		}
+		n -= x.n
+	}
+	return 0, false
+}
+
+// reach is how long from now the last slot is due, 0 if none is.
+func (l *leases) reach(now instant) time.Duration {
+	if len(l.all) == 0 {
+		return 0
+	}
+	last := l.all[len(l.all)-1]
+	return max(0, last.at.since(now)+time.Duration(last.n)*last.gap)
+}
+
+// take takes the first n slots, which are due.
+func (l *leases) take(n int) {
+	for n > 0 && len(l.all) > 0 {
+		k := min(n, l.all[0].n)
+		l.cut(k)
+		n -= k
+	}
+}

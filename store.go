@@ -1,0 +1,57 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+)
+
+// A Store is where workers on many machines meet: what they share of one scope,
+// which is one rate, one stream of slots and one pause. [SharedLimiter] asks it,
+// a few times a second while calls go and never while they don't. Module
+// cruiseredis has one in Redis, [MemoryStore] is one for a single process.
+type Store interface {
+	// Sync carries out a request, atomically, and returns the answer: what
+	// [SharedState.Sync] does, at the time of a clock that is the store's own.
+	//
+	// It must return when ctx ends, which is soon, and must not try again by
+	// itself: a request whose answer got lost costs some slots at most, but one
+	// that comes late is stale. It is called by one goroutine at a time for each
+	// limiter.
+	Sync(ctx context.Context, q StoreRequest) (StoreReply, error)
+}
+
+// MemoryStore is a [Store] within a process: for tests, and for limiters that
+// share a limit there although each has a line of its own.
+//
+// A MemoryStore is safe for concurrent use and must not be copied. Make one with
+// [NewMemoryStore].
+type MemoryStore struct {
+	mu    sync.Mutex // guards the fields below
+	begun time.Time
+	state SharedState
+}
+
+var _ Store = (*MemoryStore)(nil)
+
+var errZeroStore = errors.New("cruise: MemoryStore not made by NewMemoryStore")
+
+// NewMemoryStore returns a store of a scope that nobody knows yet.
+func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: time.Now()} }
+
+// Sync carries out a request at once. It fails only if ctx has ended.
+func (m *MemoryStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+	if m.begun.IsZero() {
+		return StoreReply{}, errZeroStore
+	}
+	if ctx == nil {
+		return StoreReply{}, errNilContext
+	}
+	if ctx.Err() != nil {
+		return StoreReply{}, contextError(ctx)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.state.Sync(time.Since(m.begun), q), nil
+}
