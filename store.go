@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"time"
 )
 
 // A Store is where workers on many machines meet: what they share of one scope,
@@ -29,7 +28,7 @@ type Store interface {
 // [NewMemoryStore].
 type MemoryStore struct {
 	mu    sync.Mutex // guards the fields below
-	begun time.Time
+	begun instant
 	state SharedState
 }
 
@@ -38,11 +37,11 @@ var _ Store = (*MemoryStore)(nil)
 var errZeroStore = errors.New("cruise: MemoryStore not made by NewMemoryStore")
 
 // NewMemoryStore returns a store of a scope that nobody knows yet.
-func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: time.Now()} }
+func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: clock()} }
 
 // Sync carries out a request at once. It fails only if ctx has ended.
 func (m *MemoryStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
-	if m.begun.IsZero() {
+	if m.begun == 0 {
 		return StoreReply{}, errZeroStore
 	}
 	if ctx == nil {
@@ -53,5 +52,5 @@ func (m *MemoryStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.Sync(time.Since(m.begun), q), nil
+	return m.state.Sync(clock().since(m.begun), q), nil
 }

@@ -253,7 +253,7 @@ func TestRedisStandsStill(t *testing.T) {
 			for _, l := range workers {
 				syncs += l.Stats().Syncs
 			}
-			assert.LessOrEqual(t, s.calls(t), syncs+1, "one sync found no script")
+			assert.LessOrEqual(t, s.calls(t), syncs+uint64(len(workers)), "the first sync of each may find no script")
 			assert.LessOrEqual(t, tr.worst(), 130)
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
