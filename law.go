@@ -48,6 +48,7 @@ type aimd struct {
 	moved     instant       // when an attempt was last let go or done
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
+	closedAt  instant       // when the first of them came
 	heldAt    instant       // when the rate last made someone wait
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
@@ -87,8 +88,8 @@ const (
 	pauseGaps    = 2                       // call intervals that a first pause takes at most
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
 	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens
-	reopenMost   = 20                      // times less than before is learnt from one closed time at most
-	outageLeast  = time.Minute             // without a single success, by which a beginning is an outage
+	outageLeast  = 3 * time.Minute         // closed, by which it may be an outage,
+	outageMost   = 20                      // of which this many times less than before is learnt at most
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
 	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
@@ -223,12 +224,12 @@ func (l *aimd) ration(now instant, q Quota) bool {
 // what the server gives in the long run, whatever it gave at once: so a window is
 // learnt in one closing.
 //
-// The closed time may have been an outage instead, which says nothing of the long
-// run. So a long one that was there from the beginning does not count as time in
-// which the server delivered, and from no other one less than a part of the old
-// ceiling is learnt.
+// A closed time that is long may have been an outage instead, which says nothing of
+// the long run. So at the beginning it does not count as time in which the server
+// delivered, and later not less than a part of the old ceiling is learnt from it.
 func (l *aimd) reopen(now instant) {
-	if l.delivered.n == 1 && math.IsInf(l.rate, 1) && now.since(l.openAt) > outageLeast {
+	long := now.since(l.closedAt) > outageLeast
+	if long && l.delivered.n == 1 && math.IsInf(l.rate, 1) {
 		l.delivered = meter{}
 		l.delivered.busy(now)
 		l.delivered.add(now)
@@ -236,7 +237,9 @@ func (l *aimd) reopen(now instant) {
 	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
 	given := float64(l.delivered.n-l.openOks) / took
 	if took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
-		given = max(given, l.ceiling/reopenMost)
+		if long {
+			given = max(given, l.ceiling/outageMost)
+		}
 		l.ceiling = max(l.min, given)
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
 	}
@@ -285,6 +288,9 @@ func (l *aimd) slope(now instant) float64 {
 
 // cut is the multiplicative decrease, for a throttle that is not late.
 func (l *aimd) cut(now instant) {
+	if l.row == 0 {
+		l.closedAt = now
+	}
 	l.row++
 	l.shutAt = now
 	l.window = 1
