@@ -20,8 +20,10 @@ type ScopeStats struct {
 	Limit     rate.Limit    // calls per second; rate.Inf if none is known yet, 0 of a limiter that keeps no rate
 	Waiting   int           // calls that wait; the first in line counts where it is held up, here or further out
 	PauseLeft time.Duration // 0 unless everyone pauses
+	Degraded  bool          // a SharedLimiter that cannot reach its store
 
-	// The fields below are those of AdaptiveStats; 0 and nil of other limiters.
+	// The fields below are those of AdaptiveStats and SharedStats; 0 and nil of
+	// other limiters.
 
 	Admitted  uint64 // attempts let go
 	Successes uint64 // attempts that succeeded
@@ -169,6 +171,13 @@ func statsOf(l Limiter) (s ScopeStats) {
 		if own, ok := l.(*AdaptiveLimiter); ok {
 			s.Waiting, s.PauseLeft = own.room.now()
 		}
+	case *SharedLimiter:
+		a := l.Stats()
+		s = ScopeStats{
+			Limit: a.Limit, Degraded: a.Degraded,
+			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
+		}
+		s.Waiting, s.PauseLeft = l.room.now()
 	case *TokenBucket:
 		s.Limit = l.Limit()
 		s.Waiting, s.PauseLeft = l.room.now()

@@ -32,7 +32,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	o.mu.Unlock()
 	found := map[string]*gauge{}
 	var order []string // the first to be seen first, so that places are given in order
-	scopes, least := 0, -1.
+	scopes, alone, least := 0, 0, -1.
 	for _, retrier := range retriers {
 		if b := retrier.Budget(); b != nil {
 			if left := b.Left(); least < 0 || left < least {
@@ -42,6 +42,9 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 		for s := range retrier.Scopes() {
 			if len(s.Path) > 0 {
 				scopes++
+			}
+			if s.Degraded {
+				alone++
 			}
 			name := o.pathName(s.Path)
 			g := found[name]
@@ -72,6 +75,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 		to.ObserveInt64(o.queue, int64(g.waiting), with)
 	}
 	to.ObserveInt64(o.scopes, int64(scopes), o.apiOnly)
+	to.ObserveInt64(o.alone, int64(alone), o.apiOnly)
 	if least >= 0 {
 		to.ObserveFloat64(o.budget, least, o.apiOnly)
 	}

@@ -25,6 +25,7 @@
 //	cruise.queue.length      gauge      {call}      cruise.scope
 //	cruise.budget.remaining  gauge      {retry}     the least of all Retriers; none without a budget
 //	cruise.scopes            gauge      {scope}     limiters that are kept
+//	cruise.store.degraded    gauge      {limiter}   those shared between machines that cannot reach their store
 //
 // The gauges are read when metrics are collected, from the Retriers given to
 // [Observer.Add]. Throttles, rate cuts and pauses are told by an

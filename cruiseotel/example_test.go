@@ -43,4 +43,5 @@ func Example() {
 	// cruise.budget.remaining {retry}
 	// cruise.queue.length {call}
 	// cruise.scopes {scope}
+	// cruise.store.degraded {limiter}
 }

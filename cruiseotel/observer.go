@@ -36,7 +36,7 @@ type Observer struct {
 	record    []metric.RecordOption
 
 	limit, pause, budget metric.Float64ObservableGauge
-	queue, scopes        metric.Int64ObservableGauge
+	queue, scopes, alone metric.Int64ObservableGauge
 	registration         metric.Registration
 
 	api        attribute.KeyValue
@@ -140,7 +140,8 @@ func (o *Observer) instruments(m metric.Meter) error {
 	o.budget = floats("cruise.budget.remaining", "{retry}", "Retries left in the budget.")
 	o.queue = ints("cruise.queue.length", "{call}", "Calls that wait in a limiter.")
 	o.scopes = ints("cruise.scopes", "{scope}", "Limiters of scopes that are kept.")
-	o.registration, err = m.RegisterCallback(o.collect, o.limit, o.pause, o.budget, o.queue, o.scopes)
+	o.alone = ints("cruise.store.degraded", "{limiter}", "Shared limiters that cannot reach their store.")
+	o.registration, err = m.RegisterCallback(o.collect, o.limit, o.pause, o.budget, o.queue, o.scopes, o.alone)
 	return errors.Join(append(errs, err)...)
 }
 

@@ -164,6 +164,27 @@ func TestGaugesAreThoseOfNow(t *testing.T) {
 	})
 }
 
+// away is a store that cannot be reached.
+type away struct{}
+
+func (away) Sync(context.Context, cruise.StoreRequest) (cruise.StoreReply, error) {
+	return cruise.StoreReply{}, errors.New("connection refused")
+}
+
+func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t)
+		for _, store := range []cruise.Store{cruise.NewMemoryStore(), away{}} {
+			api := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewSharedLimiter(store)))))
+			o.Add(api)
+			require.NoError(t, api.Do(t.Context(), func(context.Context) error { return nil }))
+		}
+		assert.Equal(t, []string{"store.degraded{} 1"}, m.read(t, "cruise.store"))
+		require.NoError(t, o.Close())
+	})
+}
+
 func TestARetrierWithoutLimitsReportsNone(t *testing.T) {
 	m := newMeters()
 	o := m.observer(t)

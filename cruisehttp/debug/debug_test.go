@@ -161,6 +161,25 @@ func inFlight(a debug.API) int {
 	return int(a.Attempts - ended)
 }
 
+// away is a store that cannot be reached.
+type away struct{}
+
+func (away) Sync(context.Context, cruise.StoreRequest) (cruise.StoreReply, error) {
+	return cruise.StoreReply{}, errors.New("connection refused")
+}
+
+func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithLimiter(cruise.Must(cruise.NewSharedLimiter(away{})))))
+		watch.Add(api)
+		require.NoError(t, api.Do(t.Context(), func(context.Context) error { return nil }))
+		assert.Contains(t, page.Report().APIs[0].Summary, "The store of a shared limit cannot be reached: this process goes on alone.")
+		assert.Contains(t, get(page, "/").Body.String(), "without its store")
+	})
+}
+
 func TestTheStateIsThatOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()

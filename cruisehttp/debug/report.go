@@ -70,6 +70,7 @@ type Limiter struct {
 	Pause     float64   `json:"pause"` // seconds left
 	Admitted  uint64    `json:"admitted"`
 	Throttles uint64    `json:"throttles"`
+	Degraded  bool      `json:"degraded"` // shared with other machines, whose store cannot be reached
 	Quota     *QuotaNow `json:"quota,omitempty"`
 
 	past []Point
@@ -172,6 +173,7 @@ func (w *Watch) limiterNow(r Limiter, l *limiter, now time.Time) Limiter {
 	s := l.stats
 	r.Name = w.page.label(s.Path)
 	r.Waiting, r.Pause, r.Admitted, r.Throttles = s.Waiting, s.PauseLeft.Seconds(), s.Admitted, s.Throttles
+	r.Degraded = s.Degraded
 	if limit := finite(s.Limit); limit > 0 {
 		r.Limit = &limit
 	}
@@ -233,6 +235,9 @@ func (a *API) judge(now time.Time) {
 		a.Summary = "Idle: no attempt in the last 10 seconds."
 	default:
 		a.Summary = "Flowing: no throttle in the last minute, and nobody waits."
+	}
+	if slices.ContainsFunc(a.Limiters, func(l Limiter) bool { return l.Degraded }) {
+		a.Summary += " The store of a shared limit cannot be reached: this process goes on alone."
 	}
 	a.Next = a.next()
 }
