@@ -3,12 +3,15 @@ package cruise
 import (
 	"context"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 )
 
@@ -21,6 +24,7 @@ type roomModel struct {
 	have, since  int64 // tokens at a time, from which on they come
 	pausedTo     int64
 	lines        [classes][]*modelWaiter
+	passedBy     int            // turns that others had before the background
 	left         []*modelWaiter // those that went, in order
 }
 
@@ -31,6 +35,8 @@ type modelWaiter struct {
 	n      int64
 	class  class
 	cancel context.CancelFunc
+	came   int64
+	behind bool  // others, when it came
 	at     int64 // when it went
 	given  int64 // billionths of tokens that limits had given by then
 }
@@ -39,11 +45,16 @@ func (m *roomModel) tokens(at int64) int64 {
 	return min(m.burst*token, m.have+max(0, at-m.since)*m.limit)
 }
 
+// head goes next: of the background if nobody else waits, or if others had seven
+// turns before it.
 func (m *roomModel) head() *modelWaiter {
-	for _, line := range m.lines {
-		if len(line) > 0 {
-			return line[0]
-		}
+	others := slices.Concat(m.lines[retryClass], m.lines[firstClass])
+	background := slices.Concat(m.lines[backgroundRetryClass], m.lines[backgroundClass])
+	switch {
+	case len(background) > 0 && (len(others) == 0 || m.passedBy >= 7):
+		return background[0]
+	case len(others) > 0:
+		return others[0]
 	}
 	return nil
 }
@@ -73,6 +84,12 @@ func (m *roomModel) run(until int64) {
 		m.have, m.since = m.tokens(at)-w.n*token, max(m.since, at)
 		w.at = at
 		m.leave(w)
+		switch {
+		case w.class.background() && (w.behind || at > w.came):
+			m.passedBy = 0 // one that goes at once had no turn
+		case len(m.lines[backgroundRetryClass])+len(m.lines[backgroundClass]) > 0:
+			m.passedBy++
+		}
 		m.left = append(m.left, w)
 	}
 }
@@ -134,11 +151,16 @@ func (r *modelRun) arrive(c class, n int64) {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &modelWaiter{id: r.ids, n: n, class: c, cancel: cancel}
+	w := &modelWaiter{id: r.ids, n: n, class: c, cancel: cancel, came: r.model.now, behind: r.model.head() != nil}
 	r.ids++
 	r.model.lines[c] = append(r.model.lines[c], w)
-	if c == retryClass {
+	switch c {
+	case retryClass:
 		ctx = attemptContext(ctx, 2, never)
+	case backgroundRetryClass:
+		ctx = inBackground(attemptContext(ctx, 2, never))
+	case backgroundClass:
+		ctx = inBackground(attemptContext(ctx, 1, never))
 	}
 	r.wg.Go(func() {
 		_, sent, err := r.bucket.admit(ctx, int(n))
@@ -153,11 +175,24 @@ func (r *modelRun) arrive(c class, n int64) {
 	synctest.Wait()
 }
 
-func (r *modelRun) sleep(d int64) {
+// inBackground marks an attempt's context as WithBackground does.
+func inBackground(ctx context.Context) context.Context {
+	ctx.(*record).background = true
+	return ctx
+}
+
+// sleep lets time pass. If late, the timer fires only at the end of it, as on a
+// machine that was suspended or had other things to do.
+func (r *modelRun) sleep(d int64, late bool) {
 	to := r.model.now + d
 	// Nothing happens so close to a departure that slack decides which is first.
 	for m := r.model; ; m.now = min(to, m.now) {
-		m.lines = [classes][]*modelWaiter{slices.Clone(m.lines[0]), slices.Clone(m.lines[1])}
+		for c := range m.lines {
+			m.lines[c] = slices.Clone(m.lines[c])
+		}
+		if late {
+			m.now = max(m.now, to-slack)
+		}
 		m.run(to - slack)
 		if _, at := m.due(); m.head() == nil || at > to+slack {
 			break
@@ -166,13 +201,34 @@ func (r *modelRun) sleep(d int64) {
 	}
 	before := len(r.model.left)
 	now, given := r.model.now, r.given
+	if late {
+		r.model.now = to
+		if timer := r.bucket.room.timer; timer != nil {
+			timer.Stop()
+		}
+	}
 	r.model.run(to)
 	for _, w := range r.model.left[before:] {
 		w.given = given + (w.at-now)*r.model.limit
 	}
 	r.given = given + (to-now)*r.model.limit
 	time.Sleep(time.Duration(to) - clock().since(r.start))
+	if late {
+		r.bucket.room.tick()
+	}
 	synctest.Wait()
+}
+
+// readOld is a caller who read the clock a while before it got the lock, and by
+// what it read could go earlier than those who did.
+func (r *modelRun) readOld(d int64) {
+	room := &r.bucket.room
+	room.mu.Lock()
+	defer room.mu.Unlock()
+	last := room.last
+	if now := room.advance(max(r.start, r.start+instant(r.model.now-d))); now < last {
+		r.t.Errorf("time went back by %v", last.since(now))
+	}
 }
 
 // check compares the room with its model, and both with what must always hold.
@@ -188,7 +244,7 @@ func (r *modelRun) check() bool {
 		r.t.Errorf("at %d: %d went, want %d", r.model.now, len(r.went), len(r.model.left))
 		return false
 	}
-	last := [classes]int{-1, -1}
+	last := [classes]int{-1, -1, -1, -1}
 	for i, w := range r.model.left {
 		at, ok := r.went[w.id]
 		if !ok || max(at-w.at, w.at-at) > slack {
@@ -225,15 +281,27 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 			model: roomModel{limit: limits[0], burst: burst, have: burst * token},
 			went:  map[int]int64{}, gone: map[int]bool{},
 		}
+		r.bucket.room.catchUp = 0 // a timer that is seconds late, as here, has nothing to make up for
 		cancelled := 0
 		ok = true
 		for i := 0; ok && i+2 < len(script); i += 3 {
 			what, much, long := script[i], int64(script[i+1]), int64(script[i+2])
-			switch what % 10 {
+			late := false
+			switch what % 16 {
 			case 0, 1, 2, 3:
 				r.arrive(firstClass, 1+much%burst)
 			case 4:
 				r.arrive(retryClass, 1+much%burst)
+			case 10, 11:
+				r.arrive(backgroundClass, 1+much%burst)
+			case 12:
+				r.arrive(backgroundRetryClass, 1+much%burst)
+			case 13:
+				r.readOld(much * much * int64(ms))
+			case 14:
+				late = true
+			case 15: // nothing but time
+				long = min(255, 2*long)
 			case 5, 6:
 				if waiting := r.model.waiting(); len(waiting) > 0 {
 					w := waiting[int(much)%len(waiting)]
@@ -255,11 +323,11 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 				r.bucket.Resume()
 			}
 			synctest.Wait()
-			r.sleep(long*long*long*100 + 37) // to 1.7 s
+			r.sleep(long*long*long*100+37, late) // to 1.7 s
 			ok = r.check()
 		}
 		for len(r.model.waiting()) > 0 && ok {
-			r.sleep(int64(time.Minute))
+			r.sleep(int64(time.Minute), false)
 			ok = r.check()
 		}
 		if !ok {
@@ -279,10 +347,21 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 	return ok
 }
 
+// CRUISE_MODEL=1000000 checks so many operations instead of a hundred thousand, and
+// CRUISE_MODEL_SEED=n begins at the n-th script.
 func TestRoomModel(t *testing.T) {
-	for seed := range uint64(100) {
+	const each = 100 // operations of a script
+	operations, seed := uint64(100_000), uint64(0)
+	for name, n := range map[string]*uint64{"CRUISE_MODEL": &operations, "CRUISE_MODEL_SEED": &seed} {
+		if text := os.Getenv(name); text != "" {
+			var err error
+			*n, err = strconv.ParseUint(text, 10, 64)
+			require.NoError(t, err)
+		}
+	}
+	for end := seed + operations/each; seed < end; seed++ {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		script := make([]byte, 300)
+		script := make([]byte, 3*each)
 		for i := range script {
 			script[i] = byte(rng.Uint32())
 		}
@@ -293,6 +372,7 @@ func TestRoomModel(t *testing.T) {
 }
 
 func FuzzRoom(f *testing.F) {
+	f.Add([]byte{0, 4, 0, 10, 2, 1, 0, 0, 9, 12, 1, 1, 13, 200, 5, 14, 0, 250, 15, 0, 255})
 	f.Add([]byte{0, 4, 0, 0, 0, 0, 4, 2, 100, 8, 50, 20, 7, 3, 0, 9, 0, 200})
 	f.Add([]byte{0, 4, 0, 0, 4, 0, 0, 0, 0, 5, 0, 10, 7, 1, 10, 8, 255, 255, 9, 0, 0})
 	f.Fuzz(func(t *testing.T, script []byte) { checkRoom(t, script) })

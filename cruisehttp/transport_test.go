@@ -476,3 +476,36 @@ func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 		assert.Equal(t, 1, base.count())
 	})
 }
+
+// A server leads elsewhere: credentials stay behind, and so does what is known of
+// it, so that it neither pauses the other host nor goes there for it.
+func TestRedirectsToAnotherHostTakeNothingAlong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []string
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			seen = append(seen, r.URL.Host+" "+r.Header.Get("Authorization")+r.Header.Get("Cookie"))
+			switch {
+			case r.URL.Host == "other.example.com":
+				return answer(200, "done"), nil
+			case len(seen) == 1:
+				return answer(307, "", "Location: http://other.example.com/", "X-RateLimit-Remaining: 0", "X-RateLimit-Reset: 60"), nil
+			}
+			return answer(429, "", "Retry-After: 7200"), nil
+		})
+		client := &http.Client{Transport: transport(t, base)}
+		resp, err := client.Do(request(t, "GET", example, nil, "Authorization: secret", "Cookie: secret"))
+		require.NoError(t, err)
+		assert.Equal(t, "done", text(t, resp))
+		assert.Equal(t, []string{"api.example.com secretsecret", "other.example.com "}, seen)
+
+		time.Sleep(time.Hour)
+		_, err = client.Do(request(t, "GET", example, nil, "Authorization: secret"))
+		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+		assert.NotContains(t, err.Error(), "secret")
+		start := time.Now()
+		resp, err = client.Do(request(t, "GET", "http://other.example.com/", nil))
+		require.NoError(t, err)
+		text(t, resp)
+		assert.Zero(t, time.Since(start), "the other host is not paused")
+	})
+}
