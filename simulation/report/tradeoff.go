@@ -22,7 +22,7 @@ const least = .1
 
 // crowded is the throttled share from which on labels stand in a column beside
 // the chart, because the points there are close to each other.
-const crowded = 4
+const crowded = 2
 
 // column is where that column begins on the axis, past its end.
 const column = 130
