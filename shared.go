@@ -229,7 +229,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 			s.local.apply(now)
 		}
 	}
-	s.room.pacer = s
+	s.room.pacer, s.room.news = s, s.lifted
 	return s, nil
 }
 
@@ -418,8 +418,9 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 }
 
 // Resume ends a pause for all workers; those who waited go at the pace of the
-// rate. A worker that knows of the pause already learns of its end as it next
-// syncs. While the store cannot be reached it ends the pause of this worker only.
+// rate. Workers that know of the pause and whose calls wait ask for its end every
+// half second, or where there are many of them less often, every 5 s at least.
+// While the store cannot be reached it ends the pause of this worker only.
 func (s *SharedLimiter) Resume() {
 	if s.room.pacer == nil {
 		return

@@ -142,6 +142,7 @@ func simulate(workers []Learner, limit, load float64) (f fleetFigures) {
 	}
 	wg.Wait()
 	time.Sleep(time.Second) // for the last syncs
+	synctest.Wait()
 	f.use = ok / (long - warm).Seconds() / limit
 	if load > 0 {
 		f.use /= min(1, load)
@@ -170,6 +171,7 @@ func TestSharedFleet(t *testing.T) {
 		{1, 10, 0, true}, {10, 10, 0, false}, {100, 10, 0, false},
 		{1, 100, 0, false}, {10, 100, 0, true}, {100, 100, 0, true},
 		{1, 1000, 0, false}, {10, 1000, 0, false}, {100, 1000, 0, true},
+		{1000, 1000, 0, false},
 		{10, 100, .5, false}, {100, 100, .5, false}, {10, 1000, .5, false}, {100, 1000, .5, false},
 		{10, 100, 1.2, false}, {100, 100, 1.2, false}, {10, 1000, 1.2, false}, {100, 1000, 1.2, false},
 	} {

@@ -254,6 +254,87 @@ func TestSharedPause(t *testing.T) {
 	}
 }
 
+// hearingStore is a worker's way to a store. It notes when the worker was first
+// told of a pause.
+type hearingStore struct {
+	distantStore
+	heard time.Time
+}
+
+func (h *hearingStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+	r, err := h.distantStore.Sync(ctx, q)
+	if r.Pause > 0 && h.heard.IsZero() {
+		h.heard = time.Now()
+	}
+	return r, err
+}
+
+// No worker sends a call inside a pause once it has synced, and each syncs before it
+// has used up what it had when the pause began.
+func TestSharedPauseOneSyncLater(t *testing.T) {
+	const rtt, long = 2 * time.Millisecond, 20 * time.Second
+	for _, tt := range []struct {
+		workers int
+		limit   rate.Limit
+		within  time.Duration // the last call of all after the pause began
+	}{
+		{10, 1000, syncPeriod + rtt},
+		{100, 1000, syncPeriod + rtt},
+		{100, 100, syncHorizon + rtt}, // who has few slots syncs after the last of them
+	} {
+		t.Run(fmt.Sprintf("%d workers, %v a second", tt.workers, tt.limit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := NewMemoryStore()
+				ctx, cancel := context.WithTimeout(t.Context(), 2*long)
+				defer cancel()
+				var wg sync.WaitGroup
+				var stores []*hearingStore
+				var workers []*SharedLimiter
+				sent := make([][]time.Time, tt.workers)
+				for i := range tt.workers {
+					h := &hearingStore{distantStore: distantStore{Store: store, rtt: rtt}}
+					s := Must(NewSharedLimiter(h, steady(tt.limit)...))
+					stores, workers = append(stores, h), append(workers, s)
+					var mu sync.Mutex // guards sent[i]
+					for range 3 {
+						wg.Go(func() {
+							for s.WaitN(ctx, 1) == nil {
+								at := time.Now()
+								mu.Lock()
+								sent[i] = append(sent[i], at)
+								mu.Unlock()
+								time.Sleep(time.Duration(rand.N(20)) * time.Millisecond)
+								s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: at, Cost: 1})
+							}
+						})
+					}
+				}
+				time.Sleep(5 * time.Second)
+				workers[0].Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: long})
+				began := time.Now()
+				wg.Wait()
+				time.Sleep(time.Second) // for the last syncs
+				synctest.Wait()
+				last, after := time.Duration(0), 0
+				for i, h := range stores {
+					require.False(t, h.heard.IsZero())
+					for _, at := range sent[i] {
+						if !at.Before(began.Add(long)) {
+							after++
+							continue
+						}
+						assert.False(t, at.After(h.heard), "a call %v after the pause began, which the worker knew since %v", at.Sub(began), h.heard.Sub(began))
+						last = max(last, at.Sub(began))
+					}
+				}
+				assert.Positive(t, after)
+				assert.LessOrEqual(t, last, tt.within)
+				t.Logf("the last call went %v after the pause began", last)
+			})
+		})
+	}
+}
+
 // Telling a pause over and over does not make it longer, however long answers take.
 func TestSharedPauseDoesNotGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -303,6 +384,60 @@ func TestSharedResume(t *testing.T) {
 		synctest.Wait()
 		require.NoError(t, workers[0].WaitN(t.Context(), 1))
 		assert.InDelta(t, 61.1, time.Since(start).Seconds(), .2, "a new pause counts after a resume")
+	})
+}
+
+// Resume reaches workers that are in the pause already, within a period, if they
+// have calls that wait; the others ask nothing meanwhile.
+func TestSharedResumeReachesThePaused(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []SharedOption
+	}{
+		{"with a shared rate", steady(100)},
+		{"pause only", append(steady(100), WithPauseOnly())},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				workers := fleet(t, store, 3, tt.opts...)
+				for _, s := range workers {
+					s.Pause(time.Hour)
+				}
+				time.Sleep(syncPeriod)
+				synctest.Wait()
+				before, start := store.syncs, time.Now()
+				var wg sync.WaitGroup
+				for _, s := range workers[:2] {
+					wg.Go(func() { assert.NoError(t, s.WaitN(t.Context(), 1)) })
+				}
+				time.Sleep(10 * time.Second)
+				synctest.Wait()
+				assert.LessOrEqual(t, store.syncs-before, 2*20+3)
+				workers[2].Resume()
+				wg.Wait()
+				assert.LessOrEqual(t, time.Since(start), 10*time.Second+syncPeriod+100*time.Millisecond)
+				assert.Zero(t, workers[1].Stats().PauseLeft)
+			})
+		})
+	}
+}
+
+// In a pause too, a store that is down is asked less and less often, and the pause
+// holds.
+func TestSharedPauseWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		s := fleet(t, store, 1, steady(100)...)[0]
+		s.Pause(time.Minute)
+		synctest.Wait()
+		store.fails(down)
+		start, before := time.Now(), store.syncs
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		assert.InDelta(t, time.Minute.Seconds(), time.Since(start).Seconds(), .1)
+		synctest.Wait()
+		assert.Less(t, store.syncs-before, 32)
+		time.Sleep(time.Minute)
 	})
 }
 

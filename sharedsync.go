@@ -91,6 +91,23 @@ func (s *SharedLimiter) fresh(now instant) time.Duration {
 	return never // until the sync ends
 }
 
+// lifted asks in a pause, for a call that it holds up, whether another worker has
+// ended it, and returns when to do so again. It is as often as a worker syncs that
+// is short of slots, so that a large fleet asks no more than when it runs.
+func (s *SharedLimiter) lifted(now instant) time.Duration {
+	period := syncPeriod
+	if !s.pauseOnly && s.known.Rate > 0 {
+		period = time.Duration(sharedTurn(int64(s.known.Workers), s.known.Rate)) * time.Microsecond
+	}
+	if wait := period - now.since(s.syncedAt); wait > 0 {
+		return wait
+	}
+	if s.begin(now, 0); s.syncing {
+		return never // until it ends
+	}
+	return max(1, s.next.since(now))
+}
+
 // fallen is how long a call must wait while the store cannot be reached.
 func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
 	s.begin(now, n)

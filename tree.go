@@ -71,7 +71,7 @@ func (r *room) adopt(up *room) bool {
 
 // peek is pass for a call that does not go yet.
 func (r *room) peek(now instant, n int) time.Duration {
-	if pause := r.resume.since(now); pause > 0 {
+	if pause := r.held(now); pause > 0 {
 		return pause
 	}
 	if r.behind != 0 {

@@ -38,11 +38,14 @@ type pacer interface {
 type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
-	pacer   pacer
-	delays  *delays // the pacer, if it gives each waiter a time of its own
-	last    instant // latest time seen, so that time never runs backwards
-	skew    instant // of the room's time from the clock: see advance
-	resume  instant // nobody goes before
+	pacer  pacer
+	delays *delays // the pacer, if it gives each waiter a time of its own
+	last   instant // latest time seen, so that time never runs backwards
+	skew   instant // of the room's time from the clock: see advance
+	resume instant // nobody goes before
+	// news is asked in a pause when a call would go, nil if nobody else can end
+	// the pause. It returns when to ask again, which is later than now.
+	news    func(now instant) time.Duration
 	lines   [classes]line
 	waiting int
 	busy    atomic.Bool // somebody waits
@@ -361,13 +364,22 @@ func (r *room) disarm() {
 }
 
 func (r *room) pass(now instant, n int) time.Duration {
-	if pause := r.resume.since(now); pause > 0 {
+	if pause := r.held(now); pause > 0 {
 		return pause
 	}
 	if r.behind != 0 {
 		return r.makeUp(now, n, r.pacer.pass)
 	}
 	return r.pacer.pass(now, n)
+}
+
+// held is how long the pause lasts, or until it may be found to be over before.
+func (r *room) held(now instant) time.Duration {
+	pause := r.resume.since(now)
+	if pause > 0 && r.news != nil {
+		pause = min(pause, r.news(now))
+	}
+	return pause
 }
 
 // makeUp asks the pacer, one way or the other, for the turns that a late timer has

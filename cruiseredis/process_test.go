@@ -1,0 +1,67 @@
+package cruiseredis_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruiseredis"
+)
+
+// workerAddr is the variable that makes this test's binary a worker, of the Redis
+// that it names.
+const workerAddr = "CRUISE_TEST_WORKER"
+
+// A worker process that was stopped while it had slots sends none of them when it
+// goes on: Redis is gone by then and there is no fallback, so any call would be by a
+// slot of before.
+func TestStoppedWorkerHasNoStaleSlots(t *testing.T) {
+	if addr := os.Getenv(workerAddr); addr != "" {
+		l, err := cruiseredis.NewLimiter(redis.NewClient(&redis.Options{Addr: addr}), "stopped",
+			append(steady(100), cruise.WithFallback(cruise.FallbackClosed))...)
+		require.NoError(t, err)
+		for l.WaitN(t.Context(), 1) == nil {
+			fmt.Println("call")
+			l.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
+		}
+		return
+	}
+	t.Parallel()
+	s := startRedis(t)
+	worker := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=1m")
+	worker.Env = append(os.Environ(), workerAddr+"="+s.addr)
+	out, err := worker.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, worker.Start())
+	t.Cleanup(func() {
+		_ = worker.Process.Kill()
+		_ = worker.Wait()
+	})
+	var calls atomic.Int64
+	go func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			calls.Add(1)
+		}
+	}()
+	require.Eventually(t, func() bool { return calls.Load() > 150 }, 20*time.Second, 10*time.Millisecond)
+	require.NoError(t, worker.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(slack) // until what it had printed is counted
+	before := calls.Load()
+	s.kill()
+	time.Sleep(10 * time.Second)
+	require.NoError(t, worker.Process.Signal(syscall.SIGCONT))
+	time.Sleep(2 * time.Second)
+	assert.LessOrEqual(t, calls.Load(), before+1, "but for one that had left the limiter")
+	s.start()
+	require.Eventually(t, func() bool { return calls.Load() > before+10 }, 10*time.Second, 10*time.Millisecond, "it goes on with Redis")
+}
