@@ -19,7 +19,7 @@ import (
 // will need, so most calls don't wait for the store. What a worker has learned is
 // told with the next sync: at once if it is a throttle, within half a second
 // while calls go, else with the next call. So after a throttle of one worker, the
-// others stop within about half a second.
+// others stop within about half a second, or a second where slots are short.
 //
 // The rate begins at [WithInitialRate], here 10 calls a second, and grows from
 // there while successes come and it is in use; the first throttle shows the
