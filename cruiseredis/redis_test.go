@@ -4,11 +4,11 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -39,14 +39,26 @@ func program(t testing.TB, name string) string {
 	return ""
 }
 
+// ports that servers of these tests have had.
+var ports sync.Map
+
+// freePort is a port that no other server of these tests had or will have, since
+// they are stopped and started again. It is below those that the system gives to
+// clients, which would take it meanwhile.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	defer l.Close()
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	require.NoError(t, err)
-	return port
+	for range 1000 {
+		port := strconv.Itoa(10_000 + rand.IntN(20_000))
+		if _, taken := ports.LoadOrStore(port, true); taken {
+			continue
+		}
+		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
+			require.NoError(t, l.Close())
+			return port
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
 }
 
 // server is a redis-server of a test's own, which can be killed and started again.
@@ -62,11 +74,6 @@ type server struct {
 func startRedis(t testing.TB, args ...string) *server {
 	t.Helper()
 	s := &server{t: t, port: freePort(t), args: args}
-	if slices.Contains(args, "--cluster-enabled") {
-		for port, _ := strconv.Atoi(s.port); port > 55_535; port, _ = strconv.Atoi(s.port) {
-			s.port = freePort(t) // nodes talk to each other on this one and 10,000
-		}
-	}
 	s.addr = "127.0.0.1:" + s.port
 	s.start()
 	t.Cleanup(s.kill)
