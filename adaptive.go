@@ -260,20 +260,21 @@ func (a *AdaptiveLimiter) learn(e ending) {
 		return
 	}
 	now := clock()
-	if e.outcome == OutcomeSuccess && e.quota == nil && a.observer == nil && !a.room.busy.Load() {
+	plain := e.outcome == OutcomeSuccess && e.quota == nil && a.observer == nil
+	if plain {
 		a.mail.put(now, e.sent)
-		if a.room.busy.Load() { // somebody came to wait who may not have seen it
-			a.room.mu.Lock()
-			a.room.release(a.room.advance(now))
-			a.room.mu.Unlock()
+		if !a.room.busy.Load() { // asked last: whoever comes to wait later opens the mail
+			return
 		}
-		return
 	}
 	a.room.mu.Lock()
 	now = a.room.advance(now)
-	a.open(now)
 	was := a.law.limit()
-	this := a.tellLaw(now, e)
+	a.open(now)
+	var this lesson
+	if !plain {
+		this = a.tellLaw(now, e)
+	}
 	is := a.law.limit()
 	paused := this.pause > 0 && a.room.pause(now, now.after(this.pause))
 	switch {
@@ -289,8 +290,8 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	}
 }
 
-// mail is successes that nobody waits for, until somebody takes the lock of the
-// room anyway: so a call takes it once, not twice.
+// mail is successes, until somebody takes the lock of the room: where nobody waits
+// that is the next call, so a call takes it once, not twice.
 type mail struct {
 	n        atomic.Int64
 	at, sent atomic.Int64 // of the last one

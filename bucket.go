@@ -19,6 +19,9 @@ import (
 // throttles: for its Retry-After, else for 0.3 s, doubled with each throttle in
 // a row up to a minute. [AdaptiveLimiter] finds the limit by itself.
 //
+// Timers are late. A call that was kept waiting counts at the time at which it was
+// due, up to 10 ms before it goes, so that the bucket gives its whole limit.
+//
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {

@@ -102,7 +102,7 @@ func (d *DelayLimiter) learn(e ending) {
 	}
 }
 
-// Delay returns the delay that calls wait for now, without jitter.
+// Delay returns the present delay of calls, without jitter.
 func (d *DelayLimiter) Delay() time.Duration { return d.Stats().Delay }
 
 // Pause lets nobody go for t, unless a longer pause is in force already. t of 0
@@ -114,7 +114,7 @@ func (d *DelayLimiter) Resume() { d.room.resumeNow() }
 
 // DelayStats is what a [DelayLimiter] is doing, and what it has done.
 type DelayStats struct {
-	Delay      time.Duration // that calls wait for now, without jitter
+	Delay      time.Duration // of calls, as it is, without jitter
 	Waiting    int           // calls that wait now
 	PauseLeft  time.Duration // 0 unless everyone pauses
 	Calls      uint64        // that were let go
