@@ -72,7 +72,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 			})
 			if left {
 				if c.learn(err).Outcome == OutcomeSuccess {
-					r.budget.success()
+					r.succeeded()
 				}
 				return
 			}

@@ -53,6 +53,10 @@ func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 	return b, nil
 }
 
+func newDefaultBudget() *Budget {
+	return Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
+}
+
 // Left returns how many retries the budget allows now.
 func (b *Budget) Left() float64 {
 	b.mu.Lock()

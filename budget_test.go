@@ -2,6 +2,7 @@ package cruise_test
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"sync"
@@ -240,4 +241,140 @@ func TestBudgetUnderConcurrency(t *testing.T) {
 	assert.LessOrEqual(t, float64(retries), capacity+.5*float64(successes.Load()))
 	assert.GreaterOrEqual(t, retries, int64(capacity))
 	assert.Less(t, b.Left(), 1+.5*workers)
+}
+
+// Half of all calls go to a host that is down, and a tenth of the others fail
+// once: they get their retry for as long as the outage lasts, and the retries of
+// each host stay within its own budget.
+func TestAScopeThatIsDownTakesNoRetriesFromOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBackoff(cruise.Backoff{})))
+		const calls = 2000
+		attempts := map[string]float64{}
+		for i := range calls {
+			_ = r.Scope("HOST", "down").Do(t.Context(), func(context.Context) error {
+				attempts["down"]++
+				return errBoom
+			})
+			tries := 0
+			assert.NoError(t, r.Scope("HOST", "up").Do(t.Context(), func(context.Context) error {
+				attempts["up"]++
+				if tries++; tries == 1 && i%10 == 0 {
+					return errBoom
+				}
+				return nil
+			}))
+			time.Sleep(10 * time.Millisecond)
+		}
+		assert.InDelta(t, calls*1.1, attempts["up"], 1)
+		const refill = cruise.DefaultBudgetRefill * calls / 100 // in those seconds
+		assert.InDelta(t, calls+cruise.DefaultBudgetCapacity+refill, attempts["down"], 1)
+		assert.Equal(t, cruise.DefaultBudgetCapacity, r.Budget().Left(), "nothing is paid by the Retrier itself")
+		assert.Less(t, r.Scope("HOST", "down").Budget().Left(), 1.01)
+		assert.Greater(t, r.Scope("HOST", "up").Budget().Left(), 98.)
+		for s := range r.Scopes() {
+			assert.Equal(t, r.Scope("HOST", s.Path[0].Key).Budget().Left(), s.Retries)
+		}
+	})
+}
+
+// Success gives back to the key that it is of, by whatever way the call was made
+// and whatever it costs.
+func TestScopesEarnTheirRetries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		fail := cruise.WithBackoff(cruise.Backoff{})
+		for name, succeed := range map[string]func(r *cruise.Retrier){
+			"Do": func(r *cruise.Retrier) { _ = r.Do(t.Context(), func(context.Context) error { return nil }) },
+			"free": func(r *cruise.Retrier) {
+				_ = r.Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(0))
+			},
+			"Attempts": func(r *cruise.Retrier) {
+				for a := range r.Attempts(t.Context()) {
+					a.Done(nil)
+				}
+			},
+			"Attempts, left": func(r *cruise.Retrier) {
+				for a := range r.Attempts(t.Context()) {
+					a.Done(nil)
+					break
+				}
+			},
+		} {
+			r := cruise.Must(cruise.New(cruise.WithoutLimiter(), fail, cruise.WithMaxAttempts(2)))
+			one, other := r.Scope("A", "1"), r.Scope("A", "1").Scope("B", "2")
+			for _, s := range []*cruise.Retrier{one, other} {
+				_ = s.Do(t.Context(), func(context.Context) error { return errBoom })
+				assert.InDelta(t, 99, s.Budget().Left(), 1e-6, name)
+			}
+			for range 5 {
+				succeed(other)
+			}
+			assert.InDelta(t, 99.5, other.Budget().Left(), 1e-6, name)
+			assert.InDelta(t, 99, one.Budget().Left(), 1e-6, name)
+		}
+	})
+}
+
+func TestWithBudgetIsForAllScopes(t *testing.T) {
+	b := cruise.Must(cruise.NewBudget(3, .1, 0))
+	for _, r := range []*cruise.Retrier{
+		cruise.Must(cruise.New(cruise.WithBudget(b))),
+		cruise.Must(cruise.New(cruise.WithoutBudget())),
+	} {
+		s := r.Scope("A", "1").Scope("B", "2")
+		assert.Same(t, r.Budget(), s.Budget())
+		require.NoError(t, s.Do(t.Context(), func(context.Context) error { return nil }))
+		want := math.Inf(1)
+		if r.Budget() != nil {
+			want = 3
+		}
+		for s := range r.Scopes() {
+			assert.Equal(t, want, s.Retries, "%v", s.Path)
+		}
+	}
+}
+
+// A budget goes with the limiter of its key. With the default values nothing is
+// lost by that: until a key may be forgotten, time has given back everything.
+func TestBudgetsAreForgottenWithTheirScopes(t *testing.T) {
+	assert.GreaterOrEqual(t, cruise.DefaultBudgetRefill*cruise.DefaultScopeIdle.Seconds(), cruise.DefaultBudgetCapacity)
+	synctest.Test(t, func(t *testing.T) {
+		r := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxScopes(2), cruise.WithBackoff(cruise.Backoff{})))
+		spend := func(key string) {
+			_ = r.Scope("A", key).Do(t.Context(), func(context.Context) error { return errBoom })
+		}
+		spend("a")
+		assert.InDelta(t, 96, r.Scope("A", "a").Budget().Left(), 1e-6)
+		for _, key := range []string{"b", "c", "d"} {
+			spend(key)
+		}
+		assert.Equal(t, cruise.DefaultBudgetCapacity, r.Scope("A", "a").Budget().Left())
+	})
+}
+
+func TestBudgetOfAScopeUnderConcurrency(t *testing.T) {
+	r := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBackoff(cruise.Backoff{}), cruise.WithMaxScopes(50)))
+	var attempts, calls, successes atomic.Int64
+	var wg sync.WaitGroup
+	for w := range 20 {
+		wg.Go(func() {
+			for i := range 100 {
+				_ = r.Scope("A", fmt.Sprint("rare", i%40)).Do(t.Context(), func(context.Context) error { return nil })
+				calls.Add(1)
+				if r.Scope("A", "busy").Do(t.Context(), func(context.Context) error {
+					attempts.Add(1)
+					if (w+i)%3 > 0 {
+						return errBoom
+					}
+					return nil
+				}) == nil {
+					successes.Add(1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	retries := float64(attempts.Load() - calls.Load())
+	assert.LessOrEqual(t, retries, cruise.DefaultBudgetCapacity+cruise.DefaultBudgetRatio*float64(successes.Load())+10)
+	assert.GreaterOrEqual(t, retries, cruise.DefaultBudgetCapacity)
 }

@@ -16,9 +16,9 @@ type calling struct {
 	started    instant
 	sent       instant // when the limiter let the attempt go
 	attemptCtx context.Context
-	attempts   int  // made
-	counted    int  // of them, towards the maximum
-	paid       bool // from the budget, for a retry that is not made yet
+	attempts   int     // made
+	counted    int     // of them, towards the maximum
+	paid       *Budget // by a retry that is not made yet; nil if none is
 	delay      time.Duration
 	last       error // of the call itself
 }
@@ -64,7 +64,7 @@ func (c *calling) admit() error {
 		return err
 	}
 	c.attempts++
-	c.paid = false
+	c.paid = nil
 	if r.observer != nil {
 		notify(c.told(), r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
 	}
@@ -153,7 +153,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	r := c.r
 	switch v.Outcome {
 	case OutcomeSuccess:
-		r.budget.success()
+		r.succeeded()
 		return false, err
 	case OutcomeDropped:
 		if c.attempts == 1 {
@@ -207,10 +207,11 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if left, reason := c.left(); reason != nil && wait >= left {
 		return false, c.giveUp(reason, wait)
 	}
-	if !r.budget.take() {
+	budget := r.Budget()
+	if !budget.take() {
 		return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
 	}
-	c.paid = true
+	c.paid = budget
 	if backoff == nil {
 		wait = 0 // the limiter pauses for everyone: its line is the place to wait
 	}
@@ -293,9 +294,7 @@ func (c *calling) teach(v Verdict, err error) {
 }
 
 func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
-	if c.paid {
-		c.r.budget.refund()
-	}
+	c.paid.refund()
 	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().since(c.started), RetryAfter: retryAfter, Last: c.last}
 	if c.r.observer != nil {
 		notify(c.told(), c.r.observer, GaveUp{Err: e})

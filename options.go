@@ -125,8 +125,10 @@ func WithNestedRetries() Option {
 	return option(func(c *config) { c.nested = true })
 }
 
-// WithBudget is what retries are paid from; it may be shared by Retriers.
-// Default: a [NewBudget] of the Retrier's own, with the default values.
+// WithBudget is what all retries are paid from, those of all scopes too; it may be
+// shared by Retriers. Default: a [NewBudget] with the default values for the
+// Retrier itself, and another one for each key of each scope, so that where one
+// host is down, retries of others go on: see [Retrier.Scope].
 func WithBudget(b *Budget) Option {
 	return option(func(c *config) {
 		c.want(b != nil, "WithBudget(nil): want a Budget, or WithoutBudget")

@@ -39,7 +39,8 @@ var defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay
 
 // New returns a Retrier. Without options it has an [AdaptiveLimiter] of its own,
 // a [Backoff] of 100 ms doubled to 20 s with full jitter, 5 attempts, waits of
-// at most 5 minutes that a server may ask for, and a [Budget] of its own.
+// at most 5 minutes that a server may ask for, and a [Budget] of its own, as has
+// each scope.
 //
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
 // of its scopes. The error names every option that is out of bounds or contradicts another.
@@ -70,7 +71,7 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 	}
 	if !c.budgetSet {
-		c.budget = Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
+		c.budget = newDefaultBudget()
 	}
 	if c.maxAttempts == 0 {
 		c.maxAttempts = DefaultMaxAttempts
@@ -97,8 +98,25 @@ func (r *Retrier) Limiter() Limiter {
 	return r.limiter
 }
 
-// Budget returns what retries are paid from, nil if nothing limits them.
-func (r *Retrier) Budget() *Budget { return r.budget }
+// Budget returns what retries are paid from, nil if nothing limits them. That of
+// a scope, like its limiter, may be another one after a long time without a call.
+func (r *Retrier) Budget() *Budget {
+	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
+		if b := l.budget(); b != nil {
+			return b
+		}
+	}
+	return r.budget
+}
+
+// succeeded gives back to the budget what a success is worth.
+func (r *Retrier) succeeded() {
+	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
+		l.succeeded()
+		return
+	}
+	r.budget.success()
+}
 
 var (
 	errNilFunc     = errors.New("cruise: nil function to call")

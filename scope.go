@@ -20,11 +20,17 @@ import (
 //   - a success, all of them; a [Quota], the innermost.
 //
 // So the limit of one customer never slows the others, and that of the
-// developer slows all. Budget, options and observer are those of r.
+// developer slows all. Options and observer are those of r.
+//
+// Each key has a [Budget] of its own too, from which the retries of its Retrier are
+// paid: where one host is down, those of others go on. The budget of r pays for
+// them only if it was given by [WithBudget]; what bounds the retries of all keys
+// together is such a budget.
 //
 // A scope's Retrier is cheap: make one for each call, or keep it. Limiters are
 // kept as [WithMaxScopes] and [WithScopeIdle] say, never forgotten while a call
-// waits, is in flight, or a pause is in force.
+// waits, is in flight, or a pause is in force. A budget is forgotten with its
+// limiter, and whole when the key is used again.
 //
 // Between limiters of other packages, which cannot be asked without taking, a
 // call waits one after the other, outermost first, and so it does for a
@@ -164,4 +170,34 @@ func (l *scopeLimiter) own() Limiter {
 	}
 	defer l.scopes.unuse(e)
 	return e.limiter
+}
+
+// budget is that of the key, nil if there is no limiter to be had for it.
+func (l *scopeLimiter) budget() *Budget {
+	e, err := l.scopes.use(l)
+	if err != nil {
+		return nil
+	}
+	defer l.scopes.unuse(e)
+	b := e.budget.Load()
+	if b == nil {
+		e.budget.CompareAndSwap(nil, newDefaultBudget())
+		b = e.budget.Load()
+		l.scopes.spent.Store(true)
+	}
+	return b
+}
+
+// succeeded gives back to the budget of the key, if anything was taken.
+func (l *scopeLimiter) succeeded() {
+	s := l.scopes
+	if !s.spent.Load() {
+		return
+	}
+	s.mu.Lock()
+	e, _, _ := s.find(l, clock())
+	s.mu.Unlock()
+	if e != nil {
+		e.budget.Load().success()
+	}
 }

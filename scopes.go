@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -25,12 +26,15 @@ type scopes struct {
 	make     func(*scopeLimiter) (Limiter, error)
 	max      int
 	idle     time.Duration
+	budgets  bool    // each key has a budget of its own
 	root     Limiter // nil if none
 	rootRoom *room   // of root, nil if none that can have rooms below it
 
 	mu      sync.Mutex // guards the fields below and the entries
 	entries map[scopeID]*scopeEntry
 	recent  scopeEntry // ring of entries, the most recently used next
+
+	spent atomic.Bool // there is a key with a budget; else success costs nothing
 }
 
 type scopeID struct {
@@ -38,18 +42,19 @@ type scopeID struct {
 	scope, key string
 }
 
-// scopeEntry is a limiter of a key.
+// scopeEntry is a limiter of a key, and what its retries are paid from.
 type scopeEntry struct {
 	id         scopeID
 	limiter    Limiter
 	room       *room // of limiter, in the tree; nil if limiter is asked before
 	uses       int   // calls that wait or are in flight, and entries below
 	used       instant
+	budget     atomic.Pointer[Budget] // nil until there is a retry
 	next, prev *scopeEntry
 }
 
 func newScopes(c *config) *scopes {
-	s := &scopes{max: c.maxScopes, idle: c.scopeIdle, root: c.limiter}
+	s := &scopes{max: c.maxScopes, idle: c.scopeIdle, budgets: !c.budgetSet, root: c.limiter}
 	custom, observer, opts := c.scopeLimiter, c.observer, slices.Clip(c.limiterOpts)
 	s.make = func(l *scopeLimiter) (Limiter, error) {
 		switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"iter"
+	"math"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ type ScopeStats struct {
 	Waiting   int           // calls that wait; the first in line counts where it is held up, here or further out
 	PauseLeft time.Duration // 0 unless everyone pauses
 	Degraded  bool          // a SharedLimiter that cannot reach its store
+	Retries   float64       // left in the budget that its retries are paid from; +Inf if nothing limits them
 
 	// The fields below are those of AdaptiveStats and SharedStats; 0 and nil of
 	// other limiters.
@@ -46,12 +48,23 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 			return
 		}
 		s := r.scopes
-		if s.root != nil && !yield(statsOf(s.root)) {
-			return
+		left := math.Inf(1)
+		if r.budget != nil {
+			left = r.budget.Left()
+		}
+		if s.root != nil {
+			stats := statsOf(s.root)
+			stats.Retries = left
+			if !yield(stats) {
+				return
+			}
 		}
 		for _, e := range s.kept() {
 			stats := statsOf(e.limiter)
-			stats.Path = e.path()
+			stats.Path, stats.Retries = e.path(), left
+			if s.budgets {
+				stats.Retries = e.retries()
+			}
 			if !yield(stats) {
 				return
 			}
@@ -69,6 +82,14 @@ func (s *scopes) kept() []*scopeEntry {
 		all = append(all, e)
 	}
 	return all
+}
+
+// retries is what is left in the budget of the key.
+func (e *scopeEntry) retries() float64 {
+	if b := e.budget.Load(); b != nil {
+		return b.Left()
+	}
+	return DefaultBudgetCapacity
 }
 
 func (e *scopeEntry) path() []ScopeKey {

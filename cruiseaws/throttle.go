@@ -19,7 +19,7 @@ import (
 // each service in each region has a limiter of its own, unless [WithScope] says
 // otherwise, and within it each table of DynamoDB, and each index of a table that
 // is asked for by name. A throttle cuts and pauses the one that DynamoDB blames:
-// see [Classify]. All share one retry budget.
+// see [Classify]. Retries are paid from a budget of the innermost of them.
 //
 // A Throttle is safe for concurrent use and may serve many clients. It is made
 // by [New] and must not be copied.

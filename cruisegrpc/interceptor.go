@@ -16,8 +16,7 @@ import (
 
 // An Interceptor makes the calls of gRPC clients pass a limiter, learn from the
 // server's answers, and be retried where that is safe. Each method of each target
-// has a limiter of its own, unless [WithScope] says otherwise; all share one retry
-// budget.
+// has a limiter and a retry budget of its own, unless [WithScope] says otherwise.
 //
 // An Interceptor is safe for concurrent use and may serve many connections. It
 // is made by [New] and must not be copied.

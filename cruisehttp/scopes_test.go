@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -220,4 +223,56 @@ func limiterOf(t *testing.T, tr *cruisehttp.Transport, host string) *cruise.Adap
 	limiter, ok := tr.Retrier().Scope(cruisehttp.GlobalScope, host).Limiter().(*cruise.AdaptiveLimiter)
 	require.True(t, ok)
 	return limiter
+}
+
+// A crawler meets a host that is down beside a healthy one, a tenth of whose
+// requests fail once. The healthy one gets its retries for as long as that lasts,
+// and the dead one no more than its own budget gives.
+func TestTransportRetriesBesideADeadHost(t *testing.T) {
+	for name, down := range map[string]func() (*http.Response, error){
+		"connection refused": fails(&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}),
+		"503":                says(503, "down"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				attempts := map[string]int{}
+				tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+					mu.Lock()
+					defer mu.Unlock()
+					host := r.URL.Host
+					attempts[host]++
+					first := attempts[host+r.URL.Path] == 0
+					attempts[host+r.URL.Path]++
+					switch {
+					case host == "down.example.com":
+						return down()
+					case first && strings.HasSuffix(r.URL.Path, "0"):
+						return answer(503, ""), nil
+					}
+					return answer(200, ""), nil
+				}))
+				const calls = 1000
+				start := time.Now()
+				var group sync.WaitGroup
+				for _, host := range []string{"down.example.com", "up.example.com"} {
+					for worker := range 8 {
+						group.Go(func() {
+							for i := worker; i < calls; i += 8 {
+								resp, err := tr.RoundTrip(request(t, "GET", fmt.Sprintf("https://%s/%d", host, i), nil))
+								if host == "up.example.com" && assert.NoError(t, err) {
+									assert.Equal(t, 200, resp.StatusCode)
+								}
+								time.Sleep(100 * time.Millisecond)
+							}
+						})
+					}
+				}
+				group.Wait()
+				refill := int(time.Since(start).Seconds() * cruise.DefaultBudgetRefill)
+				assert.Equal(t, calls+calls/10, attempts["up.example.com"])
+				assert.InDelta(t, calls+cruise.DefaultBudgetCapacity, attempts["down.example.com"], float64(refill)+1)
+			})
+		})
+	}
 }

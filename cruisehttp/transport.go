@@ -26,7 +26,8 @@ import (
 // was sent, or the server throttled it, or the context is one of [AllowRetry].
 // Headers by which a server says whether to retry are obeyed. The body is sent
 // again by GetBody, else by its Seek method, else from the buffer of
-// [WithBufferedBodies], else not at all.
+// [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
+// the scope's own: a host that is down takes none from the others.
 //
 // When no retry is possible, or no further one, RoundTrip returns the last
 // response as it came, its body open. It returns an error where there is none,

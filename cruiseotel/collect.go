@@ -2,6 +2,7 @@ package cruiseotel
 
 import (
 	"context"
+	"math"
 	"slices"
 	"time"
 
@@ -32,12 +33,11 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	o.mu.Unlock()
 	found := map[string]*gauge{}
 	var order []string // the first to be seen first, so that places are given in order
-	scopes, alone, least := 0, 0, -1.
+	scopes, alone, least := 0, 0, math.Inf(1)
 	for _, retrier := range retriers {
+		left := math.Inf(1)
 		if b := retrier.Budget(); b != nil {
-			if left := b.Left(); least < 0 || left < least {
-				least = left
-			}
+			left = b.Left()
 		}
 		for s := range retrier.Scopes() {
 			if len(s.Path) > 0 {
@@ -46,6 +46,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 			if s.Degraded {
 				alone++
 			}
+			left = min(left, s.Retries)
 			name := o.pathName(s.Path)
 			g := found[name]
 			if g == nil {
@@ -55,6 +56,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 			}
 			g.add(gauge{limitOf(s), s.PauseLeft, s.Waiting})
 		}
+		least = min(least, left)
 	}
 	now := time.Now()
 	shown := map[string]*gauge{}
@@ -76,7 +78,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	}
 	to.ObserveInt64(o.scopes, int64(scopes), o.apiOnly)
 	to.ObserveInt64(o.alone, int64(alone), o.apiOnly)
-	if least >= 0 {
+	if !math.IsInf(least, 1) {
 		to.ObserveFloat64(o.budget, least, o.apiOnly)
 	}
 	return nil

@@ -23,7 +23,7 @@
 //	cruise.rate_limit        gauge      {call}/s    cruise.scope; not reported while there is none
 //	cruise.pause.remaining   gauge      s           cruise.scope
 //	cruise.queue.length      gauge      {call}      cruise.scope
-//	cruise.budget.remaining  gauge      {retry}     the least of all Retriers; none without a budget
+//	cruise.budget.remaining  gauge      {retry}     the least of all Retriers and scopes; none without a budget
 //	cruise.scopes            gauge      {scope}     limiters that are kept
 //	cruise.store.degraded    gauge      {limiter}   those shared between machines that cannot reach their store
 //

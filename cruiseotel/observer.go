@@ -137,7 +137,7 @@ func (o *Observer) instruments(m metric.Meter) error {
 	errs = append(errs, err)
 	o.limit = floats("cruise.rate_limit", "{call}/s", "Rate that a limiter keeps to; not reported while it has none.")
 	o.pause = floats("cruise.pause.remaining", "s", "Time for which nobody is let go.")
-	o.budget = floats("cruise.budget.remaining", "{retry}", "Retries left in the budget.")
+	o.budget = floats("cruise.budget.remaining", "{retry}", "Retries left in the budget, the least of all scopes.")
 	o.queue = ints("cruise.queue.length", "{call}", "Calls that wait in a limiter.")
 	o.scopes = ints("cruise.scopes", "{scope}", "Limiters of scopes that are kept.")
 	o.alone = ints("cruise.store.degraded", "{limiter}", "Shared limiters that cannot reach their store.")

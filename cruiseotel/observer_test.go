@@ -185,6 +185,21 @@ func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
 	})
 }
 
+func TestTheBudgetReportedIsTheLeastOfAllScopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t)
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(3), cruise.WithBackoff(cruise.Backoff{})))
+		o.Add(api)
+		o.Add(cruise.Must(cruise.New(cruise.WithoutBudget())))
+		for key, err := range map[string]error{"up": nil, "down": errors.New("down")} {
+			_ = api.Scope("HOST", key).Do(t.Context(), func(context.Context) error { return err })
+		}
+		assert.Equal(t, []string{"budget.remaining{} 98"}, m.read(t, "cruise.budget"))
+		require.NoError(t, o.Close())
+	})
+}
+
 func TestARetrierWithoutLimitsReportsNone(t *testing.T) {
 	m := newMeters()
 	o := m.observer(t)

@@ -100,6 +100,20 @@ func get(page http.Handler, target string, headers ...string) *httptest.Response
 	return w
 }
 
+func TestTheBudgetShownIsTheLeastOfAllScopes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(3), cruise.WithBackoff(cruise.Backoff{})))
+		page.Watch("crawler").Add(api)
+		for key, err := range map[string]error{"up": nil, "down": errors.New("down")} {
+			_ = api.Scope("HOST", key).Do(t.Context(), func(context.Context) error { return err })
+		}
+		left := page.Report().APIs[0].Budget
+		require.NotNil(t, left)
+		assert.Equal(t, 98., *left)
+	})
+}
+
 func TestThePageTellsWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := story(t)

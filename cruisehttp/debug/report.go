@@ -36,7 +36,7 @@ type API struct {
 	GaveUp   uint64            `json:"gave_up"` // calls
 	Waiting  int               `json:"waiting"` // calls, in all limiters
 	Pause    float64           `json:"pause"`   // seconds left of the longest pause in force
-	Budget   *float64          `json:"budget"`  // retries left, the least of all Retriers; null if nothing limits them
+	Budget   *float64          `json:"budget"`  // retries left, the least of all Retriers and scopes; null if nothing limits them
 	Limiters []Limiter         `json:"limiters"`
 	Unshown  int               `json:"unshown"` // limiters beyond WithMaxScopes
 	History  []Point           `json:"history"` // the last five minutes, every two seconds where anything went on
@@ -156,14 +156,21 @@ func (w *Watch) report(now time.Time) API {
 	return a
 }
 
-// budget is the least that is left of any budget, and how many Retriers there are.
+// budget is the least that is left of any budget, those of scopes too, and how many
+// Retriers there are.
 func (w *Watch) budget() (least *float64, retriers int) {
 	for _, r := range w.added() {
 		retriers++
-		if b := r.Budget(); b != nil {
-			if left := b.Left(); least == nil || left < *least {
-				least = &left
-			}
+		b := r.Budget()
+		if b == nil {
+			continue
+		}
+		left := b.Left()
+		for s := range r.Scopes() {
+			left = min(left, s.Retries)
+		}
+		if least == nil || left < *least {
+			least = &left
 		}
 	}
 	return least, retriers
