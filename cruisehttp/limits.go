@@ -30,6 +30,10 @@ type Limit struct {
 	Window time.Duration
 }
 
+// maxLimits is how many limits of a response are looked at: Azure and OpenAI send
+// up to ten.
+const maxLimits = 64
+
 // long is the shortest window that counts as a long one when it is used up and
 // nobody says until when.
 const long = 24 * time.Hour
@@ -148,6 +152,9 @@ func (lh *LimitHeaders) read(limits []Limit, h http.Header, names []string, cloc
 	}
 	start := len(limits)
 	for _, name := range names {
+		if len(limits) >= maxLimits {
+			break
+		}
 		if len(name) > len(prefix)+len(suffix) && hasPrefixFold(name, prefix) && hasSuffixFold(name, suffix) {
 			limits, seen = lh.readOne(limits, h, name[len(prefix):len(name)-len(suffix)], clock, seen)
 		}
@@ -260,6 +267,7 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 // parseRemaining reads a count, "20" or "20;w=21600", or the least of a list of
 // counts with names, as in "Compute/Get3Min;197,Compute/Get30Min;1297".
 func parseRemaining(lines []string) (least int, window time.Duration, ok bool) {
+	lines, _ = within(lines)
 	for _, line := range lines {
 		for part := range strings.SplitSeq(line, ",") {
 			front, back, _ := strings.Cut(part, ";")

@@ -178,11 +178,12 @@ func (r *reading) headerWait() (asked bool, wait, over time.Duration) {
 func (r *reading) readHead() {
 	status := r.resp.StatusCode
 	if _, phrase, ok := strings.Cut(r.resp.Status, " "); ok && status >= 400 && phrase != http.StatusText(status) {
-		r.texts = append(r.texts, trim(phrase))
+		r.texts = append(r.texts, trim(phrase[:min(len(phrase), maxField)]))
 	}
 	for _, p := range r.layers {
 		for _, name := range p.CodeHeaders {
-			for _, v := range r.resp.Header.Values(name) {
+			lines, _ := within(r.resp.Header.Values(name))
+			for _, v := range lines {
 				r.codes = append(r.codes, field{strings.ToLower(name), cleanCode(v)})
 			}
 		}

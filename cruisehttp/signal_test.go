@@ -291,3 +291,42 @@ func BenchmarkRead(b *testing.B) {
 		})
 	}
 }
+
+// A server may send 10 MiB of headers, by net/http's default. To read them takes
+// next to no time and leaves next to nothing behind.
+func TestHeadersWithoutEnd(t *testing.T) {
+	const size = 1 << 20
+	many := func(format string) http.Header {
+		h := http.Header{}
+		for i, n := 0, 0; n < size; i++ {
+			name := fmt.Sprintf(format, i)
+			h.Set(name, "1")
+			n += len(name) + 5
+		}
+		return h
+	}
+	list := func(member string) string { return strings.TrimSuffix(strings.Repeat(member, size/len(member)), ",") }
+	for name, h := range map[string]http.Header{
+		"waits":            {"Retry-After": {list("a1,")}},
+		"lines of waits":   {"Retry-After": strings.Split(list("a1,"), ",")},
+		"resets":           {"X-Ratelimit-Reset": {list("a1,")}, "X-Ratelimit-Remaining": {"0"}},
+		"spans":            {"X-Ratelimit-Reset": {list("1s")}, "X-Ratelimit-Remaining": {"0"}},
+		"limits":           {"Ratelimit": {list(`"a";r=1,`)}, "Ratelimit-Policy": {list(`"b";q=1,`)}},
+		"parameters":       {"Ratelimit": {`"a";r=1` + list(";a=1")}},
+		"policies":         {"Ratelimit-Policy": {list("1;w=1,")}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Limit": {"5"}},
+		"remaining":        {"X-Ratelimit-Remaining": {list("a;b;,")}},
+		"names of limits":  many("X-Ratelimit-Remaining-%d"),
+		"names in between": many("X-Ratelimit-%d-Remaining"),
+		"codes":            {"X-Amzn-Errortype": strings.Split(list("a#b:c,"), ",")},
+		"a date":           {"Date": {list("1")}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			for _, code := range []int{200, 429} {
+				s := cruisehttp.Generic().Read(&http.Response{StatusCode: code, Header: h}, nil, now)
+				assert.LessOrEqual(t, len(s.Limits), 70)
+			}
+			assert.Less(t, time.Since(start), time.Second)
+		})
+	}
+}

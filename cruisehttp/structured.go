@@ -61,6 +61,9 @@ func parseSF(lines []string, member func(*sfParser) (sfItem, error)) ([]sfItem, 
 	if len(lines) == 0 {
 		return nil, nil
 	}
+	if _, all := within(lines); !all {
+		return nil, errField
+	}
 	p := &sfParser{strings.Trim(strings.Join(lines, ", "), " ")}
 	var items []sfItem
 	for p.s != "" {

@@ -67,6 +67,22 @@ func age(h http.Header) time.Duration {
 	return 0
 }
 
+// maxField is how much of the lines of one header is ever looked at, in bytes.
+// net/http takes 10 MiB of them, which would keep a parser of lists busy for long.
+const maxField = 8 << 10
+
+// within returns the first lines, as far as they are no longer than maxField
+// together, and whether those are all.
+func within(lines []string) (fit []string, all bool) {
+	room := maxField
+	for i, line := range lines {
+		if room -= len(line) + 1; room < 0 {
+			return lines[:i], false
+		}
+	}
+	return lines, true
+}
+
 // parseWaits returns the longest of the valid waits in the lines of a header.
 // Lines are lists: two headers of the same name may arrive joined by a comma.
 func parseWaits(lines []string, unit Unit, clock time.Time) (longest time.Duration, ok bool) {
@@ -77,6 +93,7 @@ func parseWaits(lines []string, unit Unit, clock time.Time) (longest time.Durati
 		}
 		return valid
 	}
+	lines, _ = within(lines)
 	for _, line := range lines {
 		if take(line) {
 			continue
