@@ -111,3 +111,15 @@ func (b *timedBody) Close() error {
 	defer b.end()
 	return b.ReadCloser.Close()
 }
+
+// upgraded is the connection that a 101 leaves to the caller, who alone decides
+// how long it lasts.
+type upgraded struct {
+	io.ReadWriteCloser
+	end func()
+}
+
+func (u *upgraded) Close() error {
+	defer u.end()
+	return u.ReadWriteCloser.Close()
+}

@@ -7,13 +7,15 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"strings"
 
 	"github.com/a7df5faa/cruise"
 )
 
 // Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
 // as a [cruise.Classifier]: a name that does not exist, a certificate that is
-// not trusted and a server that speaks no TLS are permanent. It declines all
+// not trusted and a server that speaks no TLS are permanent, and the error code
+// ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a throttle. It declines all
 // others, which [cruise.Classify] understands: a cancellation is dropped,
 // timeouts, resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
@@ -22,6 +24,10 @@ func Classify(err error) cruise.Verdict {
 	}
 	if permanentFailure(err) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	// The types of net/http for this are not exported.
+	if strings.Contains(err.Error(), "ENHANCE_YOUR_CALM") {
+		return cruise.Verdict{Outcome: cruise.OutcomeThrottled}
 	}
 	return cruise.Verdict{}
 }

@@ -142,7 +142,8 @@ func WithHeaderTimeout(d time.Duration) Option {
 // WithAttemptTimeout is how long an attempt may take until the body of its
 // response has been read and closed, above 0. Before the response is returned, a
 // timeout is a transient failure; afterwards it is an error of reading the body,
-// and nothing is retried. The time in the limiter does not count. Default: none.
+// and nothing is retried. The time in the limiter does not count, nor that of a
+// connection which the server has upgraded. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
 		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)

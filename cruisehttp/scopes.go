@@ -107,8 +107,11 @@ type buckets struct {
 	names map[string]string // by route
 }
 
-// maxRoutes bounds what buckets remembers.
-const maxRoutes = 4096
+// What bounds the memory of buckets.
+const (
+	maxRoutes = 4096
+	maxBucket = 256 // bytes of a name; longer ones are no names
+)
 
 // of returns the bucket of a route: the route itself while no response has named it.
 func (b *buckets) of(route string) string {
@@ -123,13 +126,13 @@ func (b *buckets) of(route string) string {
 func (b *buckets) learn(route, name string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.names[route] == name {
+	if b.names[route] == name || len(name) > maxBucket {
 		return
 	}
 	if b.names == nil || len(b.names) >= maxRoutes {
 		b.names = map[string]string{} // learned again soon
 	}
-	b.names[route] = name
+	b.names[route] = strings.Clone(name) // without the rest of the response
 }
 
 // lot remembers what servers said in scopes whose quota is used up. It need not

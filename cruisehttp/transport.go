@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -129,7 +130,9 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	discard(x.resp)
 	x.resp, x.err, x.answer, x.signal = nil, nil, nil, Signal{}
 	resp, finish, err := x.send(a, r)
-	if err == nil && resp == nil {
+	if err != nil {
+		discard(resp) // against the rules of http.RoundTripper
+	} else if resp == nil {
 		err = cruise.Permanent(fmt.Errorf("cruisehttp: %T returned neither a response nor an error", x.t.base))
 	}
 	if err != nil {
@@ -161,18 +164,22 @@ func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	if v.Outcome == cruise.OutcomeUnknown {
 		v = cruise.Classify(err)
 	}
+	told := err
 	switch {
 	case x.req.Context().Err() != nil:
 	case v.Outcome == cruise.OutcomePermanent:
-		err = cruise.Permanent(err)
+		told = cruise.Permanent(err)
 	default:
+		if v.Outcome == cruise.OutcomeThrottled {
+			told = cruise.Throttled(err)
+		}
 		if why := x.t.refusal(x.req, x.payload.again, unsent(err)); why != nil {
-			a.Done(err)
+			a.Done(told)
 			x.err = &failure{&refused{err, why}}
 			return false
 		}
 	}
-	a.Done(err)
+	a.Done(told)
 	return true
 }
 
@@ -316,8 +323,10 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 	if t.headerTimeout > 0 {
 		stops = append(stops, time.AfterFunc(t.headerTimeout, func() { cancel(errTimeout) }).Stop)
 	}
+	stopTimer := func() {}
 	if t.attemptTimeout > 0 {
 		timer, rest := time.AfterFunc(t.attemptTimeout, func() { cancel(errTimeout) }), end
+		stopTimer = func() { timer.Stop() }
 		end = func() {
 			timer.Stop()
 			rest()
@@ -334,10 +343,17 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 		if context.Cause(ctx) == errTimeout {
 			err = &timeoutError{err}
 		}
+		discard(resp) // against the rules of http.RoundTripper
 		end()
 		return nil, finish, err
 	}
-	if resp != nil && resp.Body != nil && resp.StatusCode != http.StatusSwitchingProtocols {
+	if resp == nil || resp.Body == nil {
+		return resp, finish, nil
+	}
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
+		stopTimer()
+		resp.Body = &upgraded{conn, end}
+	} else {
 		resp.Body = &timedBody{ReadCloser: resp.Body, ctx: ctx, end: end}
 	}
 	return resp, finish, nil

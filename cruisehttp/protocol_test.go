@@ -1,0 +1,355 @@
+package cruisehttp_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
+)
+
+// What a server may do by the letter of HTTP, and what it may not, as far as that
+// concerns a Transport and not what a response means.
+
+// serve answers with one handler for each request, the last one for good.
+func serve(t *testing.T, handlers ...http.HandlerFunc) (url string, requests *atomic.Int64) {
+	t.Helper()
+	requests = &atomic.Int64{}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		handlers[min(int(requests.Add(1)), len(handlers))-1](w, r)
+	}))
+	t.Cleanup(srv.Close)
+	return srv.URL, requests
+}
+
+func status(code int) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
+}
+
+// A websocket's handshake is refused once; then the connection is the caller's, for
+// reading and writing and as long as it likes, whatever times attempts have.
+func TestUpgradedConnectionsAreLeftAlone(t *testing.T) {
+	const timeout = 100 * time.Millisecond
+	for name, opts := range map[string][]cruisehttp.Option{
+		"no timeout":        nil,
+		"header timeout":    {cruisehttp.WithHeaderTimeout(timeout)},
+		"attempt timeout":   {cruisehttp.WithAttemptTimeout(timeout)},
+		"Retrier's timeout": {cruisehttp.WithRetrier(cruise.WithAttemptTimeout(timeout))},
+		"all":               {cruisehttp.WithHeaderTimeout(timeout), cruisehttp.WithAttemptTimeout(timeout), cruisehttp.WithRetrier(cruise.WithAttemptTimeout(timeout))},
+	} {
+		t.Run(name, func(t *testing.T) {
+			url, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After-Ms", "1")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}, func(w http.ResponseWriter, _ *http.Request) {
+				conn, rw, err := http.NewResponseController(w).Hijack()
+				if !assert.NoError(t, err) {
+					return
+				}
+				defer conn.Close()
+				_, _ = rw.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n")
+				_ = rw.Flush()
+				for {
+					line, err := rw.ReadString('\n')
+					if err != nil {
+						return
+					}
+					_, _ = rw.WriteString("> " + line)
+					_ = rw.Flush()
+				}
+			})
+			hook := &hooked{Context: t.Context()}
+			resp, err := transport(t, http.DefaultTransport, opts...).RoundTrip(
+				request(t, "GET", url, nil, "Connection: Upgrade", "Upgrade: echo").WithContext(hook))
+			require.NoError(t, err)
+			require.Equal(t, http.StatusSwitchingProtocols, resp.StatusCode)
+			assert.EqualValues(t, 2, requests.Load())
+			conn, ok := resp.Body.(io.ReadWriteCloser)
+			require.True(t, ok, "%T", resp.Body)
+			lines := bufio.NewReader(conn)
+			for i := range 3 {
+				time.Sleep(timeout)
+				_, err := fmt.Fprintf(conn, "%d\n", i)
+				require.NoError(t, err)
+				line, err := lines.ReadString('\n')
+				require.NoError(t, err)
+				assert.Equal(t, fmt.Sprintf("> %d\n", i), line)
+			}
+			require.NoError(t, conn.Close())
+			assert.Eventually(t, func() bool { return hook.hooks.Load() == 0 }, time.Second, time.Millisecond, "left on the context")
+		})
+	}
+}
+
+// The server refuses before it has asked for the body, which is sent once only.
+func TestExpectContinueIsRetried(t *testing.T) {
+	for name, body := range map[string]func() io.Reader{
+		"GetBody":  func() io.Reader { return strings.NewReader("hello") },
+		"Seek":     func() io.Reader { return struct{ io.ReadSeeker }{strings.NewReader("hello")} },
+		"buffered": func() io.Reader { return io.MultiReader(strings.NewReader("hello")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got atomic.Value
+			url, requests := serve(t, status(429), func(w http.ResponseWriter, r *http.Request) {
+				data, _ := io.ReadAll(r.Body)
+				got.Store(string(data) + r.Header.Get("Expect"))
+			})
+			base := &http.Transport{ExpectContinueTimeout: 10 * time.Second}
+			defer base.CloseIdleConnections()
+			tr := transport(t, base, cruisehttp.WithBufferedBodies(100))
+			resp, err := tr.RoundTrip(request(t, "POST", url, body(), "Expect: 100-continue"))
+			require.NoError(t, err)
+			text(t, resp)
+			assert.Equal(t, 200, resp.StatusCode)
+			assert.EqualValues(t, 2, requests.Load())
+			assert.Equal(t, "hello100-continue", got.Load())
+		})
+	}
+}
+
+// Early hints and other interim responses are no answers, and their headers no
+// limits.
+func TestInterimResponsesAreNotLookedAt(t *testing.T) {
+	url, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.Header().Set("X-RateLimit-Remaining", "0")
+		w.WriteHeader(http.StatusEarlyHints)
+		w.Header().Del("Retry-After")
+		w.Header().Del("X-RateLimit-Remaining")
+		w.WriteHeader(http.StatusNoContent)
+	})
+	tr := transport(t, http.DefaultTransport)
+	for range 3 {
+		resp, err := tr.RoundTrip(request(t, "GET", url, nil))
+		require.NoError(t, err)
+		assert.Equal(t, 204, resp.StatusCode)
+		text(t, resp)
+	}
+	assert.EqualValues(t, 3, requests.Load())
+}
+
+// Trailers of a request are sent with each attempt, and those of a response are
+// there after its body, which the Transport may have looked at.
+func TestTrailersPassThrough(t *testing.T) {
+	for _, code := range []int{200, 503} {
+		var got []string
+		url, _ := serve(t, status(503), func(w http.ResponseWriter, r *http.Request) {
+			data, _ := io.ReadAll(r.Body)
+			got = append(got, string(data)+r.Trailer.Get("X-Sum"))
+			w.Header().Set("Trailer", "X-Took")
+			w.WriteHeader(code)
+			_, _ = io.WriteString(w, "body")
+			w.Header().Set("X-Took", "1s")
+		})
+		req := request(t, "PUT", url, io.MultiReader(strings.NewReader("hello")))
+		req.Trailer = http.Header{"X-Sum": {"5"}}
+		tr := transport(t, http.DefaultTransport, cruisehttp.WithBufferedBodies(100),
+			cruisehttp.WithRetrier(cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{})))
+		resp, err := tr.RoundTrip(req)
+		require.NoError(t, err)
+		assert.Equal(t, code, resp.StatusCode)
+		assert.Equal(t, "body", text(t, resp))
+		assert.Equal(t, "1s", resp.Trailer.Get("X-Took"))
+		assert.Equal(t, []string{"hello5"}, got)
+	}
+}
+
+// A body of a length that nobody told goes out chunked, and is sent again whole
+// if it can be; else it is sent once.
+func TestBodiesOfUnknownLength(t *testing.T) {
+	for name, tt := range map[string]struct {
+		opts []cruisehttp.Option
+		want []string
+		err  error
+	}{
+		"buffered":       {[]cruisehttp.Option{cruisehttp.WithBufferedBodies(5)}, []string{"hello", "hello"}, nil},
+		"too long":       {[]cruisehttp.Option{cruisehttp.WithBufferedBodies(4)}, []string{"hello"}, cruisehttp.ErrBody},
+		"not replayable": {nil, []string{"hello"}, cruisehttp.ErrBody},
+	} {
+		for _, length := range []int64{-1, 0} {
+			t.Run(fmt.Sprint(name, length), func(t *testing.T) {
+				var got []string
+				answer := func(code int) http.HandlerFunc {
+					return func(w http.ResponseWriter, r *http.Request) {
+						data, _ := io.ReadAll(r.Body)
+						got = append(got, string(data))
+						w.WriteHeader(code)
+					}
+				}
+				url, _ := serve(t, answer(503), answer(200))
+				req := request(t, "PUT", url, io.MultiReader(strings.NewReader("hello")))
+				req.ContentLength = length
+				var gaveUp error
+				resp, err := transport(t, http.DefaultTransport, append(tt.opts,
+					cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+						if e, ok := e.(cruise.AttemptEnded); ok && e.Err != nil {
+							gaveUp = e.Err
+						}
+					}))))...).RoundTrip(req)
+				require.NoError(t, err)
+				text(t, resp)
+				assert.Equal(t, tt.want, got)
+				if tt.err != nil {
+					assert.ErrorIs(t, gaveUp, tt.err)
+				}
+			})
+		}
+	}
+}
+
+// Bodies that nobody closes hold their connections, as with any transport, but no
+// slot and no place in the line.
+func TestBodiesThatAreNeverClosedHoldNoSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(*http.Request) (*http.Response, error) { return answer(200, "body"), nil })
+		tr := transport(t, base)
+		start := time.Now()
+		for range 1000 {
+			_, err := tr.RoundTrip(request(t, "GET", example, nil))
+			require.NoError(t, err)
+		}
+		assert.Zero(t, time.Since(start))
+	})
+}
+
+// Some round trippers return a response beside an error, whose body nobody else
+// would close.
+func TestAResponseBesideAnErrorIsClosed(t *testing.T) {
+	for name, opts := range map[string][]cruisehttp.Option{"plain": nil, "timed": {cruisehttp.WithAttemptTimeout(time.Hour)}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := inOrder(func() (*http.Response, error) { return answer(500, "x"), errors.New("both") }, says(200, "ok"))
+				resp, err := transport(t, s, opts...).RoundTrip(request(t, "GET", example, nil))
+				require.NoError(t, err)
+				assert.Equal(t, "ok", text(t, resp))
+				assert.Zero(t, s.open.Load(), "bodies not closed")
+			})
+		})
+	}
+}
+
+// A frame of HTTP/2 with a payload.
+func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
+	f := []byte{0, 0, byte(len(payload)), kind, flags}
+	return append(binary.BigEndian.AppendUint32(f, stream), payload...)
+}
+
+// An HTTP/2 server that has enough says ENHANCE_YOUR_CALM, of a stream or of the
+// whole connection: for everyone a throttle, and sent again where that is safe.
+func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
+	const calm = 11
+	for name, refusal := range map[string]func(stream uint32) []byte{
+		"RST_STREAM": func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, calm) },
+		"GOAWAY":     func(uint32) []byte { return frame(7, 0, 0, 0, 0, 0, 0, 0, 0, 0, calm) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			require.NoError(t, err)
+			defer l.Close()
+			var streams atomic.Int64
+			go func() {
+				for {
+					c, err := l.Accept()
+					if err != nil {
+						return
+					}
+					go func() {
+						defer c.Close()
+						r := bufio.NewReader(c)
+						if _, err := r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
+							return
+						}
+						_, _ = c.Write(frame(4, 0, 0))
+						for {
+							head := make([]byte, 9)
+							if _, err := io.ReadFull(r, head); err != nil {
+								return
+							}
+							size := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+							if _, err := r.Discard(size); err != nil {
+								return
+							}
+							if head[3] != 1 { // HEADERS
+								continue
+							}
+							stream := binary.BigEndian.Uint32(head[5:])
+							if streams.Add(1) > 1 {
+								_, _ = c.Write(frame(1, 5, stream, 0x89)) // :status 204, and the end
+								continue
+							}
+							_, _ = c.Write(refusal(stream))
+						}
+					}()
+				}
+			}()
+			protocols := &http.Protocols{}
+			protocols.SetUnencryptedHTTP2(true)
+			base := &http.Transport{Protocols: protocols}
+			defer base.CloseIdleConnections()
+			var mu sync.Mutex
+			var outcomes []cruise.Outcome
+			tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+				if e, ok := e.(cruise.AttemptEnded); ok {
+					mu.Lock()
+					defer mu.Unlock()
+					outcomes = append(outcomes, e.Outcome)
+				}
+			}))))
+			resp, err := tr.RoundTrip(request(t, "GET", "http://"+l.Addr().String(), nil))
+			require.NoError(t, err)
+			assert.Equal(t, 204, resp.StatusCode)
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Equal(t, []cruise.Outcome{cruise.OutcomeThrottled, cruise.OutcomeSuccess}, outcomes)
+
+			streams.Store(0)
+			base.CloseIdleConnections()
+			mu.Unlock()
+			_, err = tr.RoundTrip(request(t, "POST", "http://"+l.Addr().String(), nil))
+			mu.Lock()
+			require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
+			assert.Equal(t, cruise.OutcomeThrottled, outcomes[2])
+		})
+	}
+}
+
+// Names of buckets are kept, so a server must not choose how long they are.
+func TestBucketsOfLongNamesAreNotKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		name := strings.Repeat("b", 1<<20)
+		tr := transport(t, roundTripper(func(*http.Request) (*http.Response, error) {
+			return answer(200, "", "X-Bucket: "+strings.Clone(name)), nil
+		}), cruisehttp.WithBuckets("X-Bucket", nil))
+		use := func() uint64 {
+			runtime.GC()
+			var m runtime.MemStats
+			runtime.ReadMemStats(&m)
+			return m.HeapAlloc
+		}
+		before := use()
+		for i := range 100 {
+			resp, err := tr.RoundTrip(request(t, "GET", fmt.Sprint(example, "/", i), nil))
+			require.NoError(t, err)
+			text(t, resp)
+		}
+		assert.Less(t, use(), before+10<<20)
+		runtime.KeepAlive(tr)
+	})
+}
