@@ -14,7 +14,9 @@ import (
 type ResponseError struct {
 	Status     string // such as "429 Too Many Requests"
 	StatusCode int
-	Header     http.Header // not to be changed
+	// Header is not to be changed; nil, if it is larger than MaxBody, for those who
+	// share the answer to another request.
+	Header http.Header
 	// Body is what was read of the body, at most MaxBody of it; nil for those who
 	// share the answer to another request.
 	Body []byte
@@ -25,6 +27,17 @@ type ResponseError struct {
 	// NotRetried is why the request was not sent again, although its outcome was
 	// worth it: one of the Err variables of this package; nil if it may be.
 	NotRetried error
+}
+
+// sizeOf is how large a header is.
+func sizeOf(h http.Header) (n int) {
+	for name, lines := range h {
+		n += len(name)
+		for _, line := range lines {
+			n += len(line)
+		}
+	}
+	return n
 }
 
 // Error says what the server said, and until when.

@@ -353,3 +353,19 @@ func TestBucketsOfLongNamesAreNotKept(t *testing.T) {
 		runtime.KeepAlive(tr)
 	})
 }
+
+// An answer that holds for hours is kept for those who come later, but not the
+// megabytes that its headers may be.
+func TestParkedAnswersAreSmall(t *testing.T) {
+	for size, want := range map[int]bool{100: true, 1 << 20: false} {
+		synctest.Test(t, func(t *testing.T) {
+			tr := transport(t, inOrder(says(429, "", "Retry-After: 7200", "X-Note: "+strings.Repeat("x", size))))
+			for i := range 2 {
+				_, err := tr.RoundTrip(request(t, "GET", example, nil))
+				e, ok := errors.AsType[*cruisehttp.ResponseError](err)
+				require.True(t, ok)
+				assert.Equal(t, i == 0 || want, e.Header != nil, "%d bytes, request %d", size, i+1)
+			}
+		})
+	}
+}

@@ -261,6 +261,9 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 	if reason != nil && wait > 0 {
 		answer := *x.answer
 		answer.Body = nil // of which nobody needs a copy for days
+		if sizeOf(answer.Header) > MaxBody {
+			answer.Header = nil
+		}
 		if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
 			x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
 		}
