@@ -7,6 +7,7 @@ import (
 	"encoding/xml"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
 )
 
@@ -30,7 +31,7 @@ func parseBody(h http.Header, body []byte) []field {
 	if len(body) > MaxBody {
 		body = body[:MaxBody]
 	}
-	if strings.EqualFold(trim(h.Get("Content-Encoding")), "gzip") {
+	if coding := trim(h.Get("Content-Encoding")); equalFold(coding, "gzip") || equalFold(coding, "x-gzip") {
 		body = gunzip(body)
 	}
 	body = bytes.TrimSpace(bytes.TrimPrefix(body, []byte("\ufeff")))
@@ -106,7 +107,7 @@ func jsonFields(body []byte) []field {
 		case string:
 			value = v
 		case json.Number:
-			value = v.String()
+			value = plain(v.String())
 		case bool:
 			value = "false"
 			if v {
@@ -118,6 +119,16 @@ func jsonFields(body []byte) []field {
 		fields = append(fields, field{path, value})
 	}
 	return fields
+}
+
+// plain writes a number without an exponent, which JSON allows and headers don't.
+func plain(number string) string {
+	if strings.ContainsAny(number, "eE") {
+		if f, err := strconv.ParseFloat(number, 64); err == nil {
+			return strconv.FormatFloat(f, 'f', -1, 64)
+		}
+	}
+	return number
 }
 
 func xmlFields(body []byte) []field {

@@ -23,7 +23,7 @@ func awsThrottles() []string {
 // AWS is every service of AWS, and servers that speak its protocols, such as
 // S3's. A 429 without a code is a throttle, although the SDKs do not retry it.
 //
-// DynamoDB and Kinesis may take part of a batch and answer 200: such a call is
+// DynamoDB, Kinesis and S3 may take part of a batch and answer 200: such a call is
 // a success that must not be repeated as a whole, and a throttle all the same.
 //
 // Source: aws-sdk-go-v2, aws/retry; the services' API references.
@@ -47,8 +47,10 @@ func AWS() Profile {
 		Embedded: []Embedded{
 			{Method: "PUT", Header: "X-Amz-Copy-Source: *"},
 			{Method: "POST", Query: "uploadId"},
+			{Method: "POST", Query: "delete"},
 			{Method: "POST", Header: "X-Amz-Target: *.BatchWriteItem"},
 			{Method: "POST", Header: "X-Amz-Target: *.BatchGetItem"},
+			{Method: "POST", Header: "X-Amz-Target: *.BatchExecuteStatement"},
 			{Method: "POST", Header: "X-Amz-Target: Kinesis_*.PutRecords"},
 			{Method: "POST", Header: "X-Amz-Target: Firehose_*.PutRecordBatch"},
 		},
@@ -70,6 +72,9 @@ func AWS() Profile {
 			// Taken in part.
 			{Status: []int{200}, Field: []string{"unprocesseditems.*", "unprocessedkeys.*"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			{Status: []int{200}, Code: []string{"errorcode=ProvisionedThroughputExceededException", "errorcode=ServiceUnavailableException", "errorcode=ThrottlingException"}, Outcome: cruise.OutcomeSuccess, Brake: true},
+			{Status: []int{200}, Field: []string{"responses.error.code"}, Code: []string{"ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"}, Outcome: cruise.OutcomeSuccess, Brake: true},
+			{Status: []int{200}, Field: []string{"deleteresult.error.code"}, Code: []string{"SlowDown"}, Outcome: cruise.OutcomeSuccess, Brake: true},
+			{Status: []int{200}, Field: []string{"responses.*", "deleteresult.*"}, Outcome: cruise.OutcomeSuccess},
 			// S3 sends 200 before it knows how a copy ends.
 			{Status: []int{200}, Code: []string{"code=SlowDown"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{200}, Code: []string{"code=InternalError", "code=ServiceUnavailable", "code=RequestTimeout", "code=OperationAborted"}, Outcome: cruise.OutcomeTransient},

@@ -39,6 +39,7 @@ func generic() Profile {
 		BodyWaits: []WaitField{
 			{Field: "details.retrydelay"},
 			{Field: "error.details.retrydelay"},
+			{Field: "parameters.retry_after", Unit: Seconds}, // Telegram
 		},
 		Limits: []LimitHeaders{
 			{Max: "X-Ratelimit-Limit", Remaining: "X-Ratelimit-Remaining", Used: "X-Ratelimit-Used",
@@ -66,6 +67,8 @@ func generic() Profile {
 			{Code: []string{"type=quota-exceeded"}, Status: []int{429}, Outcome: cruise.OutcomeThrottled},
 			// Nobody but a rate limiter says so, whatever the status.
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
+			// The same in a body. GraphQL servers answer it with 400, as Linear does.
+			{Code: []string{"code=RATELIMITED", "code=RATE_LIMITED", "code=RATE_LIMIT_EXCEEDED", "code=TOO_MANY_REQUESTS"}, Outcome: cruise.OutcomeThrottled},
 			// Many servers speak the API of OpenAI.
 			{Code: []string{"insufficient_quota"}, Status: []int{429}, Outcome: cruise.OutcomeQuotaExhausted},
 			// The page, or to HEAD the reason phrase, that nginx itself makes for

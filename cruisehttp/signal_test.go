@@ -161,7 +161,15 @@ func TestReadUnderstandsGzip(t *testing.T) {
 			assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, body, now).Outcome)
 		})
 	}
+	for name, coding := range map[string]string{"an alias of RFC 9110": "x-gzip", "in capitals": "GZIP"} {
+		resp.Header.Set("Content-Encoding", coding)
+		assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, body.Bytes(), now).Outcome, name)
+	}
 	resp.Header.Set("Content-Encoding", "gzip")
+	plain := []byte(`{"error":{"errors":[{"reason":"rateLimitExceeded"}]}}`)
+	resp.Uncompressed = true
+	assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, plain, now).Outcome, "unpacked, and its header left")
+	resp.Uncompressed = false
 	assert.Equal(t, cruise.OutcomePermanent, cruisehttp.Generic().Read(resp, []byte("not gzip"), now).Outcome)
 }
 

@@ -170,12 +170,14 @@ var timeLayouts = [...]string{
 	"2006-01-02T15:04:05-0700",
 	time.RFC1123Z,
 	"Mon, 02 Jan 2006 15:04:05 UTC",
+	"Mon Jan 02 2006 15:04:05 GMT-0700", // of JavaScript, without the zone's name in brackets
 }
 
 func parseTime(s string, now time.Time) (time.Time, bool) {
 	if t, ok := parseHTTPDate(s, now); ok {
 		return t, true
 	}
+	s, _, _ = strings.Cut(s, " (")
 	for _, layout := range timeLayouts {
 		if t, err := time.Parse(layout, s); err == nil {
 			return t, true
