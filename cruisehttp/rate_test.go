@@ -1,6 +1,7 @@
 package cruisehttp_test
 
 import (
+	"math/rand/v2"
 	"net/http"
 	"sync"
 	"testing"
@@ -38,10 +39,19 @@ func (l *limitReq) admit(now time.Time) bool {
 type stickTable struct {
 	most          float64
 	period        time.Duration
-	countsRefused bool
+	rules         haproxyRules
 	current, past float64
 	begin         time.Time // of the current period
 }
+
+// haproxyRules are rules of HAProxy for at most so many requests in a window.
+type haproxyRules int
+
+const (
+	refuseThenCount haproxyRules = iota // what is refused does not count
+	countUnlessOver                     // nor does it but for the first one
+	countThenRefuse                     // it does, as in most configurations that are published
+)
 
 func (s *stickTable) admit(now time.Time) bool {
 	if now.Sub(s.begin) >= s.period {
@@ -51,18 +61,25 @@ func (s *stickTable) admit(now time.Time) bool {
 		}
 	}
 	covered := 1 - now.Sub(s.begin).Seconds()/s.period.Seconds()
-	ok := s.past*covered+s.current <= s.most
-	if ok || s.countsRefused {
+	over := s.past*covered+s.current > s.most
+	if !over || s.rules == countThenRefuse {
 		s.current++
 	}
-	return ok
+	if s.rules != refuseThenCount {
+		over = s.past*covered+s.current > s.most
+	}
+	return !over
 }
 
-// Sixty requests and more over the limit, from 8 workers: after the 20 attempts in
-// which the limit is found, at most 3 % are throttled, and most of the rate is
-// used; on average over some runs, since pauses have jitter.
+// Sixty requests over the limit, and more, from 8 workers: after the 20 attempts in
+// which the limit is found, at most 3 % are throttled, and 90 % of the rate or more
+// are used, on average over many runs, since pauses and answers have jitter. Where
+// that is not reached, the reason is said.
 func TestTransportKeepsToTheRate(t *testing.T) {
 	retryAfter := []string{"Retry-After: 1"}
+	haproxy := func(rules haproxyRules) func() limiter {
+		return func() limiter { return &stickTable{most: 9, period: 3 * time.Second, rules: rules} }
+	}
 	for _, c := range []struct {
 		name      string
 		server    func() limiter
@@ -71,24 +88,29 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		requests  int
 		used      float64
 	}{
-		{"nginx", func() limiter { return &limitReq{perSecond: 20, burst: 5} }, nil, 20, 200, .9},
-		{"nginx, fast", func() limiter { return &limitReq{perSecond: 50, burst: 5} }, nil, 50, 500, .9},
-		// A pause costs the calls of a second, and the window that it empties is
-		// filled at the pace of before.
-		{"haproxy", func() limiter { return &stickTable{most: 9, period: 3 * time.Second} }, retryAfter, 3, 69, .9},
-		{"haproxy, longer", func() limiter { return &stickTable{most: 9, period: 3 * time.Second} }, retryAfter, 3, 500, .8},
-		// Each knock at the closed door keeps it closed for longer.
-		{"haproxy that counts what it refuses", func() limiter { return &stickTable{most: 9, period: 3 * time.Second, countsRefused: true} }, retryAfter, 3, 500, .7},
+		{"nginx", func() limiter { return &limitReq{perSecond: 20, burst: 5} }, nil, 20, 66, .915},
+		{"nginx, longer", func() limiter { return &limitReq{perSecond: 20, burst: 5} }, nil, 20, 200, .94},
+		{"nginx, fast", func() limiter { return &limitReq{perSecond: 50, burst: 5} }, nil, 50, 66, .88},
+		{"nginx, fast and longer", func() limiter { return &limitReq{perSecond: 50, burst: 5} }, nil, 50, 500, .94},
+		{"haproxy", haproxy(refuseThenCount), retryAfter, 3, 69, .95},
+		// Not 90 %: a pause costs the calls of a second, and the first closing counts
+		// for what the server delivered until 250 calls later.
+		{"haproxy, longer", haproxy(refuseThenCount), retryAfter, 3, 500, .86},
+		{"haproxy that counts one too many", haproxy(countUnlessOver), retryAfter, 3, 69, .83},
+		{"haproxy that counts one too many, longer", haproxy(countUnlessOver), retryAfter, 3, 500, .73},
+		// Not 90 %: each knock at the closed door keeps it closed for longer.
+		{"haproxy that counts what it refuses", haproxy(countThenRefuse), retryAfter, 3, 69, .67},
+		{"haproxy that counts what it refuses, longer", haproxy(countThenRefuse), retryAfter, 3, 500, .72},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const runs = 20
+			const runs = 100
 			var throttled, used float64
 			for range runs {
 				synctest.Test(t, func(t *testing.T) {
 					var mu sync.Mutex
 					server := c.server()
 					count := &tally{base: roundTripper(func(*http.Request) (*http.Response, error) {
-						time.Sleep(20 * time.Millisecond)
+						time.Sleep(18*time.Millisecond + rand.N(8*time.Millisecond))
 						mu.Lock()
 						defer mu.Unlock()
 						if server.admit(time.Now()) {
