@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"sync"
 	"time"
@@ -60,7 +61,7 @@ func (p *payload) first(r *http.Request) error {
 
 // fill reads the body into memory, if it is short enough.
 func (p *payload) fill(r *http.Request) error {
-	data, err := io.ReadAll(io.LimitReader(p.req.Body, p.buffer+1))
+	data, err := io.ReadAll(io.LimitReader(p.req.Body, min(p.buffer, math.MaxInt64-1)+1))
 	if err != nil {
 		return fmt.Errorf("cruisehttp: reading the request's body: %w", err)
 	}
@@ -84,6 +85,9 @@ func (p *payload) next(ctx context.Context, r *http.Request) error {
 	switch {
 	case p.getBody != nil:
 		body, err := p.getBody()
+		if err == nil && body == nil {
+			err = errors.New("it returned nil")
+		}
 		if err != nil {
 			p.again = false
 			return fmt.Errorf("cruisehttp: not retried: GetBody: %w", err)

@@ -13,12 +13,19 @@ import (
 )
 
 // HostKey is the key of the default scope: the host and port of the request's
-// URL, in lower case.
+// URL, in lower case, without the port if that is the default of its scheme.
 func HostKey(req *http.Request) string {
 	if req.URL == nil {
 		return ""
 	}
-	return strings.ToLower(req.URL.Host)
+	host := strings.ToLower(req.URL.Host)
+	switch req.URL.Scheme {
+	case "http":
+		host = strings.TrimSuffix(host, ":80")
+	case "https":
+		host = strings.TrimSuffix(host, ":443")
+	}
+	return host
 }
 
 // HeaderKey is a key for servers whose limits belong to a token or an account:

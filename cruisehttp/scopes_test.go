@@ -143,6 +143,15 @@ func TestKeys(t *testing.T) {
 	b := request(t, "GET", "http://api.example.com:8080/", nil, "Authorization: Bearer 2")
 	assert.Equal(t, "api.example.com:8080", cruisehttp.HostKey(a))
 	assert.Equal(t, cruisehttp.HostKey(a), cruisehttp.HostKey(b))
+	for url, want := range map[string]string{
+		"http://api.example.com:80/":   "api.example.com",
+		"https://api.example.com:443/": "api.example.com",
+		"http://api.example.com:443/":  "api.example.com:443",
+		"https://[::1]:443/":           "[::1]",
+		"https://[2001:db8::443]/":     "[2001:db8::443]",
+	} {
+		assert.Equal(t, want, cruisehttp.HostKey(request(t, "GET", url, nil)))
+	}
 	key := cruisehttp.HeaderKey("Authorization")
 	assert.NotEqual(t, key(a), key(b))
 	assert.Equal(t, key(a), key(a))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net"
 	"net/http"
 	"os"
@@ -299,6 +300,7 @@ func TestTransportSendsTheBodyAgain(t *testing.T) {
 		{"not at all", 0, "12345", []string{"12345"}},
 		{"from the buffer", 5, "12345", []string{"12345", "12345"}},
 		{"longer than the buffer", 4, "12345", []string{"12345"}},
+		{"whatever its length", math.MaxInt64, "12345", []string{"12345", "12345"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -321,6 +323,17 @@ func TestTransportSendsTheBodyAgain(t *testing.T) {
 			})
 		})
 	}
+	t.Run("GetBody has none any more", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			base := inOrder(says(503, "busy"))
+			req := request(t, "PUT", example, strings.NewReader("12345"))
+			req.GetBody = func() (io.ReadCloser, error) { return nil, nil }
+			resp, err := transport(t, base).RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, "busy", text(t, resp))
+			assert.Equal(t, []string{"12345"}, base.bodies)
+		})
+	})
 	t.Run("a body that fails", func(t *testing.T) {
 		body := &once{Reader: io.MultiReader(strings.NewReader("1"), failing{})}
 		_, err := transport(t, inOrder(says(200, "")), cruisehttp.WithBufferedBodies(9)).RoundTrip(request(t, "PUT", example, body))
