@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 )
 
 // A ResponseError is a response that was no success. It is the last error in a
@@ -29,6 +32,11 @@ type ResponseError struct {
 	NotRetried error
 }
 
+// maxPhrase is how much of a phrase of the server's goes into an error, in bytes.
+const maxPhrase = 200
+
+func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
+
 // sizeOf is how large a header is.
 func sizeOf(h http.Header) (n int) {
 	for name, lines := range h {
@@ -43,11 +51,14 @@ func sizeOf(h http.Header) (n int) {
 // Error says what the server said, and until when.
 func (e *ResponseError) Error() string {
 	text := "cruisehttp: " + e.Status
-	if e.Status == "" {
+	if e.Status == "" || len(e.Status) > maxPhrase || strings.ContainsFunc(e.Status, unprintable) {
 		text = fmt.Sprintf("cruisehttp: status %d", e.StatusCode)
 	}
-	if e.Signal.Reason != "" && e.Signal.Reason != fmt.Sprintf("status %d", e.StatusCode) {
-		text += " (" + e.Signal.Reason + ")"
+	if reason := e.Signal.Reason; reason != "" && reason != fmt.Sprintf("status %d", e.StatusCode) {
+		if len(reason) > maxPhrase {
+			reason = strings.ToValidUTF8(reason[:maxPhrase], "") + "..."
+		}
+		text += " (" + reason + ")"
 	}
 	if e.Signal.Scope != "" {
 		text += fmt.Sprintf(", limit %q", e.Signal.Scope)

@@ -17,6 +17,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode/utf8"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -368,4 +369,34 @@ func TestParkedAnswersAreSmall(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What a server chooses to write does not flood or garble the logs of its clients.
+func TestErrorsQuoteLittleOfTheServer(t *testing.T) {
+	long := strings.Repeat("x", 1<<16)
+	for name, resp := range map[string]*http.Response{
+		"phrase":         {StatusCode: 403, Status: "403 " + long},
+		"control bytes":  {StatusCode: 403, Status: "403 \x1b[31mred"},
+		"invalid UTF-8":  {StatusCode: 403, Status: "403 \xff"},
+		"code":           answer(400, `{"__type":"Throttling`+long+`"}`, "X-Amzn-Requestid: 1"),
+		"limit":          answer(429, "", "X-Github-Request-Id: 1", "X-Ratelimit-Resource: "+long),
+		"limit and code": answer(403, `{"error":{"errors":[{"reason":"rateLimitExceeded`+long+`"}]}}`, "X-Goog-A: 1", "X-Ratelimit-Resource: "+long),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var got error
+			tr := transport(t, inOrder(func() (*http.Response, error) { return resp, nil }),
+				cruisehttp.WithRetrier(cruise.WithMaxAttempts(1), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					if e, ok := e.(cruise.AttemptEnded); ok {
+						got = e.Err
+					}
+				}))))
+			_, err := tr.RoundTrip(request(t, "GET", example, nil))
+			require.NoError(t, err)
+			require.Error(t, got)
+			assert.Less(t, len(got.Error()), 2000, name)
+			assert.NotContains(t, got.Error(), "\x1b", name)
+			assert.True(t, utf8.ValidString(got.Error()), name)
+		})
+	}
+	assert.EqualError(t, &cruisehttp.ResponseError{Status: "429 Too Many Requests", StatusCode: 429}, "cruisehttp: 429 Too Many Requests")
 }

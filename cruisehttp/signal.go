@@ -16,6 +16,10 @@ import (
 // nobody sleeps that long in the middle of a call.
 const DefaultLongWait = time.Hour
 
+// maxScope is how much of the name of a limit is kept, in bytes: more than ARNs
+// have, little enough to be a label.
+const maxScope = 1024
+
 // A Signal is what a response says about throttling.
 type Signal struct {
 	// Outcome of the attempt.
@@ -96,6 +100,7 @@ func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.
 	r.settle(&s, longWait)
 	if s.Outcome != cruise.OutcomeSuccess || s.Brake {
 		s.Scope = r.scope(s.Scope)
+		s.Scope = s.Scope[:min(len(s.Scope), maxScope)]
 	}
 	r.report(&s)
 	return s

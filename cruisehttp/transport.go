@@ -353,11 +353,13 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 	if resp == nil || resp.Body == nil {
 		return resp, finish, nil
 	}
-	if conn, ok := resp.Body.(io.ReadWriteCloser); ok && resp.StatusCode == http.StatusSwitchingProtocols {
-		stopTimer()
-		resp.Body = &upgraded{conn, end}
-	} else {
+	if resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &timedBody{ReadCloser: resp.Body, ctx: ctx, end: end}
+		return resp, finish, nil
+	}
+	stopTimer()
+	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
+		resp.Body = &upgraded{conn, end}
 	}
 	return resp, finish, nil
 }
