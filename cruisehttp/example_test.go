@@ -109,7 +109,7 @@ func ExampleWithProfile() {
 	profile := cruisehttp.Generic()
 	profile.Providers = append([]cruisehttp.Profile{mine}, profile.Providers...)
 
-	api := throttleOnce(420, "X-Wait-Ms", "500")
+	api := throttleOnce(420, "X-Wait-Ms", "1000")
 	defer api.Close()
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithProfile(profile)))}
 	begin := time.Now()
@@ -119,6 +119,6 @@ func ExampleWithProfile() {
 		return
 	}
 	defer resp.Body.Close()
-	fmt.Println(resp.Status, "after", time.Since(begin).Round(100*time.Millisecond))
-	// Output: 200 OK after 500ms
+	fmt.Println(resp.Status, "after", time.Since(begin).Round(time.Second))
+	// Output: 200 OK after 1s
 }
