@@ -79,6 +79,7 @@ type adaptiveConfig struct {
 	decrease float64
 	increase float64
 	pause    Backoff
+	cold     int // levels of pause skipped until the first success
 	forgive  int
 	observer Observer
 }
@@ -149,7 +150,8 @@ func WithIncrease(share float64) LimiterOption {
 
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
 // by how many follow each other. Default 0.3 s, doubled to a minute, equal
-// jitter.
+// jitter; four times that, about a second as in the AWS SDKs, while no call has ever
+// succeeded.
 //
 // Of a series, the first pause is never longer than two call intervals at the rate
 // after the cut, and the bound at most doubles with each throttle; so pauses reach
@@ -157,7 +159,7 @@ func WithIncrease(share float64) LimiterOption {
 // yet there is no rate, and nothing but the backoff bounds the pause.
 // [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) { c.pause = b })
+	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
 }
 
 // WithForgiveAfter is the number of calls that are not throttled after which the
@@ -184,6 +186,7 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 		decrease: 0.5,
 		increase: 0.1,
 		pause:    defaultPause,
+		cold:     defaultCold,
 		forgive:  defaultForgive,
 	}
 	for i, opt := range opts {
@@ -203,7 +206,7 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	}
 	return newAdaptive(c, newAIMD(aimdConfig{
 		min: float64(c.min), max: perSecond(c.max),
-		decrease: c.decrease, increase: c.increase,
+		decrease: c.decrease, increase: c.increase, cold: c.cold,
 	}, brake{backoff: c.pause, forgive: c.forgive})), nil
 }
 

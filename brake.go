@@ -20,7 +20,10 @@ type brake struct {
 	at      instant       // when the level last rose
 }
 
-const defaultForgive = 10
+const (
+	defaultForgive = 10
+	defaultCold    = 2 // levels: a second or so, where nobody can know better yet
+)
 
 func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
 
@@ -49,17 +52,18 @@ func (b *roomBrake) stop(r *room, e ending) {
 	defer r.mu.Unlock()
 	now := r.advance(clock())
 	e.sent = r.sentAt(e.sent)
-	if wait := b.learn(now, e, never); wait > 0 && r.pause(now, now.after(wait)) {
+	if wait := b.learn(now, e, 0, never); wait > 0 && r.pause(now, now.after(wait)) {
 		r.changed(now)
 	}
 	b.set.Store(b.level > 0)
 }
 
 // learn returns the pause that an attempt asks for, 0 if none. If the server names
-// none, the first of a series is at most atMost long, and the bound doubles from
-// one to the next; it is never below atMost, nor below the base of the backoff when
-// nothing got through in between. never is no bound.
-func (b *brake) learn(now instant, e ending, atMost time.Duration) time.Duration {
+// none, it is that of the level, or of so many levels ahead. The first of a series is
+// at most atMost long, and the bound doubles from one to the next; it is never below
+// atMost, nor below the base of the backoff when nothing got through in between. never
+// is no bound.
+func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
 		if b.late(e.sent) {
@@ -71,7 +75,7 @@ func (b *brake) learn(now instant, e ending, atMost time.Duration) time.Duration
 		if e.retryAfter > 0 {
 			return e.retryAfter
 		}
-		wait := b.backoff.Delay(b.level, 0)
+		wait := b.backoff.Delay(b.level+ahead, 0)
 		if atMost == never {
 			return wait
 		}

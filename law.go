@@ -46,6 +46,7 @@ type aimd struct {
 	inflight  int           // let go and not done
 	latency   time.Duration // of the last attempt
 	moved     instant       // when an attempt was last let go or done
+	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
 	closedAt  instant       // when the first of them came
@@ -70,6 +71,7 @@ type aimdConfig struct {
 	min, max float64
 	decrease float64 // factor of a cut
 	increase float64 // share of the ceiling that probing adds over probeOver calls
+	cold     int     // levels by which pauses are longer while nothing has ever succeeded
 }
 
 // The constants of the law.
@@ -79,7 +81,9 @@ const (
 	patienceMax  = 10 * time.Second        // at a closed door after twice the latency, but at most this
 	backTo       = .9                      // of the ceiling, at once after a cut
 	backOver     = 5                       // calls that the way back takes
-	probeOver    = 100                     // calls that the last tenth takes, or
+	probeOver    = 100                     // calls that the last tenth takes,
+	agreeWithin  = .1                      // as many again for each cut in a row that finds the ceiling within this share of the last one,
+	agreeMost    = 3                       // at most this many times, or
 	probeAge     = .2                      // of the time since the first call, if that is longer,
 	probeMin     = time.Second             // at least
 	probeMax     = 50 * time.Second        // and at most
@@ -107,7 +111,7 @@ func newAIMD(c aimdConfig, b brake) *aimd {
 func (l *aimd) limit() float64 { return l.rate }
 
 func (l *aimd) setLimit(now instant, limit float64) {
-	l.rate, l.ceiling, l.credit = limit, limit, now
+	l.rate, l.ceiling, l.agreed, l.credit = limit, limit, 0, now
 }
 
 func (l *aimd) room(now instant) time.Duration {
@@ -158,7 +162,11 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if e.outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
 		atMost = ceilSeconds(pauseGaps / l.rate)
 	}
-	if this.pause = l.brake.learn(now, e, atMost); this.pause > 0 {
+	ahead := 0
+	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
+		ahead = l.cold
+	}
+	if this.pause = l.brake.learn(now, e, ahead, atMost); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))
 	}
 	if idle && l.inflight == 0 && now >= l.resume {
@@ -244,6 +252,7 @@ func (l *aimd) reopen(now instant) {
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
 	}
 	l.openAt, l.openOks, l.credit = now, l.delivered.n, now
+	l.delivered.restart(now)
 }
 
 // grow is the additive increase, for a success.
@@ -276,12 +285,15 @@ func (l *aimd) slope(now instant) float64 {
 	c := l.ceiling
 	age := probeAge * now.since(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())
-	slope := l.increase * c / max(probeOver/c, age)
+	// A limit that stays where it is is looked for less often. When it has moved
+	// after all, the time lost is made up for.
+	rarely := 1 + float64(l.agreed)
+	slope := l.increase * c / max(rarely*probeOver/c, age)
 	switch {
 	case l.rate < backTo*c:
 		slope = max(slope, (backTo-l.decrease)*c*c/backOver)
 	case l.rate > c:
-		slope *= 1 + pushOn*(l.rate/c-1)
+		slope *= 1 + pushOn*(1+rarely)/2*(l.rate/c-1)
 	}
 	return slope
 }
@@ -297,7 +309,13 @@ func (l *aimd) cut(now instant) {
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer
 	}
+	was := l.ceiling
 	l.ceiling = min(l.rate, l.delivered.rate(now))
+	if math.Abs(l.ceiling-was) <= agreeWithin*was {
+		l.agreed = min(l.agreed+1, agreeMost)
+	} else {
+		l.agreed = 0
+	}
 	l.rate = min(l.max, max(l.min, l.decrease*l.ceiling))
 	l.ceiling = max(l.ceiling, l.rate)
 	l.oks, l.credit = 0, now
@@ -317,8 +335,13 @@ func (l *aimd) hint(now instant, q Quota) bool {
 		reserve = min(reserve, max(1, limit/4))
 	}
 	if left := float64(q.Remaining); left >= reserve {
+		// What is left is no reason to hurry while it grows less: it may be all
+		// that there is for a long time.
+		l.spare = 0
+		if q.Reset > 0 || q.Remaining >= l.hintLeft {
+			l.spare = min(hintMost, left/reserve-1)
+		}
 		l.hintAt, l.hintLeft = now, q.Remaining
-		l.spare = min(hintMost, left/reserve-1)
 		return false
 	}
 	l.spare = 0
@@ -355,7 +378,7 @@ func (l *aimd) hint(now instant, q Quota) bool {
 const (
 	memoryLong  = 250
 	memoryShort = 32
-	memoryLeast = 8
+	memoryLeast = 4
 )
 
 // meter measures what a server delivers: successes per second over the last
@@ -401,9 +424,14 @@ func (m *meter) add(now instant) {
 // full flatters.
 func (m *meter) forget(now instant) {
 	if !m.begun && m.n > 4 {
-		m.base, m.baseAt = m.n, m.clock(now)
+		m.restart(now)
 	}
 	m.begun = true
+}
+
+// restart leaves out what came before.
+func (m *meter) restart(now instant) {
+	m.base, m.baseAt = m.n, m.clock(now)
 }
 
 // rate is +Inf where nothing can be said.

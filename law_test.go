@@ -194,6 +194,42 @@ func TestLawKeepsItsBounds(t *testing.T) {
 	assert.Equal(t, 20., d.law.limit(), "no success grows above the maximum")
 }
 
+// A limit that stays where it is is looked for less often, until it has moved.
+func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 10)
+	between := func(limit float64) (calls int) {
+		for ; d.law.limit() <= limit; calls++ {
+			d.succeed(1, ceilSeconds(1/d.law.limit()))
+		}
+		d.throttle()
+		return calls
+	}
+	between(10)
+	first := between(10)
+	for range agreeMost {
+		between(10)
+	}
+	assert.Greater(t, between(10), 2*first)
+	between(20)
+	assert.Zero(t, d.law.(*aimd).agreed, "it has moved")
+}
+
+// A closing is the end of what was delivered before it: the next cut measures from
+// there.
+func TestLawMeasuresFromAReopening(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 10)
+	d.succeed(100, 100*ms)
+	d.throttle()
+	d.after(10 * time.Second).throttle()
+	d.after(10*time.Second).succeed(1, 100*ms)
+	d.law.setLimit(d.now, 10)
+	d.succeed(20, 100*ms)
+	d.throttle()
+	assert.InDelta(t, 5, d.law.limit(), .3, "half of the 10 a second since then")
+}
+
 // Calls that hang, or whose end nobody tells, do not close the door for good.
 func TestLawHangingCalls(t *testing.T) {
 	for _, tt := range []struct {
@@ -336,6 +372,30 @@ func TestLawRations(t *testing.T) {
 			}
 		})
 	}
+}
+
+// What is left speeds growth up as long as it does not fall: while it does, it may
+// be all that there is for a long time. Where a reset is told, that is known.
+func TestLawHurriesOnlyWhileTheRestHolds(t *testing.T) {
+	grown := func(step int, reset time.Duration) float64 {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		left := 500
+		for range 20 {
+			d.after(ms).law.held(d.now)
+			sent := d.send()
+			d.after(99 * ms)
+			left += step
+			q := Quota{Limit: 1000, Remaining: left, Reset: reset}
+			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+		}
+		return d.law.limit()
+	}
+	falls, holds, rises := grown(-1, 0), grown(0, 0), grown(1, 0)
+	assert.Greater(t, falls, 10.)
+	assert.Greater(t, holds, falls+3)
+	assert.InDelta(t, holds, rises, 1)
+	assert.Greater(t, grown(-1, time.Hour), falls+3)
 }
 
 // When others have used up a window, one call goes out after its reset, rather
