@@ -763,9 +763,22 @@ func TestSharedStateSteps(t *testing.T) {
 		{"slots follow each other up to the horizon", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 			{"two more", 0, ask(2), StoreReply{Slots: 2, Wait: 100 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
-			{"as many as are free", 0, ask(100), StoreReply{Slots: 7, Wait: 300 * ms, Span: 700 * ms, Epoch: 1, Rate: 10e6}},
+			{"half a second of them", 0, ask(100), StoreReply{Slots: 5, Wait: 300 * ms, Span: 500 * ms, Epoch: 1, Rate: 10e6}},
+			{"as many as are free", 0, ask(100), StoreReply{Slots: 2, Wait: 800 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
 			{"none", 0, ask(1), StoreReply{Epoch: 1, Rate: 10e6}},
 			{"one, later", 50 * ms, ask(1), StoreReply{Slots: 1, Wait: 950 * ms, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+		}},
+		{"where calls wait, workers get a share each", []step{
+			{"one", 0, told(first(1), func(q *StoreRequest) { q.Law.Initial = 100e6 }), StoreReply{Slots: 1, Span: 10 * ms, Epoch: 1, Rate: 100e6}},
+			{"as many as it wants, up to half", 0, told(first(100), func(q *StoreRequest) { q.Epoch = 1 }), StoreReply{Slots: 49, Wait: 10 * ms, Span: 490 * ms, Epoch: 1, Rate: 100e6}},
+			{"its half of half a second", 100 * ms, ask(100), StoreReply{Slots: 25, Wait: 400 * ms, Span: 250 * ms, Epoch: 1, Rate: 100e6}},
+			{"no more of the rest", 100 * ms, ask(100), StoreReply{Slots: 17, Wait: 650 * ms, Span: 170 * ms, Epoch: 1, Rate: 100e6}},
+		}},
+		{"after a cut the first slot follows the last one of before at the new distance", []step{
+			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"two", second, ask(2), StoreReply{Slots: 2, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Count = true, 0 }), StoreReply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 300 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
 		}},
 		{"nothing is saved up", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
