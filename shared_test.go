@@ -722,6 +722,78 @@ func TestSharedStaleSlots(t *testing.T) {
 	})
 }
 
+// After a machine stood still, calls that waited do not all go at once by the slots
+// that they have missed; calls that come later than their slots do.
+func TestSharedLateTimer(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		waiting int           // calls in line while the slots came due
+		late    time.Duration // after the time of the first one
+		want    int           // slots of ten, 10 ms apart, that are left
+	}{
+		{"a timer on time", 1, 0, 10},
+		{"late as timers are", 1, 50 * ms, 10},
+		{"later than that", 1, 85 * ms, 6},
+		{"much later", 1, 500 * ms, 0},
+		{"a call that comes after slots were due", 0, 500 * ms, 10},
+		{"a call that comes too late for some", 0, 1035 * ms, 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fleet(t, NewMemoryStore(), 1, steady(100)...)[0]
+				now := clock()
+				s.syncedAt, s.next = now, now.after(time.Hour) // asks for none
+				s.slots.add(now.after(10*ms), 10*ms, 10)
+				if tt.waiting > 0 {
+					require.Equal(t, 10*ms, s.slot(now, 1))
+				}
+				s.room.waiting = tt.waiting
+				s.slot(now.after(10*ms+tt.late), 1)
+				assert.Equal(t, tt.want, s.slots.n)
+			})
+		})
+	}
+}
+
+// Before the first throttle, a success of a worker that is short of slots is told at
+// once, so that the rate which the server gives is known when that comes.
+func TestSharedReportsAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		ceiling int64
+		slots   int           // that are left
+		next    time.Duration // when it asks for more
+		want    int           // syncs
+	}{
+		{"short of slots", 0, 0, time.Second, 1},
+		{"the limit is found", 10e6, 0, time.Second, 0},
+		{"slots are left, with the last of which it syncs", 0, 1, time.Second, 0},
+		{"it syncs with the next call", 0, 0, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				s := fleet(t, store, 1, steady(10)...)[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				before := store.syncs
+				now := clock()
+				s.unproved = false // else it is told in any case
+				s.known.Ceiling, s.next = tt.ceiling, now.after(tt.next)
+				s.slots.add(now.after(time.Second), time.Second, tt.slots)
+				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+				synctest.Wait()
+				assert.Equal(t, tt.want, store.syncs-before)
+				if tt.want > 0 {
+					assert.EqualValues(t, 1, store.last.Successes)
+					assert.Zero(t, store.last.Want, "which would be out of turn")
+					assert.Equal(t, now.after(tt.next), s.next)
+				}
+			})
+		})
+	}
+}
+
 func TestAbandonedSharedLimiterIsCollected(t *testing.T) {
 	gone := make(chan struct{})
 	func() {
