@@ -73,20 +73,22 @@ func (b *tokenServer) worst(from time.Time) (worst int) {
 	return worst
 }
 
-// fleetFigures are what a fleet of workers did in the second half of two minutes.
+// fleetFigures are what a fleet of workers did, most of them after some time to
+// settle.
 type fleetFigures struct {
 	use       float64       // of the limit, or of the load if that is less
 	throttled float64       // share of the attempts
 	jain      float64       // fairness between workers, 1 is perfect
-	trips     float64       // round trips to the store per 1,000 calls, in all two minutes
+	trips     float64       // round trips to the store per 1,000 calls, from the beginning on
 	worst     float64       // calls in the worst second, by the limit
 	wait      time.Duration // of 99 % of the calls, at most
 }
 
 // simulate has workers call a server that answers after 60 ms. Calls come at
-// random, as many as load says, in terms of the limit; 0 is as many as go.
-func simulate(workers []Learner, limit, load float64) (f fleetFigures) {
-	const warm, long, latency = 60 * time.Second, 120 * time.Second, 60 * time.Millisecond
+// random, as many as load says, in terms of the limit; 0 is as many as go. What
+// they do after warm is measured, until long is over.
+func simulate(workers []Learner, limit, load float64, warm, long time.Duration) (f fleetFigures) {
+	const latency = 60 * time.Millisecond
 	n := len(workers)
 	srv := newTokenServer(limit)
 	start := time.Now()
@@ -163,6 +165,7 @@ func simulate(workers []Learner, limit, load float64) (f fleetFigures) {
 // Workers find a limit together that nobody told them. The figures are those of
 // docs/benchmarks.md; run with -v for all of them.
 func TestSharedFleet(t *testing.T) {
+	const warm, long = time.Minute, 2 * time.Minute
 	for _, tt := range []struct {
 		workers     int
 		limit, load float64
@@ -186,12 +189,12 @@ func TestSharedFleet(t *testing.T) {
 					workers = append(workers, Must(NewSharedLimiter(store)))
 					alone = append(alone, Must(NewAdaptiveLimiter()))
 				}
-				f := simulate(workers, tt.limit, tt.load)
+				f := simulate(workers, tt.limit, tt.load, warm, long)
 				f.trips *= float64(store.syncs)
 				t.Logf("shared: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v, %.0f round trips per 1,000 calls",
 					f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond), f.trips)
 				if testing.Verbose() {
-					f := simulate(alone, tt.limit, tt.load)
+					f := simulate(alone, tt.limit, tt.load, warm, long)
 					t.Logf("each alone: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v",
 						f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond))
 				}
@@ -209,5 +212,41 @@ func TestSharedFleet(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Whatever the limit and however many workers there are, they find it, keep to it
+// and share it evenly. It is measured for a minute, or until each worker has had
+// its turn 30 times if that is longer. The figures are those of docs/scaling.md;
+// run with -v for all of them.
+func TestSharedScale(t *testing.T) {
+	for _, limit := range []float64{1, 10, 100, 1000, 10_000} {
+		for _, n := range []int{2, 10, 100} {
+			if !testing.Verbose() && limit*float64(n) > 10_000 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v a second, %d workers", limit, n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+					var workers []Learner
+					for range n {
+						workers = append(workers, Must(NewSharedLimiter(store)))
+					}
+					calls := func(n float64) time.Duration { return time.Duration(n / limit * 1e9) }
+					warm := max(time.Minute, calls(300))
+					f := simulate(workers, limit, 0, warm, warm+max(time.Minute, calls(30*float64(n))))
+					t.Logf("| %v/s | %d | %.2f | %.2f %% | %.2f | %.2f | %.0f |",
+						limit, n, f.use, 100*f.throttled, f.jain, f.worst, f.trips*float64(store.syncs))
+					assert.GreaterOrEqual(t, f.use, .75)
+					assert.GreaterOrEqual(t, f.jain, .9)
+					assert.LessOrEqual(t, f.throttled, .05)
+					if limit >= 100 {
+						assert.GreaterOrEqual(t, f.use, .9)
+						assert.LessOrEqual(t, f.throttled, .01)
+						assert.LessOrEqual(t, f.worst, 1.2)
+					}
+				})
+			})
+		}
 	}
 }
