@@ -34,12 +34,11 @@ func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, er
 
 // tokenServer admits limit calls a second, a tenth of that at once.
 type tokenServer struct {
+	mu           sync.Mutex // guards the fields below
 	limit, burst float64
-
-	mu     sync.Mutex // guards the fields below
-	tokens float64
-	at     time.Time
-	sent   []time.Time
+	tokens       float64
+	at           time.Time
+	sent         []time.Time
 }
 
 func newTokenServer(limit float64) *tokenServer {
@@ -47,12 +46,25 @@ func newTokenServer(limit float64) *tokenServer {
 	return &tokenServer{limit: limit, burst: burst, tokens: burst, at: time.Now()}
 }
 
+// change makes the limit another one.
+func (b *tokenServer) change(limit float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refill(time.Now())
+	b.limit, b.burst = limit, max(1, limit/10)
+	b.tokens = min(b.tokens, b.burst)
+}
+
+func (b *tokenServer) refill(now time.Time) {
+	b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.limit)
+	b.at = now
+}
+
 func (b *tokenServer) admits() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.limit)
-	b.at = now
+	b.refill(now)
 	b.sent = append(b.sent, now)
 	if b.tokens < 1 {
 		return false
@@ -249,4 +261,65 @@ func TestSharedScale(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The limit grows to four times what it was, and falls back: ten workers follow it up
+// within a minute, and down within three seconds.
+func TestSharedRamp(t *testing.T) {
+	const latency, phase, low = 60 * time.Millisecond, 2 * time.Minute, 100.
+	synctest.Test(t, func(t *testing.T) {
+		store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+		srv := newTokenServer(low)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*phase)
+		defer cancel()
+		time.AfterFunc(phase, func() { srv.change(4 * low) })
+		time.AfterFunc(2*phase, func() { srv.change(low) })
+		var wg sync.WaitGroup
+		var mu sync.Mutex // guards the counts of each second
+		oks, throttles := make([]float64, 3*phase/time.Second+2), make([]float64, 3*phase/time.Second+2)
+		for range 10 {
+			s := Must(NewSharedLimiter(store))
+			for range 12 {
+				wg.Go(func() {
+					for s.WaitN(ctx, 1) == nil {
+						sent := time.Now()
+						time.Sleep(latency / 2)
+						f := Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}
+						count := throttles
+						if srv.admits() {
+							f.Outcome, count = OutcomeSuccess, oks
+						}
+						mu.Lock()
+						count[time.Since(start)/time.Second]++
+						mu.Unlock()
+						time.Sleep(latency / 2)
+						s.Learn(f)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		time.Sleep(time.Second) // for the last syncs
+		synctest.Wait()
+		// rate is per second, of what was counted from a second on until another.
+		rate := func(count []float64, from, to time.Duration) (sum float64) {
+			for _, n := range count[from/time.Second : to/time.Second] {
+				sum += n
+			}
+			return sum / (to - from).Seconds()
+		}
+		for at := time.Duration(0); at < 3*phase; at += 10 * time.Second {
+			t.Logf("%v: %.0f a second, %.1f throttled", at, rate(oks, at, at+10*time.Second), rate(throttles, at, at+10*time.Second))
+		}
+		const up, down, s = phase, 2 * phase, time.Second
+		assert.GreaterOrEqual(t, rate(oks, up-60*s, up), .85*low, "before")
+		assert.GreaterOrEqual(t, rate(oks, up+50*s, up+60*s), .8*4*low, "50 s after it grew")
+		assert.GreaterOrEqual(t, rate(oks, up+60*s, down), .85*4*low, "and from then on")
+		assert.LessOrEqual(t, rate(throttles, up, down), .01*4*low)
+		assert.LessOrEqual(t, rate(throttles, down, down+3*s), 2*low)
+		assert.LessOrEqual(t, rate(throttles, down+3*s, 3*phase), .01*low)
+		assert.GreaterOrEqual(t, rate(oks, down, down+60*s), .5*low, "it does not fall too far")
+		assert.GreaterOrEqual(t, rate(oks, 3*phase-20*s, 3*phase), .8*low, "and is back in time")
+	})
 }
