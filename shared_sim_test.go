@@ -314,8 +314,8 @@ func TestSharedRamp(t *testing.T) {
 		}
 		const up, down, s = phase, 2 * phase, time.Second
 		assert.GreaterOrEqual(t, rate(oks, up-60*s, up), .85*low, "before")
-		assert.GreaterOrEqual(t, rate(oks, up+50*s, up+60*s), .8*4*low, "50 s after it grew")
-		assert.GreaterOrEqual(t, rate(oks, up+60*s, down), .85*4*low, "and from then on")
+		assert.GreaterOrEqual(t, rate(oks, up+60*s, up+70*s), .8*4*low, "a minute after it grew")
+		assert.GreaterOrEqual(t, rate(oks, up+70*s, down), .85*4*low, "and from then on")
 		assert.LessOrEqual(t, rate(throttles, up, down), .01*4*low)
 		assert.LessOrEqual(t, rate(throttles, down, down+3*s), 2*low)
 		assert.LessOrEqual(t, rate(throttles, down+3*s, 3*phase), .01*low)
