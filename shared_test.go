@@ -891,6 +891,10 @@ func TestSharedStateSteps(t *testing.T) {
 			{"back", 0, ask(1), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
 			{"slots", 5 * second, ask(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 		}},
+		{"a rate far below the ceiling grows, by whatever factor it is cut", []step{
+			{"claim", 0, told(first(0), func(q *StoreRequest) { q.Epoch, q.Rate, q.Ceiling = 2, 10e6, 100e6 }), StoreReply{Epoch: 2, Rate: 10e6}},
+			{"in use", second, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Successes, q.Law.Decrease = 2, 30, 999_999 }), StoreReply{Epoch: 2, Rate: 11e6}},
+		}},
 		{"the lowest maximum holds", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 			{"lower", 0, told(ask(0), func(q *StoreRequest) { q.Law.Max = 5e6 }), StoreReply{Epoch: 1, Rate: 5e6}},
@@ -913,6 +917,9 @@ func FuzzSharedState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		rng := rand.New(rand.NewPCG(a, b))
 		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+		if a%2 == 0 {
+			law.Decrease, law.Increase = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6)
+		}
 		var s SharedState
 		var now, free, until time.Duration
 		for range 2000 {

@@ -254,21 +254,21 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 	r, c := float64(s.Rate), float64(s.Ceiling)
 	dt := min(float64(t-s.Credit), max(sharedPeriod, creditOver*1e12/r)) / 1e6
 	used := float64(s.Flow) / r
-	back := math.Floor(backTo * c)
-	switch {
-	case c == 0:
-		if used < sharedStart {
-			return
+	if c == 0 {
+		if used >= sharedStart {
+			s.Rate = min(q.Law.Max, int64(math.Floor(r+float64(r*dt))))
 		}
-		r += float64(r * dt)
-	case used < sharedUsed:
 		return
-	case r < back:
-		decrease := float64(q.Law.Decrease) / 1e6
-		r = min(back, r+float64((backTo-decrease)*c/1e6*c/backOver*dt))
-	default:
-		age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
-		slope := float64(q.Law.Increase) / 1e6 * c / max(probeOver*1e12/c, age) * 1e6
+	}
+	if used < sharedUsed {
+		return
+	}
+	age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
+	slope := float64(q.Law.Increase) / 1e6 * c / max(probeOver*1e12/c, age) * 1e6
+	if back := math.Floor(backTo * c); r < back {
+		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/backOver)
+		r = min(back, r+float64(slope*dt))
+	} else {
 		if r > c {
 			slope *= 1 + float64(pushOn*(r/c-1))
 		}

@@ -114,20 +114,22 @@ local function grow()
   local r, c = s.rate, s.ceiling
   local dt = min(t - s.credit, max(PERIOD, CREDIT_OVER * 1e12 / r)) / 1e6
   local used = s.flow / r
-  local back = floor(BACK_TO * c)
   if c == 0 then
-    if used < START then
-      return
+    if used >= START then
+      s.rate = min(q.max, floor(r + r * dt))
     end
-    r = r + r * dt
-  elseif used < USED then
     return
-  elseif r < back then
-    local decrease = q.decrease / 1e6
-    r = min(back, r + (BACK_TO - decrease) * c / 1e6 * c / BACK_OVER * dt)
+  end
+  if used < USED then
+    return
+  end
+  local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
+  local slope = q.increase / 1e6 * c / max(PROBE_OVER * 1e12 / c, age) * 1e6
+  local back = floor(BACK_TO * c)
+  if r < back then
+    slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / BACK_OVER)
+    r = min(back, r + slope * dt)
   else
-    local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
-    local slope = q.increase / 1e6 * c / max(PROBE_OVER * 1e12 / c, age) * 1e6
     if r > c then
       slope = slope * (1 + PUSH_ON * (r / c - 1))
     end
