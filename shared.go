@@ -52,6 +52,7 @@ type SharedLimiter struct {
 	known   StoreReply
 	epochAt instant // when the epoch became known
 	slots   leases
+	due     instant // when the call that waits has its slots, zero if none does
 
 	unproved bool // nothing has succeeded in this epoch yet
 
@@ -353,6 +354,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 				// That the door is open again is worth telling at once.
 				s.unproved, s.urgent = false, true
 			}
+			s.report(now)
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++

@@ -34,12 +34,11 @@ func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, er
 
 // tokenServer admits limit calls a second, a tenth of that at once.
 type tokenServer struct {
+	mu           sync.Mutex // guards the fields below
 	limit, burst float64
-
-	mu     sync.Mutex // guards the fields below
-	tokens float64
-	at     time.Time
-	sent   []time.Time
+	tokens       float64
+	at           time.Time
+	sent         []time.Time
 }
 
 func newTokenServer(limit float64) *tokenServer {
@@ -47,12 +46,25 @@ func newTokenServer(limit float64) *tokenServer {
 	return &tokenServer{limit: limit, burst: burst, tokens: burst, at: time.Now()}
 }
 
+// change makes the limit another one.
+func (b *tokenServer) change(limit float64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.refill(time.Now())
+	b.limit, b.burst = limit, max(1, limit/10)
+	b.tokens = min(b.tokens, b.burst)
+}
+
+func (b *tokenServer) refill(now time.Time) {
+	b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.limit)
+	b.at = now
+}
+
 func (b *tokenServer) admits() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := time.Now()
-	b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.limit)
-	b.at = now
+	b.refill(now)
 	b.sent = append(b.sent, now)
 	if b.tokens < 1 {
 		return false
@@ -73,20 +85,22 @@ func (b *tokenServer) worst(from time.Time) (worst int) {
 	return worst
 }
 
-// fleetFigures are what a fleet of workers did in the second half of two minutes.
+// fleetFigures are what a fleet of workers did, most of them after some time to
+// settle.
 type fleetFigures struct {
 	use       float64       // of the limit, or of the load if that is less
 	throttled float64       // share of the attempts
 	jain      float64       // fairness between workers, 1 is perfect
-	trips     float64       // round trips to the store per 1,000 calls, in all two minutes
+	trips     float64       // round trips to the store per 1,000 calls, from the beginning on
 	worst     float64       // calls in the worst second, by the limit
 	wait      time.Duration // of 99 % of the calls, at most
 }
 
 // simulate has workers call a server that answers after 60 ms. Calls come at
-// random, as many as load says, in terms of the limit; 0 is as many as go.
-func simulate(workers []Learner, limit, load float64) (f fleetFigures) {
-	const warm, long, latency = 60 * time.Second, 120 * time.Second, 60 * time.Millisecond
+// random, as many as load says, in terms of the limit; 0 is as many as go. What
+// they do after warm is measured, until long is over.
+func simulate(workers []Learner, limit, load float64, warm, long time.Duration) (f fleetFigures) {
+	const latency = 60 * time.Millisecond
 	n := len(workers)
 	srv := newTokenServer(limit)
 	start := time.Now()
@@ -163,6 +177,7 @@ func simulate(workers []Learner, limit, load float64) (f fleetFigures) {
 // Workers find a limit together that nobody told them. The figures are those of
 // docs/benchmarks.md; run with -v for all of them.
 func TestSharedFleet(t *testing.T) {
+	const warm, long = time.Minute, 2 * time.Minute
 	for _, tt := range []struct {
 		workers     int
 		limit, load float64
@@ -186,12 +201,12 @@ func TestSharedFleet(t *testing.T) {
 					workers = append(workers, Must(NewSharedLimiter(store)))
 					alone = append(alone, Must(NewAdaptiveLimiter()))
 				}
-				f := simulate(workers, tt.limit, tt.load)
+				f := simulate(workers, tt.limit, tt.load, warm, long)
 				f.trips *= float64(store.syncs)
 				t.Logf("shared: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v, %.0f round trips per 1,000 calls",
 					f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond), f.trips)
 				if testing.Verbose() {
-					f := simulate(alone, tt.limit, tt.load)
+					f := simulate(alone, tt.limit, tt.load, warm, long)
 					t.Logf("each alone: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v",
 						f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond))
 				}
@@ -210,4 +225,101 @@ func TestSharedFleet(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whatever the limit and however many workers there are, they find it, keep to it
+// and share it evenly. It is measured for a minute, or until each worker has had
+// its turn 30 times if that is longer. The figures are those of docs/scaling.md;
+// run with -v for all of them.
+func TestSharedScale(t *testing.T) {
+	for _, limit := range []float64{1, 10, 100, 1000, 10_000} {
+		for _, n := range []int{2, 10, 100} {
+			if !testing.Verbose() && limit*float64(n) > 10_000 {
+				continue
+			}
+			t.Run(fmt.Sprintf("%v a second, %d workers", limit, n), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+					var workers []Learner
+					for range n {
+						workers = append(workers, Must(NewSharedLimiter(store)))
+					}
+					calls := func(n float64) time.Duration { return time.Duration(n / limit * 1e9) }
+					warm := max(time.Minute, calls(300))
+					f := simulate(workers, limit, 0, warm, warm+max(time.Minute, calls(30*float64(n))))
+					t.Logf("| %v/s | %d | %.2f | %.2f %% | %.2f | %.2f | %.0f |",
+						limit, n, f.use, 100*f.throttled, f.jain, f.worst, f.trips*float64(store.syncs))
+					assert.GreaterOrEqual(t, f.use, .75)
+					assert.GreaterOrEqual(t, f.jain, .9)
+					assert.LessOrEqual(t, f.throttled, .05)
+					if limit >= 100 {
+						assert.GreaterOrEqual(t, f.use, .9)
+						assert.LessOrEqual(t, f.throttled, .01)
+						assert.LessOrEqual(t, f.worst, 1.2)
+					}
+				})
+			})
+		}
+	}
+}
+
+// The limit grows to four times what it was, and falls back: ten workers follow it up
+// within a minute, and down within three seconds.
+func TestSharedRamp(t *testing.T) {
+	const latency, phase, low = 60 * time.Millisecond, 2 * time.Minute, 100.
+	synctest.Test(t, func(t *testing.T) {
+		store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+		srv := newTokenServer(low)
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*phase)
+		defer cancel()
+		time.AfterFunc(phase, func() { srv.change(4 * low) })
+		time.AfterFunc(2*phase, func() { srv.change(low) })
+		var wg sync.WaitGroup
+		var mu sync.Mutex // guards the counts of each second
+		oks, throttles := make([]float64, 3*phase/time.Second+2), make([]float64, 3*phase/time.Second+2)
+		for range 10 {
+			s := Must(NewSharedLimiter(store))
+			for range 12 {
+				wg.Go(func() {
+					for s.WaitN(ctx, 1) == nil {
+						sent := time.Now()
+						time.Sleep(latency / 2)
+						f := Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}
+						count := throttles
+						if srv.admits() {
+							f.Outcome, count = OutcomeSuccess, oks
+						}
+						mu.Lock()
+						count[time.Since(start)/time.Second]++
+						mu.Unlock()
+						time.Sleep(latency / 2)
+						s.Learn(f)
+					}
+				})
+			}
+		}
+		wg.Wait()
+		time.Sleep(time.Second) // for the last syncs
+		synctest.Wait()
+		// rate is per second, of what was counted from a second on until another.
+		rate := func(count []float64, from, to time.Duration) (sum float64) {
+			for _, n := range count[from/time.Second : to/time.Second] {
+				sum += n
+			}
+			return sum / (to - from).Seconds()
+		}
+		for at := time.Duration(0); at < 3*phase; at += 10 * time.Second {
+			t.Logf("%v: %.0f a second, %.1f throttled", at, rate(oks, at, at+10*time.Second), rate(throttles, at, at+10*time.Second))
+		}
+		const up, down, s = phase, 2 * phase, time.Second
+		assert.GreaterOrEqual(t, rate(oks, up-60*s, up), .85*low, "before")
+		assert.GreaterOrEqual(t, rate(oks, up+60*s, up+70*s), .8*4*low, "a minute after it grew")
+		assert.GreaterOrEqual(t, rate(oks, up+70*s, down), .85*4*low, "and from then on")
+		assert.LessOrEqual(t, rate(throttles, up, down), .01*4*low)
+		assert.LessOrEqual(t, rate(throttles, down, down+3*s), 2*low)
+		assert.LessOrEqual(t, rate(throttles, down+3*s, 3*phase), .01*low)
+		assert.GreaterOrEqual(t, rate(oks, down, down+60*s), .5*low, "it does not fall too far")
+		assert.GreaterOrEqual(t, rate(oks, 3*phase-20*s, 3*phase), .8*low, "and is back in time")
+	})
 }

@@ -722,6 +722,78 @@ func TestSharedStaleSlots(t *testing.T) {
 	})
 }
 
+// After a machine stood still, calls that waited do not all go at once by the slots
+// that they have missed; calls that come later than their slots do.
+func TestSharedLateTimer(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		waiting int           // calls in line while the slots came due
+		late    time.Duration // after the time of the first one
+		want    int           // slots of ten, 10 ms apart, that are left
+	}{
+		{"a timer on time", 1, 0, 10},
+		{"late as timers are", 1, 50 * ms, 10},
+		{"later than that", 1, 85 * ms, 6},
+		{"much later", 1, 500 * ms, 0},
+		{"a call that comes after slots were due", 0, 500 * ms, 10},
+		{"a call that comes too late for some", 0, 1035 * ms, 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fleet(t, NewMemoryStore(), 1, steady(100)...)[0]
+				now := clock()
+				s.syncedAt, s.next = now, now.after(time.Hour) // asks for none
+				s.slots.add(now.after(10*ms), 10*ms, 10)
+				if tt.waiting > 0 {
+					require.Equal(t, 10*ms, s.slot(now, 1))
+				}
+				s.room.waiting = tt.waiting
+				s.slot(now.after(10*ms+tt.late), 1)
+				assert.Equal(t, tt.want, s.slots.n)
+			})
+		})
+	}
+}
+
+// Before the first throttle, a success of a worker that is short of slots is told at
+// once, so that the rate which the server gives is known when that comes.
+func TestSharedReportsAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		ceiling int64
+		slots   int           // that are left
+		next    time.Duration // when it asks for more
+		want    int           // syncs
+	}{
+		{"short of slots", 0, 0, time.Second, 1},
+		{"the limit is found", 10e6, 0, time.Second, 0},
+		{"slots are left, with the last of which it syncs", 0, 1, time.Second, 0},
+		{"it syncs with the next call", 0, 0, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				s := fleet(t, store, 1, steady(10)...)[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				before := store.syncs
+				now := clock()
+				s.unproved = false // else it is told in any case
+				s.known.Ceiling, s.next = tt.ceiling, now.after(tt.next)
+				s.slots.add(now.after(time.Second), time.Second, tt.slots)
+				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+				synctest.Wait()
+				assert.Equal(t, tt.want, store.syncs-before)
+				if tt.want > 0 {
+					assert.EqualValues(t, 1, store.last.Successes)
+					assert.Zero(t, store.last.Want, "which would be out of turn")
+					assert.Equal(t, now.after(tt.next), s.next)
+				}
+			})
+		})
+	}
+}
+
 func TestAbandonedSharedLimiterIsCollected(t *testing.T) {
 	gone := make(chan struct{})
 	func() {
@@ -763,9 +835,22 @@ func TestSharedStateSteps(t *testing.T) {
 		{"slots follow each other up to the horizon", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 			{"two more", 0, ask(2), StoreReply{Slots: 2, Wait: 100 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
-			{"as many as are free", 0, ask(100), StoreReply{Slots: 7, Wait: 300 * ms, Span: 700 * ms, Epoch: 1, Rate: 10e6}},
+			{"half a second of them", 0, ask(100), StoreReply{Slots: 5, Wait: 300 * ms, Span: 500 * ms, Epoch: 1, Rate: 10e6}},
+			{"as many as are free", 0, ask(100), StoreReply{Slots: 2, Wait: 800 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
 			{"none", 0, ask(1), StoreReply{Epoch: 1, Rate: 10e6}},
 			{"one, later", 50 * ms, ask(1), StoreReply{Slots: 1, Wait: 950 * ms, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+		}},
+		{"where calls wait, workers get a share each", []step{
+			{"one", 0, told(first(1), func(q *StoreRequest) { q.Law.Initial = 100e6 }), StoreReply{Slots: 1, Span: 10 * ms, Epoch: 1, Rate: 100e6}},
+			{"as many as it wants, up to half", 0, told(first(100), func(q *StoreRequest) { q.Epoch = 1 }), StoreReply{Slots: 49, Wait: 10 * ms, Span: 490 * ms, Epoch: 1, Rate: 100e6}},
+			{"its half of half a second", 100 * ms, ask(100), StoreReply{Slots: 25, Wait: 400 * ms, Span: 250 * ms, Epoch: 1, Rate: 100e6}},
+			{"no more of the rest", 100 * ms, ask(100), StoreReply{Slots: 17, Wait: 650 * ms, Span: 170 * ms, Epoch: 1, Rate: 100e6}},
+		}},
+		{"after a cut the first slot follows the last one of before at the new distance", []step{
+			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"two", second, ask(2), StoreReply{Slots: 2, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Count = true, 0 }), StoreReply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 300 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
 		}},
 		{"nothing is saved up", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
@@ -806,6 +891,10 @@ func TestSharedStateSteps(t *testing.T) {
 			{"back", 0, ask(1), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
 			{"slots", 5 * second, ask(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 		}},
+		{"a rate far below the ceiling grows, by whatever factor it is cut", []step{
+			{"claim", 0, told(first(0), func(q *StoreRequest) { q.Epoch, q.Rate, q.Ceiling = 2, 10e6, 100e6 }), StoreReply{Epoch: 2, Rate: 10e6}},
+			{"in use", second, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Successes, q.Law.Decrease = 2, 30, 999_999 }), StoreReply{Epoch: 2, Rate: 11e6}},
+		}},
 		{"the lowest maximum holds", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 			{"lower", 0, told(ask(0), func(q *StoreRequest) { q.Law.Max = 5e6 }), StoreReply{Epoch: 1, Rate: 5e6}},
@@ -828,6 +917,9 @@ func FuzzSharedState(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		rng := rand.New(rand.NewPCG(a, b))
 		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+		if a%2 == 0 {
+			law.Decrease, law.Increase = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6)
+		}
 		var s SharedState
 		var now, free, until time.Duration
 		for range 2000 {

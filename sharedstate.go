@@ -134,6 +134,7 @@ const (
 	sharedClosed  = 100_000              // between calls at a closed door, at least
 	sharedReopen  = .9                   // of what the server gave in the long run, when it opens again
 	sharedPart    = 4                    // of what is free, the part that one sync gets at most
+	sharedQueue   = sharedPeriod / 8     // how far ahead slots are given out where they are not short
 	sharedMost    = 1_000_000            // slots in one sync
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
 	// MaxSharedPause is the longest pause that workers share, 31 days.
@@ -253,21 +254,21 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 	r, c := float64(s.Rate), float64(s.Ceiling)
 	dt := min(float64(t-s.Credit), max(sharedPeriod, creditOver*1e12/r)) / 1e6
 	used := float64(s.Flow) / r
-	back := math.Floor(backTo * c)
-	switch {
-	case c == 0:
-		if used < sharedStart {
-			return
+	if c == 0 {
+		if used >= sharedStart {
+			s.Rate = min(q.Law.Max, int64(math.Floor(r+float64(r*dt))))
 		}
-		r += float64(r * dt)
-	case used < sharedUsed:
 		return
-	case r < back:
-		decrease := float64(q.Law.Decrease) / 1e6
-		r = min(back, r+float64((backTo-decrease)*c/1e6*c/backOver*dt))
-	default:
-		age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
-		slope := float64(q.Law.Increase) / 1e6 * c / max(probeOver*1e12/c, age) * 1e6
+	}
+	if used < sharedUsed {
+		return
+	}
+	age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
+	slope := float64(q.Law.Increase) / 1e6 * c / max(probeOver*1e12/c, age) * 1e6
+	if back := math.Floor(backTo * c); r < back {
+		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/backOver)
+		r = min(back, r+float64(slope*dt))
+	} else {
 		if r > c {
 			slope *= 1 + float64(pushOn*(r/c-1))
 		}
@@ -279,6 +280,7 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 // throttle is the multiplicative decrease, and the pause.
 func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	again := s.Level > 0 && s.Passed == 0
+	was := s.spacing()
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
 	if s.Oks > 0 { // else pauses are the answer
 		r := float64(s.Rate)
@@ -294,8 +296,9 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 		s.Oks = 0
 	}
 	// Slots that were given out at the old rate are void as soon as their owners
-	// hear of it. Until then they are used.
-	s.Tat = min(s.Tat, t+s.turn(workers)*(workers-1)/workers)
+	// hear of it. Until then they are used, and the first new one follows the last
+	// of them at the new distance.
+	s.Tat = min(s.Tat-was, t+s.turn(workers)*(workers-1)/workers) + s.spacing()
 
 	s.Level, s.Passed = min(s.Level+1, 60), 0
 	s.Most = max(int64(math.Ceil(pauseGaps*1e12/float64(s.Rate))), min(2*s.Most, sharedYear))
@@ -306,6 +309,9 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 		s.Until = max(s.Until, t+min(micros(q.Backoff), s.Most))
 	}
 }
+
+// spacing is the time from one slot to the next.
+func (s *SharedState) spacing() int64 { return int64(math.Ceil(1e12 / float64(s.Rate))) }
 
 // turn is how long it takes until all workers have synced, where there are fewer
 // slots than they want.
@@ -340,6 +346,11 @@ func (s *SharedState) give(t int64, q StoreRequest, workers int64) (slots, wait,
 		return 0, int64(-free), 0
 	}
 	part := math.Floor(free / spacing / float64(min(workers, sharedPart)))
+	if start-t > sharedQueue {
+		// Calls wait for slots, so each worker has its share of a turn, and nobody
+		// more for having had more before.
+		part = min(part, math.Ceil(float64(s.turn(workers))/spacing/float64(workers)))
+	}
 	slots = int64(min(max(least, min(want, part)), sharedMost))
 	span = int64(math.Ceil(float64(slots) * spacing))
 	s.Tat = start + span

@@ -13,7 +13,8 @@ import (
 const (
 	syncPeriod  = sharedPeriod * time.Microsecond
 	syncHorizon = sharedHorizon * time.Microsecond
-	slotLife    = time.Second            // after which a slot that is due is void
+	slotLife    = time.Second            // after which a slot that is due is void,
+	slotLate    = 50 * time.Millisecond  // if it was waited for
 	demandOver  = time.Second            // what the average of the demand looks back
 	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again,
 	lastProbe   = 5 * time.Second        // at last
@@ -65,8 +66,18 @@ func (s *SharedLimiter) isAlone() bool { return s.pauseOnly || s.degraded != 0 }
 
 // slot is how long from now the next call must wait for a slot.
 func (s *SharedLimiter) slot(now instant, n int) time.Duration {
-	s.slots.expire(now, n)
+	life := slotLife
+	if s.due != 0 && now.since(s.due) > slotLate && s.room.waiting > 0 {
+		// Timers were late, maybe those of all workers: what they have missed would
+		// be a burst.
+		life = slotLate
+	}
+	s.due = 0
+	s.slots.expire(now, n, life)
 	if wait, ok := s.slots.wait(now, n); ok {
+		if wait > 0 {
+			s.due = now.after(wait)
+		}
 		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.want()/4 {
 			s.begin(now, n)
 		}
@@ -173,31 +184,43 @@ func (s *SharedLimiter) begin(now instant, n int) {
 	if s.syncing || now < s.next {
 		return
 	}
-	q := s.request(now, n)
+	q := s.account(now)
+	if !s.pauseOnly {
+		if head := s.room.head(); head != nil {
+			n = max(n, head.n)
+		}
+		q.Least = n
+		if n > 0 {
+			q.Want = max(n, s.want()-s.slots.n)
+		}
+	}
+	s.send(q)
+}
+
+// report tells what has succeeded at once, before the first throttle: what the
+// server gives must be known by then. Who has no slot left, as there are too few,
+// would tell it only when asking for the next, seconds later.
+func (s *SharedLimiter) report(now instant) {
+	if s.known.Ceiling == 0 && s.slots.n == 0 && now < s.next && s.degraded == 0 && !s.syncing {
+		s.send(s.account(now))
+	}
+}
+
+func (s *SharedLimiter) send(q StoreRequest) {
 	s.syncing, s.urgent = true, false
 	s.turn++
 	s.stats.Syncs++
 	go s.sync(s.turn, q)
 }
 
-// request is what to tell and to ask. What it tells need not be told again.
-func (s *SharedLimiter) request(now instant, n int) StoreRequest {
+// account is what to tell. It need not be told again.
+func (s *SharedLimiter) account(now instant) StoreRequest {
 	q := StoreRequest{
 		Law:   s.sharedLaw,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
 		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks,
 		NewPause: s.newPause, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
-	}
-	if !s.pauseOnly {
-		if head := s.room.head(); head != nil {
-			n = max(n, head.n)
-		}
-		q.Least = n
-		q.Want = max(n, s.want()-s.slots.n)
-		if n == 0 {
-			q.Want = 0
-		}
 	}
 	if left := s.room.resume.since(now); left > 0 {
 		if !s.newPause {
@@ -395,7 +418,9 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	}
 	s.taken, s.syncedAt = 0, now
 	s.known = r
-	s.next = now.after(s.gap(q, r))
+	if q.Want > 0 {
+		s.next = now.after(s.gap(q, r))
+	}
 	if paused || r.Rate < was {
 		s.room.changed(now)
 	} else {
@@ -406,14 +431,15 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 
 // gap is how long to leave the store alone after an answer.
 func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
-	if q.Want == 0 || r.Slots >= q.Want || r.Pause > 0 {
+	if r.Slots >= q.Want || r.Pause > 0 {
 		return 0
 	}
 	// There is less than is wanted: everyone gets something in turn.
 	turn := time.Duration(sharedTurn(int64(r.Workers), r.Rate)) * time.Microsecond
 	turn = turn/2 + rand.N(turn/2+1)
 	if r.Slots == 0 {
-		turn = max(turn, r.Wait)
+		// Not all at the same moment, when the nearest would win each time.
+		turn = max(turn, r.Wait+rand.N(syncPeriod))
 	}
 	return turn
 }
@@ -449,13 +475,12 @@ func (l *leases) cut(n int) {
 	}
 }
 
-// expire drops the slots that have been due for too long. For a call that needs
-// several, those count from when the last of so many is due.
-func (l *leases) expire(now instant, n int) {
+// expire drops the slots that have been due for longer than life. For a call that
+// needs several, those count from when the last of so many is due.
+func (l *leases) expire(now instant, n int, life time.Duration) {
 	for len(l.all) > 0 {
 		first := l.all[0]
-		life := slotLife + time.Duration(n-1)*first.gap
-		over := now.since(first.at) - life
+		over := now.since(first.at) - life - time.Duration(n-1)*first.gap
 		if over <= 0 {
 			return
 		}

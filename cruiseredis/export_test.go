@@ -16,6 +16,9 @@ var (
 )
 
 // Raw makes a store of any client, as it is.
-func Raw(client redis.Scripter, scope string) cruise.Store {
-	return &Store{client: client, sync: redis.NewScript(script), keys: []string{keyOf(scope)}}
+func Raw(client redis.Scripter, scope string) cruise.Store { return RawScript(client, scope, script) }
+
+// RawScript is Raw with a script of the test's.
+func RawScript(client redis.Scripter, scope, text string) cruise.Store {
+	return &Store{client: client, sync: redis.NewScript(text), keys: []string{keyOf(scope)}}
 }

@@ -21,6 +21,7 @@ local MAX_AGE = 50 * MILLION
 local STEP = .1
 local CLOSED = 100000
 local PART = 4
+local QUEUE = PERIOD / 8
 local MOST = MILLION
 local YEAR = 365 * 86400000000
 local MAX_PAUSE = 31 * 86400000000
@@ -113,20 +114,22 @@ local function grow()
   local r, c = s.rate, s.ceiling
   local dt = min(t - s.credit, max(PERIOD, CREDIT_OVER * 1e12 / r)) / 1e6
   local used = s.flow / r
-  local back = floor(BACK_TO * c)
   if c == 0 then
-    if used < START then
-      return
+    if used >= START then
+      s.rate = min(q.max, floor(r + r * dt))
     end
-    r = r + r * dt
-  elseif used < USED then
     return
-  elseif r < back then
-    local decrease = q.decrease / 1e6
-    r = min(back, r + (BACK_TO - decrease) * c / 1e6 * c / BACK_OVER * dt)
+  end
+  if used < USED then
+    return
+  end
+  local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
+  local slope = q.increase / 1e6 * c / max(PROBE_OVER * 1e12 / c, age) * 1e6
+  local back = floor(BACK_TO * c)
+  if r < back then
+    slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / BACK_OVER)
+    r = min(back, r + slope * dt)
   else
-    local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
-    local slope = q.increase / 1e6 * c / max(PROBE_OVER * 1e12 / c, age) * 1e6
     if r > c then
       slope = slope * (1 + PUSH_ON * (r / c - 1))
     end
@@ -157,6 +160,11 @@ local function success()
   s.credit = t
 end
 
+-- The time from one slot to the next.
+local function spacing()
+  return ceil(1e12 / s.rate)
+end
+
 -- How long it takes until all workers have synced, where slots are short.
 local function turn()
   local two = min(2e12 * workers / s.rate, MAX_TURN)
@@ -165,6 +173,7 @@ end
 
 local function throttle()
   local again = s.level > 0 and s.passed == 0
+  local was = spacing()
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
   if s.oks > 0 then
     local r = s.rate
@@ -178,7 +187,7 @@ local function throttle()
     s.ceiling = max(s.ceiling, s.rate)
     s.oks = 0
   end
-  s.tat = min(s.tat, t + floor(turn() * (workers - 1) / workers))
+  s.tat = min(s.tat - was, t + floor(turn() * (workers - 1) / workers)) + spacing()
   s.level, s.passed = min(s.level + 1, 60), 0
   s.most = max(ceil(PAUSE_GAPS * 1e12 / s.rate), min(2 * s.most, YEAR))
   if again then
@@ -197,19 +206,22 @@ local function give()
     return 0, 0, 0
   end
   local want, least = q.want, max(1, q.least)
-  local spacing = 1e12 / s.rate
+  local gap = 1e12 / s.rate
   if s.row >= CLOSED_ROW then
-    spacing, want = max(4 * spacing, CLOSED), least
+    gap, want = max(4 * gap, CLOSED), least
   end
-  local saved = floor((q.burst - 1) * spacing)
+  local saved = floor((q.burst - 1) * gap)
   local start = max(s.tat, t - saved, s['until'])
   local free = HORIZON - (start - t)
   if free <= 0 then
     return 0, -free, 0
   end
-  local part = floor(free / spacing / min(workers, PART))
+  local part = floor(free / gap / min(workers, PART))
+  if start - t > QUEUE then
+    part = min(part, ceil(turn() / gap / workers))
+  end
   local slots = min(max(least, min(want, part)), MOST)
-  local span = ceil(slots * spacing)
+  local span = ceil(slots * gap)
   s.tat = start + span
   return slots, start - t, span
 end

@@ -21,7 +21,8 @@ type api struct {
 	tokens float64
 	at     time.Time
 	now    counts // since they were last taken
-	late   counts // since a third of the time was over, see report
+	late   counts // since half of the time was over, see report
+	half   time.Duration
 	took   time.Time
 	began  time.Time
 }
@@ -34,10 +35,10 @@ type counts struct {
 	degraded  int // calls of workers that were without Redis
 }
 
-func newAPI(rate float64, workers int) *api {
+func newAPI(rate float64, workers int, duration time.Duration) *api {
 	burst := max(1, rate/10)
 	now := time.Now()
-	return &api{rate: rate, burst: burst, tokens: burst, at: now, took: now, began: now,
+	return &api{rate: rate, burst: burst, tokens: burst, at: now, took: now, began: now, half: duration / 2,
 		now: counts{admitted: make([]int, workers)}, late: counts{admitted: make([]int, workers)}}
 }
 
@@ -80,14 +81,14 @@ func (a *api) admit(worker int, degraded bool) bool {
 	return ok
 }
 
-// take returns what was counted since the last time. What came before 15 s is left
-// out of the report: the workers had to find the limit first.
+// take returns what was counted since the last time. The first half is left out of
+// the report: the workers had to find the limit.
 func (a *api) take() counts {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	c := a.now
 	a.now = counts{admitted: make([]int, len(c.admitted))}
-	if time.Since(a.began) <= 15*time.Second {
+	if time.Since(a.began) <= a.half {
 		a.late, a.took = counts{admitted: make([]int, len(c.admitted))}, time.Now()
 	}
 	return c

@@ -6,7 +6,7 @@
 //	go run ./examples/workers
 //	go run ./examples/workers -kill-redis        pulls the plug in the middle
 //	go run ./examples/workers -alone             each with a limiter of its own
-//	go run ./examples/workers -workers 100 -rate 1000 -duration 60s
+//	go run ./examples/workers -workers 100 -rate 1000 -duration 2m
 //
 // It needs redis-server (Debian: apt-get install redis-server).
 package main
@@ -81,7 +81,7 @@ func run(ctx context.Context, out io.Writer, c config) error {
 	}
 	defer store.kill()
 
-	api := newAPI(c.rate, c.workers)
+	api := newAPI(c.rate, c.workers, c.duration)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
