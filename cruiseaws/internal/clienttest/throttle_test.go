@@ -141,6 +141,7 @@ func TestGivingUp(t *testing.T) {
 		gaveUp, ok := errors.AsType[*cruise.Error](err)
 		require.True(t, ok)
 		assert.Equal(t, 2, gaveUp.Attempts)
+		assert.NotContains(t, fmt.Sprintf("%T", gaveUp.Last), "cruiseaws.", "it is the SDK's own")
 		assert.Equal(t, []string{"throttled", "throttled"}, seen.outcomes())
 
 		// No attempt could be made in time, so none is made.
@@ -420,6 +421,25 @@ func TestTransactions(t *testing.T) {
 			ConditionExpression: aws.String("attribute_exists(id)"), Key: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}}}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+}
+
+// The caller's classifier is asked first, and may decline.
+func TestClassifierOfTheCaller(t *testing.T) {
+	const odd = `{"__type":"OddException","message":"odd"}`
+	s := serve(t, first(1, 400, odd, emrFound))
+	outcome := cruise.OutcomeThrottled
+	cfg, seen := throttled(t, s, cruiseaws.WithClassifier(func(err error) cruise.Verdict {
+		assert.NotContains(t, fmt.Sprintf("%T", err), "cruiseaws.", "it is the SDK's own")
+		return cruise.Verdict{Outcome: outcome}
+	}))
+	require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+
+	s = serve(t, first(1, 400, odd, emrFound))
+	outcome = cruise.OutcomeUnknown
+	cfg, seen = throttled(t, s, cruiseaws.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: outcome} }))
+	require.Error(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+	assert.Equal(t, []string{"permanent"}, seen.outcomes())
 }
 
 func TestOptionsAreChecked(t *testing.T) {
