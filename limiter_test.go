@@ -214,7 +214,7 @@ func TestZeroLimiters(t *testing.T) {
 }
 
 // go vet reports copies of what holds a lock by value.
-func TestLimitersCannotBeCopied(t *testing.T) {
+func TestWhatMustNotBeCopiedCannotBe(t *testing.T) {
 	locker := reflect.TypeFor[sync.Locker]()
 	var holdsLock func(reflect.Type) bool
 	holdsLock = func(typ reflect.Type) bool {
@@ -230,8 +230,13 @@ func TestLimitersCannotBeCopied(t *testing.T) {
 		}
 		return false
 	}
-	assert.True(t, holdsLock(reflect.TypeFor[TokenBucket]()))
-	assert.True(t, holdsLock(reflect.TypeFor[AdaptiveLimiter]()))
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[TokenBucket](), reflect.TypeFor[AdaptiveLimiter](), reflect.TypeFor[SlidingWindow](), reflect.TypeFor[DelayLimiter](),
+		reflect.TypeFor[SharedLimiter](), reflect.TypeFor[MemoryStore](), reflect.TypeFor[Budget](), reflect.TypeFor[Retrier](),
+	} {
+		assert.True(t, holdsLock(typ), "%v", typ)
+	}
+	assert.False(t, holdsLock(reflect.TypeFor[Backoff]()), "a value")
 }
 
 // The limiter of x/time is a Limiter as it is.
