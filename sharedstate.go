@@ -136,9 +136,10 @@ const (
 	sharedPart    = 4                    // of what is free, the part that one sync gets at most
 	sharedMost    = 1_000_000            // slots in one sync
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
-	// MaxSharedPause is the longest pause that workers share, 31 days.
-	MaxSharedPause = 31 * 24 * time.Hour
 )
+
+// MaxSharedPause is the longest pause that workers share, 31 days.
+const MaxSharedPause = 31 * 24 * time.Hour
 
 // micros is d in microseconds, rounded up.
 func micros(d time.Duration) int64 {
