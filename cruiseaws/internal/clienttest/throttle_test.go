@@ -394,6 +394,8 @@ func TestDoAroundACall(t *testing.T) {
 		err := call(emr.NewFromConfig(config(s.URL)))
 		assert.ErrorContains(t, err, "the SDK made 3 attempts inside a Retrier: add WithoutRetries")
 		assert.EqualValues(t, 3, s.seen.Load(), "and no more")
+		assert.Equal(t, 3, cruiseaws.SDKAttempts(err))
+		assert.Zero(t, cruiseaws.SDKAttempts(errors.New("not the SDK's")))
 
 		// They are on, and the SDK's retry quota is spent.
 		s = serve(t, first(99, 400, emrThrottled, ""))
