@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,7 +17,9 @@ import (
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/emr"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
@@ -342,6 +345,24 @@ func TestAttemptTimeout(t *testing.T) {
 	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
 }
 
+// The timeout of an attempt ends with its answer: a body may be read for longer.
+func TestBodyOutlivesItsAttempt(t *testing.T) {
+	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "begin ")
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(300 * time.Millisecond)
+		_, _ = io.WriteString(w, "end")
+	})
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	object, err := newS3(cfg).GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+	require.NoError(t, err)
+	body, err := io.ReadAll(object.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "begin end", string(body))
+	require.NoError(t, object.Body.Close())
+	assert.Equal(t, []string{"success"}, seen.outcomes())
+}
+
 func TestCancelledCallsTeachNothing(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		s := serve(t, func(int64, http.ResponseWriter, *http.Request) { time.Sleep(200 * time.Millisecond) })
@@ -371,6 +392,42 @@ func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
 		assert.EqualValues(t, 3, stats.Admitted)
 		assert.EqualValues(t, 2, stats.Throttles)
 		assert.EqualValues(t, 1, stats.Successes)
+	})
+}
+
+// A Retryer leaves the wait for a throttle to the limiter, if that pauses, and never
+// waits for less than the service asks for.
+func TestRetryerDelays(t *testing.T) {
+	asks := func(status int, code, ms string) error {
+		err := answered(status, &smithy.GenericAPIError{Code: code})
+		err.(*smithyhttp.ResponseError).Response.Header.Set("X-Amz-Retry-After", ms)
+		return err
+	}
+	modes(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			limiter func(string, string) (cruise.Limiter, error)
+			err     error
+			want    time.Duration
+		}{
+			"a failure":                 {nil, asks(500, "InternalError", "700"), 700 * time.Millisecond},
+			"a throttle":                {nil, asks(400, "Throttling", "5500"), 0},
+			"a throttle, nobody pauses": {func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(100, 1), nil }, asks(400, "Throttling", "5500"), 5500 * time.Millisecond},
+			"a failure, nobody pauses":  {func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(100, 1), nil }, asks(500, "InternalError", "700"), 700 * time.Millisecond},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var opts []cruiseaws.Option
+				if tc.limiter != nil {
+					opts = append(opts, cruiseaws.WithRetrier(cruise.WithScopeLimiter(tc.limiter)))
+				}
+				retryer := cruise.Must(cruiseaws.New(opts...)).Retryer()
+				cfg := config(serve(t, first(0, 0, "", emrFound)).URL)
+				cfg.Retryer = func() aws.Retryer { return retryer }
+				require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+				got, err := retryer.RetryDelay(1, tc.err)
+				require.NoError(t, err)
+				assert.Equal(t, tc.want, got)
+			})
+		}
 	})
 }
 
