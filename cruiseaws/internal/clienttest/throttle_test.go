@@ -333,16 +333,22 @@ func TestLimitAroundAll(t *testing.T) {
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	answer := first(0, 0, "", emrFound)
-	s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
-		if n == 1 {
-			time.Sleep(300 * time.Millisecond)
-		}
-		answer(n, w, r)
-	})
-	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
-	require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
-	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+	hour, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for name, ctx := range map[string]context.Context{"no deadline": t.Context(), "a later deadline": hour} {
+		t.Run(name, func(t *testing.T) {
+			answer := first(0, 0, "", emrFound)
+			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+				if n == 1 {
+					time.Sleep(300 * time.Millisecond)
+				}
+				answer(n, w, r)
+			})
+			cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+			require.NoError(t, describe(ctx, emr.NewFromConfig(cfg)))
+			assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+		})
+	}
 }
 
 // The timeout of an attempt ends with its answer: a body may be read for longer.
