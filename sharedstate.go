@@ -263,12 +263,15 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 		r += float64(r * dt)
 	case used < sharedUsed:
 		return
-	case r < back:
-		decrease := float64(q.Law.Decrease) / 1e6
-		r = min(back, r+float64((backTo-decrease)*c/1e6*c/backOver*dt))
 	default:
 		age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
 		slope := float64(q.Law.Increase) / 1e6 * c / max(probeOver*1e12/c, age) * 1e6
+		if r < back {
+			decrease := float64(q.Law.Decrease) / 1e6
+			slope = max(slope, (backTo-decrease)*c/1e6*c/backOver)
+			r = min(back, r+float64(slope*dt))
+			break
+		}
 		if r > c {
 			slope *= 1 + float64(pushOn*(r/c-1))
 		}

@@ -121,16 +121,19 @@ local function grow()
     r = r + r * dt
   elseif used < USED then
     return
-  elseif r < back then
-    local decrease = q.decrease / 1e6
-    r = min(back, r + (BACK_TO - decrease) * c / 1e6 * c / BACK_OVER * dt)
   else
     local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
     local slope = q.increase / 1e6 * c / max(PROBE_OVER * 1e12 / c, age) * 1e6
-    if r > c then
-      slope = slope * (1 + PUSH_ON * (r / c - 1))
+    if r < back then
+      local decrease = q.decrease / 1e6
+      slope = max(slope, (BACK_TO - decrease) * c / 1e6 * c / BACK_OVER)
+      r = min(back, r + slope * dt)
+    else
+      if r > c then
+        slope = slope * (1 + PUSH_ON * (r / c - 1))
+      end
+      r = r + min(slope * dt, STEP * r)
     end
-    r = r + min(slope * dt, STEP * r)
   end
   s.rate = min(q.max, floor(r))
 end
