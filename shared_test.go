@@ -827,7 +827,7 @@ func FuzzSharedState(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		rng := rand.New(rand.NewPCG(a, b))
-		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 1 + rng.Int64N(999_999), Increase: 1 + rng.Int64N(1e6), Burst: 1, Forgive: 1 + rng.Int64N(20), PauseBase: 300 * time.Millisecond}
 		var s SharedState
 		var now, free, until time.Duration
 		for range 2000 {
