@@ -361,6 +361,9 @@ func TestAdaptiveStats(t *testing.T) {
 		s := a.Stats()
 		s.Limit = 0
 		assert.Equal(t, AdaptiveStats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
+		underWay := letGo(t, a, 1)
+		assert.EqualValues(t, 9, a.Stats().Admitted, "counted when it goes, not when it has ended")
+		underWay.ends(OutcomeSuccess, 0)
 	})
 }
 

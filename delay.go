@@ -19,13 +19,12 @@ import (
 // rate follows the number of callers, and the delay has to find its level again
 // with each that comes or goes. The [AdaptiveLimiter] is the default because it
 // learns the rate itself: it cuts once for one congestion, and lets calls wait
-// in order. In the simulator's suite of 13 servers the AdaptiveLimiter is throttled
-// 1.7 % of the time and uses .92 of what they give; [HerokuProportional] 2.2 % and
-// .60, [HerokuRemaining] 2.3 % and .57, [ResponsiveDelay] 7.7 % and .61,
-// [HerokuGradual] 49 % and .95 (docs/scoreboard.md). On the one server that they
-// were made for, the Heroku rules are as good. Prefer a DelayLimiter to reproduce a client that you know, for a
-// worker that calls in a loop, or where the server wants time between the calls
-// of each worker.
+// in order. In the simulator's suite of 13 servers (docs/scoreboard.md) every rule
+// is throttled more, and uses a third less of what they give, but for
+// [HerokuGradual], which uses as much and is throttled every other time. On the one
+// server that they were made for, the Heroku rules are as good. Prefer a
+// DelayLimiter to reproduce a client that you know, for a worker that calls in a
+// loop, or where the server wants time between the calls of each worker.
 //
 // The cost of a call makes no difference, except that 0 does not wait, nor does
 // its being a retry or background work.

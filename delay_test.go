@@ -145,6 +145,32 @@ func TestResponsiveDelayCurve(t *testing.T) {
 	}
 }
 
+// The rule of the article, at its ends.
+func TestResponsiveDelayBounds(t *testing.T) {
+	r := ResponsiveDelay()
+	for _, tt := range []struct {
+		name      string
+		got, want time.Duration
+	}{
+		{"the first", r.raised(0), 500 * ms},
+		{"the second", r.raised(500 * ms), 750 * ms},
+		{"the longest", r.raised(14 * time.Minute), 15 * time.Minute},
+		{"lowered", r.lowered(time.Second, nil), 900 * ms},
+		{"lowered to none", r.lowered(555*ms, nil), 0},
+		{"luck", r.jittered(time.Second, 0), 700 * ms},
+		{"bad luck", r.jittered(time.Second, 1), 1300 * ms},
+		{"luck at the longest", r.jittered(15*time.Minute, 0), 13 * time.Minute},
+		{"bad luck at the longest", r.jittered(15*time.Minute, 1), 17 * time.Minute},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s: %v, want %v", tt.name, tt.got, tt.want)
+		}
+	}
+	if r.Every != 10 || !r.EachThrottle {
+		t.Errorf("%+v", r)
+	}
+}
+
 func priyan() DelayRule {
 	return DelayRule{
 		First: ms, Factor: 1.5, Max: 15 * time.Minute, EachThrottle: true,

@@ -28,8 +28,8 @@
 // as those of the AWS SDK. A wait that the server asks for, given by [RetryAfter],
 // is never cut short. [Report] passes on the quota that a response names, on
 // success too. The Transport of package cruisehttp does all that for an
-// http.Client; the modules cruisegrpc and cruiseaws read what gRPC servers and AWS
-// services say.
+// http.Client; the modules cruisegrpc, cruiseaws and cruisegoogle do it for gRPC,
+// the AWS SDK and the clients of Google's APIs.
 //
 // # Which option
 //
@@ -45,6 +45,7 @@
 //	no attempt that hangs                 WithAttemptTimeout
 //	more or fewer attempts                WithMaxAttempts, WithBackoff
 //	one limit for several Retriers        WithLimiter, WithBudget
+//	one limit for many machines           WithLimiter(cruiseredis.NewLimiter)
 //	errors that Classify does not know    WithClassifier
 //	to see what happens                   WithObserver: cruiseslog, cruiseotel, cruisehttp/debug
 //	retries alone, without pacing         WithoutLimiter
@@ -59,7 +60,8 @@
 // # Concurrency and time
 //
 // All exported types are safe for concurrent use, except that an [Attempt]
-// belongs to its loop. No goroutine outlives the last caller that waits, so
-// nothing needs a Close. Time is that of package time, without a clock to inject:
-// test code that uses cruise under testing/synctest.
+// belongs to its loop. No goroutine outlives the last caller that waits, but for a
+// sync of a [SharedLimiter] that is under way, so nothing needs a Close. Time is
+// that of package time, without a clock to inject: test code that uses cruise under
+// testing/synctest.
 package cruise

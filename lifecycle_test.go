@@ -77,6 +77,10 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 			l := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Hour}))
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
+		"delay": func() (limiter, func(chan struct{})) {
+			l := cruise.Must(cruise.NewDelayLimiter(cruise.LinearDelay(time.Minute)))
+			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
+		},
 	}
 	for name, make2 := range makers {
 		t.Run(name, func(t *testing.T) {
@@ -86,6 +90,9 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 				watch(gone)
 				r := cruise.Must(cruise.New(cruise.WithLimiter(l)))
 				require.NoError(t, r.Do(t.Context(), succeeds))
+				if name == "delay" { // which has none before a throttle
+					l.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1})
+				}
 				ctx, cancel := context.WithCancel(t.Context())
 				var wg sync.WaitGroup
 				for range 100 {
@@ -257,8 +264,8 @@ func TestCallWithinACallIsNoDeadlock(t *testing.T) {
 	})
 }
 
-// A call that takes an hour holds nobody up for long, and its late throttle cuts
-// no rate twice.
+// A call that takes an hour holds nobody up for long, and its late throttle neither
+// cuts the rate that others have found meanwhile, nor pauses them.
 func TestCallOfAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, opt := range []cruise.Option{cruise.WithForgiveAfter(10), cruise.WithInitialRate(10)} {
@@ -275,7 +282,17 @@ func TestCallOfAnHour(t *testing.T) {
 				assert.NoError(t, r.Do(t.Context(), succeeds))
 			}
 			assert.LessOrEqual(t, time.Since(start), 25*time.Second)
+			assert.ErrorIs(t, r.Do(t.Context(), func(context.Context) error { return cruise.Throttled(errBoom) }), cruise.ErrAttemptsExhausted)
+			for range 20 {
+				assert.NoError(t, r.Do(t.Context(), succeeds))
+			}
+			before := r.Limiter().(*cruise.AdaptiveLimiter).Stats()
+			assert.Less(t, before.Limit, rate.Inf)
 			wg.Wait()
+			after := r.Limiter().(*cruise.AdaptiveLimiter).Stats()
+			assert.Equal(t, before.Throttles+1, after.Throttles)
+			assert.Equal(t, before.Limit, after.Limit, "the late throttle")
+			assert.Zero(t, after.PauseLeft, "the late throttle")
 			assert.NoError(t, r.Do(t.Context(), succeeds))
 		}
 	})

@@ -96,15 +96,36 @@ func TestTokenBucketCost(t *testing.T) {
 	}
 }
 
-// A call that costs nothing waits for nobody.
-func TestTokenBucketFreeCalls(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := Must(NewTokenBucket(1, 1))
-		b.Pause(time.Hour)
-		start := time.Now()
-		require.NoError(t, b.WaitN(t.Context(), 0))
-		assert.Zero(t, time.Since(start))
-	})
+// A pause holds whoever costs something until it is lifted, and nobody else.
+func TestPauseHoldsAllButFreeCalls(t *testing.T) {
+	type limiter interface {
+		Limiter
+		Pause(time.Duration)
+		Resume()
+	}
+	for name, newLimiter := range map[string]func() limiter{
+		"token bucket":   func() limiter { return Must(NewTokenBucket(1, 1)) },
+		"adaptive":       func() limiter { return Must(NewAdaptiveLimiter(WithInitialRate(1))) },
+		"before a rate":  func() limiter { return Must(NewAdaptiveLimiter()) },
+		"sliding window": func() limiter { return Must(NewSlidingWindow(Window{1, time.Second})) },
+		"delay":          func() limiter { return Must(NewDelayLimiter(LinearDelay(time.Second))) },
+		"shared":         func() limiter { return Must(NewSharedLimiter(NewMemoryStore(), WithInitialRate(1))) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := newLimiter()
+				l.Pause(time.Hour)
+				start := time.Now()
+				require.NoError(t, l.WaitN(t.Context(), 0))
+				assert.ErrorIs(t, l.WaitN(within(t, time.Minute), 1), ErrDeadline)
+				assert.Zero(t, time.Since(start))
+				time.AfterFunc(time.Minute, l.Resume)
+				require.NoError(t, l.WaitN(t.Context(), 1))
+				assert.GreaterOrEqual(t, time.Since(start), time.Minute)
+				assert.LessOrEqual(t, time.Since(start), time.Minute+2*time.Second)
+			})
+		})
+	}
 }
 
 // A limiter pauses for what its calls learn, and keeps its limit.
@@ -214,7 +235,7 @@ func TestZeroLimiters(t *testing.T) {
 }
 
 // go vet reports copies of what holds a lock by value.
-func TestLimitersCannotBeCopied(t *testing.T) {
+func TestWhatMustNotBeCopiedCannotBe(t *testing.T) {
 	locker := reflect.TypeFor[sync.Locker]()
 	var holdsLock func(reflect.Type) bool
 	holdsLock = func(typ reflect.Type) bool {
@@ -230,8 +251,13 @@ func TestLimitersCannotBeCopied(t *testing.T) {
 		}
 		return false
 	}
-	assert.True(t, holdsLock(reflect.TypeFor[TokenBucket]()))
-	assert.True(t, holdsLock(reflect.TypeFor[AdaptiveLimiter]()))
+	for _, typ := range []reflect.Type{
+		reflect.TypeFor[TokenBucket](), reflect.TypeFor[AdaptiveLimiter](), reflect.TypeFor[SlidingWindow](), reflect.TypeFor[DelayLimiter](),
+		reflect.TypeFor[SharedLimiter](), reflect.TypeFor[MemoryStore](), reflect.TypeFor[Budget](), reflect.TypeFor[Retrier](),
+	} {
+		assert.True(t, holdsLock(typ), "%v", typ)
+	}
+	assert.False(t, holdsLock(reflect.TypeFor[Backoff]()), "a value")
 }
 
 // The limiter of x/time is a Limiter as it is.

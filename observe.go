@@ -9,10 +9,10 @@ import (
 
 // An Observer is told what a [Retrier], an [AdaptiveLimiter] or a [SharedLimiter]
 // does, as it happens: give one to its constructor with [WithObserver]. The
-// other limiters tell nothing. It is called without any
-// lock held, from the goroutine in which the thing happened, so it may call
-// back, and it should be quick. Its panics are recovered and forgotten, since a
-// broken observer must not break calls.
+// other limiters tell nothing. It is called without any lock held, from the
+// goroutine in which the thing happened, so it may call back, and it should be
+// quick. Its panics are recovered and forgotten, since a broken observer must not
+// break calls.
 //
 // The context is that of the call; for events of a limiter, which belong to no
 // single call, it has neither end nor values. [ScopeOf] tells whose it is.

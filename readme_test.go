@@ -9,6 +9,7 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -90,18 +91,102 @@ func TestReadmeShowsTestedCode(t *testing.T) {
 	}
 }
 
-// Links of the documents lead to files that exist.
-func TestDocumentsLinkToWhatIsThere(t *testing.T) {
-	docs, err := filepath.Glob("docs/*.md")
-	require.NoError(t, err)
-	for _, doc := range append(docs, "README.md", "CONTRIBUTING.md") {
-		text, err := os.ReadFile(doc)
+// documents are all texts for readers, by their name.
+func documents(t *testing.T) map[string]string {
+	t.Helper()
+	texts := map[string]string{}
+	for _, pattern := range []string{"*.md", "docs/*.md", "*/README.md"} {
+		names, err := filepath.Glob(pattern)
 		require.NoError(t, err)
-		prose := regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(text), "")
-		for _, link := range regexp.MustCompile(`\]\(([^)#:]+)(#[^)]*)?\)`).FindAllStringSubmatch(prose, -1) {
-			assert.FileExists(t, filepath.Join(filepath.Dir(doc), link[1]), "in %s", doc)
+		for _, name := range names {
+			text, err := os.ReadFile(name)
+			require.NoError(t, err)
+			texts[name] = regexp.MustCompile("(?s)```.*?```").ReplaceAllString(string(text), "")
 		}
 	}
+	require.GreaterOrEqual(t, len(texts), 20)
+	return texts
+}
+
+// anchors are those of the headings of a document, as GitHub makes them.
+func anchors(text string) map[string]bool {
+	found := map[string]bool{}
+	for _, heading := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(text, -1) {
+		plain := regexp.MustCompile(`[^\w\- ]`).ReplaceAllString(strings.ToLower(heading[1]), "")
+		found[strings.ReplaceAll(plain, " ", "-")] = true
+	}
+	return found
+}
+
+// Links of the documents lead to files, and headings in them, that exist.
+func TestDocumentsLinkToWhatIsThere(t *testing.T) {
+	texts := documents(t)
+	for doc, text := range texts {
+		for _, link := range regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`).FindAllStringSubmatch(text, -1) {
+			to := doc
+			if link[1] != "" {
+				to = filepath.Join(filepath.Dir(doc), link[1])
+				assert.FileExists(t, to, "in %s", doc)
+			}
+			if link[2] != "" {
+				assert.True(t, anchors(texts[to])[link[2]], "%s has no heading %q, as %s says", to, link[2], doc)
+			}
+		}
+	}
+}
+
+// Tests, and options of ours, that the documents name are there.
+func TestDocumentsNameWhatIsThere(t *testing.T) {
+	tests := map[string]bool{}
+	for name := range findTests(t) {
+		tests[name[strings.LastIndexByte(name, '.')+1:]] = true
+	}
+	options := map[string]bool{}
+	for _, of := range []string{
+		"WithMaxElapsedTime", "WithMaxTries", "WithNotify", // of cenkalti/backoff
+		"WithDisableRetry", // of gRPC
+		"WithPolicy",       // of Google's storage client
+		"WithRetryer",      // of the AWS SDK
+	} {
+		options[of] = true
+	}
+	require.NoError(t, filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, f := range regexp.MustCompile(`(?m)^func (With\w+)`).FindAllStringSubmatch(string(source), -1) {
+			options[f[1]] = true
+		}
+		return err
+	}))
+	for doc, text := range documents(t) {
+		for _, name := range regexp.MustCompile(`\b(?:Test|Fuzz|Benchmark)[A-Z]\w+`).FindAllString(text, -1) {
+			assert.True(t, tests[name], "%s names %s", doc, name)
+		}
+		for _, name := range regexp.MustCompile(`\bWith[A-Z]\w+`).FindAllString(text, -1) {
+			assert.True(t, options[name], "%s names %s", doc, name)
+		}
+	}
+}
+
+// docs/architecture.md says what lives in every file of the root package.
+func TestArchitectureNamesEveryFile(t *testing.T) {
+	text, err := os.ReadFile("docs/architecture.md")
+	require.NoError(t, err)
+	files, err := filepath.Glob("*.go")
+	require.NoError(t, err)
+	want := map[string]bool{}
+	for _, name := range files {
+		if !strings.HasSuffix(name, "_test.go") {
+			want[name] = true
+		}
+	}
+	got := map[string]bool{}
+	for _, row := range regexp.MustCompile(`(?m)^\| (\w+\.go) \|`).FindAllStringSubmatch(string(text), -1) {
+		got[row[1]] = true
+	}
+	assert.Equal(t, want, got)
 }
 
 // docs/operating.md tells of every event.

@@ -918,7 +918,7 @@ func FuzzSharedState(f *testing.F) {
 		rng := rand.New(rand.NewPCG(a, b))
 		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
 		if a%2 == 0 {
-			law.Decrease, law.Increase = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6)
+			law.Decrease, law.Increase, law.Forgive = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6), 1+rng.Int64N(20)
 		}
 		var s SharedState
 		var now, free, until time.Duration

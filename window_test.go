@@ -269,6 +269,9 @@ func TestSlidingWindowWaits(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := Must(NewSlidingWindow(tt.windows...))
+				if n := s.Waiting(); n != 0 {
+					t.Errorf("%d wait before the first call", n)
+				}
 				start := time.Now()
 				var wg sync.WaitGroup
 				for i, step := range tt.steps {

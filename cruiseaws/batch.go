@@ -17,8 +17,8 @@ var ErrUnprocessed = errors.New("cruiseaws: items left unprocessed")
 // Do does not retry, and its error says so. r should have [Classify] as its
 // classifier.
 //
-// A client with a [Throttle] needs no Do. Inside one, it makes its calls once and leaves
-// retries to it.
+// A client with a [Throttle] needs no Do. Called in one all the same, it makes each
+// call once and leaves retries to r.
 func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context) (T, error), opts ...cruise.CallOption) (T, error) {
 	value, err := cruise.DoValue(ctx, r, func(ctx context.Context) (T, error) {
 		value, err := call(ctx)

@@ -100,15 +100,20 @@ var (
 	harmlessReasons  = []string{"", "None", "TransactionConflict"}
 )
 
-func outcomeOf(err error) cruise.Outcome {
+// outcomeOf is transient for an error whose own methods panic, such as a
+// ResponseError without a response.
+func outcomeOf(err error) (outcome cruise.Outcome) {
+	defer func() {
+		if recover() != nil {
+			outcome = cruise.OutcomeTransient
+		}
+	}()
 	code, message := "", ""
-	api, isAPI := errors.AsType[smithy.APIError](err)
-	if isAPI {
+	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		code, message = api.ErrorCode(), api.ErrorMessage()
 	}
 	status := 0
-	response, isResponse := errors.AsType[*smithyhttp.ResponseError](err)
-	if isResponse {
+	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		status = response.HTTPStatusCode()
 	}
 	_, throttle := retry.DefaultThrottleErrorCodes[code]

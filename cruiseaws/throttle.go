@@ -24,9 +24,15 @@ import (
 // A Throttle is safe for concurrent use and may serve many clients. It is made
 // by [New] and must not be copied.
 type Throttle struct {
+	_ noCopy
 	config
 	base *cruise.Retrier
 }
+
+type noCopy struct{}
+
+func (*noCopy) Lock()   {}
+func (*noCopy) Unlock() {}
 
 // Names of the scopes of a [Throttle], from the outermost to the innermost: see
 // [cruise.Retrier.Scope].

@@ -42,10 +42,7 @@ const (
 // adsFailure is what a GoogleAdsFailure among the details of a gRPC status says of a
 // quota. It declines errors without one.
 func adsFailure(err error) cruise.Verdict {
-	s, ok := status.FromError(err)
-	if !ok || err == nil {
-		return cruise.Verdict{}
-	}
+	s, _ := status.FromError(err) // without details where err is none
 	var v cruise.Verdict
 	for _, detail := range s.Proto().GetDetails() {
 		if !strings.HasSuffix(detail.GetTypeUrl(), ".errors.GoogleAdsFailure") {

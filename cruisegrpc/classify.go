@@ -245,11 +245,11 @@ type pushback struct {
 	wait        time.Duration
 }
 
-func (a *attemptError) pushed() pushback {
-	if a == nil {
+func (e *attemptError) pushed() pushback {
+	if e == nil {
 		return pushback{}
 	}
-	values := a.trailer.Get(PushbackKey)
+	values := e.trailer.Get(PushbackKey)
 	if len(values) == 0 {
 		return pushback{}
 	}

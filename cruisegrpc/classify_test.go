@@ -129,6 +129,10 @@ func TestClassifyFindsTheStatus(t *testing.T) {
 	pushed := WithTrailer(status.Error(codes.Unavailable, "busy"), metadata.Pairs(PushbackKey, "250"))
 	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 250 * time.Millisecond}, Classify(pushed))
 	assert.Equal(t, codes.Unavailable, status.Code(pushed))
+	assert.Equal(t, Classify(pushed), ClassifyStrict(pushed))
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomePermanent}, ClassifyStrict(throttled))
+	asked := WithTrailer(throttled, metadata.Pairs(PushbackKey, "250"))
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 250 * time.Millisecond}, ClassifyStrict(asked))
 	assert.NoError(t, WithTrailer(nil, nil))
 }
 

@@ -66,8 +66,8 @@ func (*service) StreamingInputCall(in pb.TestService_StreamingInputCallServer) e
 	}
 }
 
-func (*service) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
-	for {
+func (s *service) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
+	for sent := 1; ; sent++ {
 		m, err := both.Recv()
 		if err == io.EOF {
 			return nil
@@ -77,6 +77,11 @@ func (*service) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error {
 		}
 		if err := both.Send(&pb.StreamingOutputCallResponse{Payload: m.GetPayload()}); err != nil {
 			return err
+		}
+		if s.after != nil {
+			if err := s.after(sent); err != nil {
+				return err
+			}
 		}
 	}
 }

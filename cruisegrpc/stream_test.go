@@ -13,6 +13,7 @@ import (
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegrpc"
@@ -67,6 +68,21 @@ func TestStreamSendsAgainWhatWasSent(t *testing.T) {
 	assert.EqualValues(t, 3, s.seen.Load())
 }
 
+func TestStreamThatFilledItsBufferIsRetried(t *testing.T) {
+	message := &pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: make([]byte, 1000)}}
+	s := serve(t, &service{gate: first(1, slowDown)})
+	client, _ := throttle(t, s, cruisegrpc.WithStreamBuffer(3*proto.Size(message)))
+	stream, err := client.StreamingInputCall(within(t, 10*time.Second))
+	require.NoError(t, err)
+	for range 3 {
+		require.NoError(t, stream.Send(message))
+	}
+	reply, err := stream.CloseAndRecv()
+	require.NoError(t, err)
+	assert.EqualValues(t, 3000, reply.GetAggregatedPayloadSize())
+	assert.EqualValues(t, 2, s.seen.Load())
+}
+
 func TestStreamThatSentTooMuchIsNotRetried(t *testing.T) {
 	s := serve(t, &service{gate: first(2, slowDown)})
 	client, seen := throttle(t, s, cruisegrpc.WithStreamBuffer(1500))
@@ -109,6 +125,35 @@ func TestStreamBothWays(t *testing.T) {
 	assert.Equal(t, io.EOF, err)
 	require.NoError(t, <-sent)
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+}
+
+// After the first message a stream is gRPC's own: Send says io.EOF once the server
+// has ended it.
+func TestStreamThatWasEndedTakesNoMore(t *testing.T) {
+	s := serve(t, &service{after: func(int) error { return slowDown }})
+	client, _ := throttle(t, s)
+	stream, err := client.FullDuplexCall(within(t, 10*time.Second))
+	require.NoError(t, err)
+	require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+	_, err = stream.Recv()
+	require.NoError(t, err)
+	require.Eventually(t, func() bool {
+		return stream.Send(&pb.StreamingOutputCallRequest{}) == io.EOF
+	}, 5*time.Second, time.Millisecond)
+	_, err = stream.Recv()
+	assert.Equal(t, slowDown.Error(), err.Error())
+	assert.EqualValues(t, 1, s.seen.Load())
+}
+
+// A server that cancels is not an attempt that took too long.
+func TestStreamThatTheServerCancels(t *testing.T) {
+	s := serve(t, &service{gate: first(100, status.Error(codes.Canceled, "shutting down"))})
+	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(10*time.Second)))
+	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
+	require.NoError(t, err)
+	_, err = stream.Recv()
+	assert.Equal(t, codes.Canceled, status.Code(err))
+	assert.ErrorContains(t, err, "shutting down")
 }
 
 func TestStreamHeaderEndsRetries(t *testing.T) {

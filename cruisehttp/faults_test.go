@@ -125,7 +125,12 @@ type faultyServer struct {
 
 func serveFaults(t *testing.T, pick func(id string, n int) *fault) *faultyServer {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	return serveFaultsAt(t, "127.0.0.1:0", pick)
+}
+
+func serveFaultsAt(t *testing.T, address string, pick func(id string, n int) *fault) *faultyServer {
+	t.Helper()
+	l, err := net.Listen("tcp", address)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(context.Background())
 	s := &faultyServer{Listener: l, pick: pick, ctx: ctx, seen: map[string]int{}, done: map[string]int{}}

@@ -2,6 +2,7 @@ package cruisehttp_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"math/rand/v2"
@@ -99,6 +100,29 @@ func measure() usage {
 	return usage{runtime.NumGoroutine(), len(files), m.HeapAlloc}
 }
 
+// reason is why a request failed, in a few words.
+func reason(err error) string {
+	for _, of := range []struct {
+		err  error
+		text string
+	}{
+		{context.Canceled, "cancelled by its caller"},
+		{cruisehttp.ErrNotIdempotent, "a POST that may have been done"},
+		{cruise.ErrMaxElapsed, "no time left"},
+		{cruise.ErrAttemptsExhausted, "no attempts left"},
+		{cruise.ErrBudgetExhausted, "no budget left"},
+	} {
+		if errors.Is(err, of.err) {
+			return of.text
+		}
+	}
+	var give *cruise.Error
+	if errors.As(err, &give) {
+		return "given up: " + give.Reason.Error()
+	}
+	return "in its body, or at once"
+}
+
 // TestSoak sends requests through a bad network to a server with all faults, by a
 // schedule of chance. None is lost, none that must not be is done twice, answers
 // belong to their requests, and after each of ten rounds as much is in use as
@@ -126,6 +150,7 @@ func TestSoak(t *testing.T) {
 		cruisehttp.WithScope("one of many", cruisehttp.HeaderKey("X-Key")),
 		cruisehttp.WithRetrier(cruise.WithMinRate(20), cruise.WithMaxScopes(10), cruise.WithMaxElapsed(5*time.Second)))}
 	var all, answered, refused, failed atomic.Int64
+	var why sync.Map // *atomic.Int64 by the reason of a failure
 	var began usage
 	for round := range rounds {
 		t.Run(fmt.Sprint("round ", round+1), func(t *testing.T) {
@@ -165,6 +190,8 @@ func TestSoak(t *testing.T) {
 						switch {
 						case err != nil:
 							failed.Add(1)
+							n, _ := why.LoadOrStore(reason(err), new(atomic.Int64))
+							n.(*atomic.Int64).Add(1)
 						case resp.StatusCode != http.StatusOK:
 							refused.Add(1)
 						default:
@@ -196,6 +223,10 @@ func TestSoak(t *testing.T) {
 		assert.LessOrEqual(t, now.heap, began.heap+4<<20, "heap, round %d", round+1)
 	}
 	t.Logf("%d requests: %d answered, %d refused by the server, %d failed", all.Load(), answered.Load(), refused.Load(), failed.Load())
+	why.Range(func(reason, n any) bool {
+		t.Logf("failed, %s: %d", reason, n.(*atomic.Int64).Load())
+		return true
+	})
 	assert.Equal(t, all.Load(), answered.Load()+refused.Load()+failed.Load())
 	assert.Greater(t, answered.Load(), all.Load()/2)
 }

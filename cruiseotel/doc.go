@@ -28,7 +28,7 @@
 //	cruise.store.degraded    gauge      {limiter}   those shared between machines that cannot reach their store
 //
 // The gauges are read when metrics are collected, from the Retriers given to
-// [Observer.Add]. Throttles, rate cuts and pauses are told by an
+// [Observer.Add]. Throttles, rate cuts and pauses are told by a
 // [cruise.AdaptiveLimiter], the default; one that is made by hand must have the
 // Observer too.
 //

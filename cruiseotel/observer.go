@@ -146,8 +146,8 @@ func (o *Observer) instruments(m metric.Meter) error {
 }
 
 // Add reports the limiters of a Retrier, its own and those of its scopes, and its
-// budget. Those of adapters have one for it: [cruisehttp.Transport.Retrier]. A nil
-// Retrier is ignored.
+// budget. That of an adapter is what its method Retrier returns. A nil Retrier is
+// ignored.
 func (o *Observer) Add(r *cruise.Retrier) {
 	if r == nil {
 		return

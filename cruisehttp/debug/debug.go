@@ -43,7 +43,7 @@ import (
 // DefaultMaxScopes is that of [WithMaxScopes].
 const DefaultMaxScopes = 50
 
-// A Page shows what it was given to watch. It is an [net/http.Handler].
+// A Page shows what it was given to watch. It is a [net/http.Handler].
 //
 // A Page is safe for concurrent use and must not be copied. It is made by [New]
 // and needs no Close.

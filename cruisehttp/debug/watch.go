@@ -77,8 +77,8 @@ func (p *Page) Remove(w *Watch) {
 }
 
 // Add shows the limiters of a Retrier, its own and those of its scopes, and its
-// budget. Those of adapters have one for it: [cruisehttp.Transport.Retrier]. A nil
-// Retrier is ignored.
+// budget. That of an adapter is what its method Retrier returns. A nil Retrier is
+// ignored.
 func (w *Watch) Add(r *cruise.Retrier) {
 	if r == nil {
 		return

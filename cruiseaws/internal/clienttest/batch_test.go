@@ -203,6 +203,45 @@ func answered(status int, err error) error {
 	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status, Header: http.Header{}}}, Err: err}
 }
 
+// The wait of x-amz-retry-after is bounded to the SDK's own backoff and 5 s more,
+// and is that of what is retried alone.
+func TestClassifyReadsTheWait(t *testing.T) {
+	slowDown, failed, denied := &smithy.GenericAPIError{Code: "Throttling"}, errors.New("?"), &smithy.GenericAPIError{Code: "AccessDenied"}
+	for name, tc := range map[string]struct {
+		header string
+		status int
+		err    error
+		want   time.Duration
+	}{
+		"milliseconds":            {"700", 500, failed, 700 * time.Millisecond},
+		"none":                    {"", 500, failed, 0},
+		"zero":                    {"0", 500, failed, 0},
+		"negative":                {"-5", 500, failed, 0},
+		"a fraction":              {"1.5", 500, failed, 0},
+		"more than 64 bits":       {"99999999999999999999", 500, failed, 0},
+		"as long as can be":       {"5050", 500, failed, 5050 * time.Millisecond},
+		"longer":                  {"5051", 500, failed, 5050 * time.Millisecond},
+		"the longest":             {"9223372036854775807", 500, failed, 5050 * time.Millisecond},
+		"a throttle, as long":     {"6000", 400, slowDown, 6 * time.Second},
+		"a throttle, longer":      {"60000", 400, slowDown, 6 * time.Second},
+		"what is not retried":     {"700", 403, denied, 0},
+		"without a response":      {"", 0, slowDown, 0},
+		"a response of no answer": {"", -1, slowDown, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := tc.err
+			switch {
+			case tc.status > 0:
+				err = answered(tc.status, tc.err)
+				err.(*smithyhttp.ResponseError).Response.Header.Set("X-Amz-Retry-After", tc.header)
+			case tc.status < 0:
+				err = &smithyhttp.ResponseError{Err: tc.err}
+			}
+			assert.Equal(t, tc.want, cruiseaws.Classify(err).RetryAfter)
+		})
+	}
+}
+
 func TestClassify(t *testing.T) {
 	code := func(code, message string) error { return &smithy.GenericAPIError{Code: code, Message: message} }
 	canceled := func(codes ...string) error {
@@ -236,6 +275,8 @@ func TestClassify(t *testing.T) {
 		"transaction check":    {canceled("ThrottlingError", "ConditionalCheckFailed"), cruise.OutcomePermanent},
 		"context":              {context.Canceled, cruise.OutcomeUnknown},
 		"not of the SDK":       {errors.New("odd"), cruise.OutcomeUnknown},
+		"without a response":   {&smithyhttp.ResponseError{Err: errors.New("?")}, cruise.OutcomeTransient},
+		"a Retrier's":          {&cruise.Error{Reason: cruise.ErrAttemptsExhausted, Last: answered(429, errors.New("?"))}, cruise.OutcomeUnknown},
 		"none":                 {nil, cruise.OutcomeSuccess},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -16,7 +17,9 @@ import (
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/emr"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
+	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
@@ -141,6 +144,7 @@ func TestGivingUp(t *testing.T) {
 		gaveUp, ok := errors.AsType[*cruise.Error](err)
 		require.True(t, ok)
 		assert.Equal(t, 2, gaveUp.Attempts)
+		assert.NotContains(t, fmt.Sprintf("%T", gaveUp.Last), "cruiseaws.", "it is the SDK's own")
 		assert.Equal(t, []string{"throttled", "throttled"}, seen.outcomes())
 
 		// No attempt could be made in time, so none is made.
@@ -329,16 +333,40 @@ func TestLimitAroundAll(t *testing.T) {
 }
 
 func TestAttemptTimeout(t *testing.T) {
-	answer := first(0, 0, "", emrFound)
-	s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
-		if n == 1 {
-			time.Sleep(300 * time.Millisecond)
-		}
-		answer(n, w, r)
+	hour, cancel := context.WithTimeout(t.Context(), time.Hour)
+	defer cancel()
+	for name, ctx := range map[string]context.Context{"no deadline": t.Context(), "a later deadline": hour} {
+		t.Run(name, func(t *testing.T) {
+			answer := first(0, 0, "", emrFound)
+			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
+				if n == 1 {
+					time.Sleep(300 * time.Millisecond)
+				}
+				answer(n, w, r)
+			})
+			cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+			require.NoError(t, describe(ctx, emr.NewFromConfig(cfg)))
+			assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+		})
+	}
+}
+
+// The timeout of an attempt ends with its answer: a body may be read for longer.
+func TestBodyOutlivesItsAttempt(t *testing.T) {
+	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "begin ")
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(300 * time.Millisecond)
+		_, _ = io.WriteString(w, "end")
 	})
 	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
-	require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
-	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+	object, err := newS3(cfg).GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+	require.NoError(t, err)
+	body, err := io.ReadAll(object.Body)
+	require.NoError(t, err)
+	assert.Equal(t, "begin end", string(body))
+	require.NoError(t, object.Body.Close())
+	assert.Equal(t, []string{"success"}, seen.outcomes())
 }
 
 func TestCancelledCallsTeachNothing(t *testing.T) {
@@ -373,6 +401,42 @@ func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
 	})
 }
 
+// A Retryer leaves the wait for a throttle to the limiter, if that pauses, and never
+// waits for less than the service asks for.
+func TestRetryerDelays(t *testing.T) {
+	asks := func(status int, code, ms string) error {
+		err := answered(status, &smithy.GenericAPIError{Code: code})
+		err.(*smithyhttp.ResponseError).Response.Header.Set("X-Amz-Retry-After", ms)
+		return err
+	}
+	modes(t, func(t *testing.T) {
+		for name, tc := range map[string]struct {
+			limiter func(string, string) (cruise.Limiter, error)
+			err     error
+			want    time.Duration
+		}{
+			"a failure":                 {nil, asks(500, "InternalError", "700"), 700 * time.Millisecond},
+			"a throttle":                {nil, asks(400, "Throttling", "5500"), 0},
+			"a throttle, nobody pauses": {func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(100, 1), nil }, asks(400, "Throttling", "5500"), 5500 * time.Millisecond},
+			"a failure, nobody pauses":  {func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(100, 1), nil }, asks(500, "InternalError", "700"), 700 * time.Millisecond},
+		} {
+			t.Run(name, func(t *testing.T) {
+				var opts []cruiseaws.Option
+				if tc.limiter != nil {
+					opts = append(opts, cruiseaws.WithRetrier(cruise.WithScopeLimiter(tc.limiter)))
+				}
+				retryer := cruise.Must(cruiseaws.New(opts...)).Retryer()
+				cfg := config(serve(t, first(0, 0, "", emrFound)).URL)
+				cfg.Retryer = func() aws.Retryer { return retryer }
+				require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+				got, err := retryer.RetryDelay(1, tc.err)
+				require.NoError(t, err)
+				assert.Equal(t, tc.want, got)
+			})
+		}
+	})
+}
+
 func TestDoAroundACall(t *testing.T) {
 	call := func(c *emr.Client) error {
 		retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
@@ -393,6 +457,8 @@ func TestDoAroundACall(t *testing.T) {
 		err := call(emr.NewFromConfig(config(s.URL)))
 		assert.ErrorContains(t, err, "the SDK made 3 attempts inside a Retrier: add WithoutRetries")
 		assert.EqualValues(t, 3, s.seen.Load(), "and no more")
+		assert.Equal(t, 3, cruiseaws.SDKAttempts(err))
+		assert.Zero(t, cruiseaws.SDKAttempts(errors.New("not the SDK's")))
 
 		// They are on, and the SDK's retry quota is spent.
 		s = serve(t, first(99, 400, emrThrottled, ""))
@@ -420,6 +486,25 @@ func TestTransactions(t *testing.T) {
 			ConditionExpression: aws.String("attribute_exists(id)"), Key: map[string]ddb.AttributeValue{"id": &ddb.AttributeValueMemberS{Value: "1"}}}}}})
 	require.NoError(t, err)
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+}
+
+// The caller's classifier is asked first, and may decline.
+func TestClassifierOfTheCaller(t *testing.T) {
+	const odd = `{"__type":"OddException","message":"odd"}`
+	s := serve(t, first(1, 400, odd, emrFound))
+	outcome := cruise.OutcomeThrottled
+	cfg, seen := throttled(t, s, cruiseaws.WithClassifier(func(err error) cruise.Verdict {
+		assert.NotContains(t, fmt.Sprintf("%T", err), "cruiseaws.", "it is the SDK's own")
+		return cruise.Verdict{Outcome: outcome}
+	}))
+	require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
+
+	s = serve(t, first(1, 400, odd, emrFound))
+	outcome = cruise.OutcomeUnknown
+	cfg, seen = throttled(t, s, cruiseaws.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: outcome} }))
+	require.Error(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+	assert.Equal(t, []string{"permanent"}, seen.outcomes())
 }
 
 func TestOptionsAreChecked(t *testing.T) {

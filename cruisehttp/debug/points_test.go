@@ -1,0 +1,114 @@
+package debug
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// at is a point some time after the beginning.
+func at(d time.Duration, attempts, throttles uint64) point {
+	return point{at: int64(d), attempts: attempts, throttles: throttles}
+}
+
+// A rate is that of the ten seconds before a point, and of a time in which nobody
+// looked that of the whole.
+func TestPoints(t *testing.T) {
+	const second = time.Second
+	type want struct {
+		at        time.Duration
+		rate      float64
+		throttles uint64
+	}
+	for _, tt := range []struct {
+		name string
+		list []point
+		want []want
+	}{
+		{"none", nil, []want{}},
+		{"one", []point{at(0, 7, 3)}, []want{{0, 0, 0}}},
+		{"two", []point{at(0, 0, 0), at(2*second, 10, 1)}, []want{{0, 0, 0}, {2 * second, 5, 1}}},
+		{"ten seconds, and no more", []point{at(0, 0, 0), at(4*second, 100, 0), at(8*second, 104, 0), at(12*second, 108, 0), at(16*second, 112, 0)},
+			[]want{{0, 0, 0}, {4 * second, 25, 0}, {8 * second, 13, 0}, {12 * second, 1, 0}, {16 * second, 1, 0}}},
+		{"ten seconds apart", []point{at(0, 0, 0), at(10*second, 50, 2)}, []want{{0, 0, 0}, {10 * second, 5, 2}}},
+		{"longer apart", []point{at(0, 0, 0), at(20*second, 50, 2)}, []want{{0, 0, 0}, {1, 2.5, 0}, {20 * second, 2.5, 2}}},
+		{"counted anew", []point{at(0, 50, 9), at(2*second, 10, 1)}, []want{{0, 0, 0}, {2 * second, 0, 0}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := []want{}
+			for _, p := range points(tt.list) {
+				got = append(got, want{p.At.Sub(time.Unix(0, 0)), p.Rate, p.Throttles})
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+// What is older than is kept, and what is not before now, is left out.
+func TestRing(t *testing.T) {
+	var r ring
+	seconds := func(now time.Duration) (list []int) {
+		for _, p := range r.upto(at(now, 0, 0)) {
+			list = append(list, int(time.Duration(p.at)/time.Second))
+		}
+		return list
+	}
+	assert.Equal(t, []int{1}, seconds(time.Second))
+	r.add(at(time.Second, 0, 0))
+	assert.Equal(t, []int{1}, seconds(time.Second), "now is told once")
+	r.add(at(2*time.Second, 0, 0))
+	assert.Equal(t, []int{1, 2, 3}, seconds(3*time.Second))
+	assert.Equal(t, []int{1, 2, 301}, seconds(time.Second+history), "just kept")
+	assert.Equal(t, []int{2, 302}, seconds(2*time.Second+history))
+	for i := range 2 * samples {
+		r.add(at(time.Duration(10+i)*time.Second, 0, 0))
+	}
+	got := seconds(time.Duration(10+2*samples) * time.Second)
+	require.Len(t, got, samples+1)
+	assert.Equal(t, 10+samples, got[0], "the oldest first")
+}
+
+// The top of a chart is a round number not far above what is drawn.
+func TestCeiling(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		rate, limit float64
+		want        float64
+	}{
+		{"nothing", 0, 0, 1},
+		{"a limit alone", 0, 10, 15},
+		{"a rate alone", 10, 0, 15},
+		{"a limit near the rate", 10, 18, 20},
+		{"a limit far from the rate", 10, 1000, 40},
+		{"slow", .02, 0, .03},
+		{"2.2", 2, 0, 3},
+		{"4.4", 4, 0, 5},
+		{"5.5", 5, 0, 6},
+		{"7.7", 7, 0, 8},
+		{"8.8", 8, 0, 10},
+		{"fast", 70_000, 0, 80_000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := ceiling([]Point{{Rate: tt.rate / 2, Limit: tt.limit}, {Rate: tt.rate, Limit: tt.limit / 2}})
+			assert.InEpsilon(t, tt.want, got, 1e-9)
+		})
+	}
+}
+
+// Of several limiters the sentence says which one it is about.
+func TestNextNamesTheLimiter(t *testing.T) {
+	limit := 5.
+	one := Limiter{Name: "ACCOUNT 1", Limit: &limit}
+	assert.Equal(t, "Lets up to 5.00/s through, and looks for more when calls have to wait.", (&API{Limiters: []Limiter{one}}).next())
+	assert.Equal(t, "Lets up to 5.00/s through, and looks for more when calls have to wait (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
+	one.Pause = 3
+	assert.Equal(t, "Calls again in 3 s, at 5.00/s (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
+	one.Limit = nil
+	assert.Equal(t, "Calls again in 3 s, a few at a time (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
+	one.Pause = 0
+	assert.Equal(t, "Speeds up gently until the API says stop (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
+	assert.Equal(t, "No Retrier was added to this watch, so there is no limiter to tell of.", (&API{}).next())
+	assert.Equal(t, "No limiter paces these calls: each one backs off by itself.", (&API{retriers: 1}).next())
+}

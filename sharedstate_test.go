@@ -1,0 +1,28 @@
+package cruise
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+)
+
+// The way back to the ceiling leads up, also for a factor of decrease above what it
+// leads to: a success never lowers the rate.
+func TestSharedRateGrowsForEveryDecrease(t *testing.T) {
+	for _, decrease := range []int64{1, 500_000, 899_999, 900_000, 950_000, 999_999} {
+		at := int64(1e15)
+		s := SharedState{
+			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, OpenAt: at - 100e6,
+			Epoch: 1, Rate: 10e6, Ceiling: 100e6, Flow: 10e6, Busy: 1e6, CountEnd: at + 1,
+		}
+		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: decrease, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+		for range 100 {
+			was := s.Rate
+			at += 500_000
+			s.Sync(time.Duration(at)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Want: 50, Least: 1, Successes: 50})
+			assert.GreaterOrEqual(t, s.Rate, was, "decrease %d", decrease)
+		}
+		assert.Greater(t, s.Rate, int64(11e6), "decrease %d", decrease)
+	}
+}
