@@ -214,7 +214,7 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 		min:      c.min,
 		max:      c.max,
 		law:      l,
-		tokens:   bucket{lim: rate.NewLimiter(rate.Inf, 1)},
+		tokens:   newBucket(rate.Inf, 1),
 		largest:  1,
 	}
 	a.room.pacer = a
@@ -371,10 +371,10 @@ func (a *AdaptiveLimiter) apply(now instant) {
 	if burst == 0 && a.paced {
 		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
 	}
-	if burst > 0 && burst != a.tokens.lim.Burst() {
-		a.tokens.lim.SetBurstAt(now.Time(), burst)
+	if burst > 0 && burst != a.tokens.burst {
+		a.tokens.setBurst(now, burst)
 	}
-	a.tokens.lim.SetLimitAt(now.Time(), limitOf(limit))
+	a.tokens.setLimit(now, limitOf(limit))
 	a.room.rehold(now)
 }
 
