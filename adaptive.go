@@ -293,8 +293,9 @@ func (a *AdaptiveLimiter) learn(e ending) {
 // mail is successes, until somebody takes the lock of the room: where nobody waits
 // that is the next call, so a call takes it once, not twice.
 type mail struct {
-	n        atomic.Int64
+	n        atomic.Int64 // put so far
 	at, sent atomic.Int64 // of the last one
+	opened   int64        // of n; the lock of the room guards it
 }
 
 func (m *mail) put(at, sent instant) {
@@ -306,12 +307,13 @@ func (m *mail) put(at, sent instant) {
 // open tells the law of the successes in the mail, as if they had all come with the
 // last one.
 func (a *AdaptiveLimiter) open(now instant) {
-	if a.mail.n.Load() == 0 {
+	n := a.mail.n.Load()
+	if n == a.mail.opened {
 		return
 	}
 	e := ending{outcome: OutcomeSuccess, sent: instant(a.mail.sent.Load()), cost: 1}
 	at := min(instant(a.mail.at.Load())+a.room.skew, now)
-	for range a.mail.n.Swap(0) {
+	for ; a.mail.opened < n; a.mail.opened++ {
 		a.tellLaw(at, e)
 	}
 }
