@@ -217,7 +217,7 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 		min:      c.min,
 		max:      c.max,
 		law:      l,
-		tokens:   bucket{lim: rate.NewLimiter(rate.Inf, 1)},
+		tokens:   newBucket(rate.Inf, 1),
 		largest:  1,
 	}
 	a.room.pacer = a
@@ -296,8 +296,9 @@ func (a *AdaptiveLimiter) learn(e ending) {
 // mail is successes, until somebody takes the lock of the room: where nobody waits
 // that is the next call, so a call takes it once, not twice.
 type mail struct {
-	n        atomic.Int64
+	n        atomic.Int64 // put so far
 	at, sent atomic.Int64 // of the last one
+	opened   int64        // of n; the lock of the room guards it
 }
 
 func (m *mail) put(at, sent instant) {
@@ -309,12 +310,13 @@ func (m *mail) put(at, sent instant) {
 // open tells the law of the successes in the mail, as if they had all come with the
 // last one.
 func (a *AdaptiveLimiter) open(now instant) {
-	if a.mail.n.Load() == 0 {
+	n := a.mail.n.Load()
+	if n == a.mail.opened {
 		return
 	}
 	e := ending{outcome: OutcomeSuccess, sent: instant(a.mail.sent.Load()), cost: 1}
 	at := min(instant(a.mail.at.Load())+a.room.skew, now)
-	for range a.mail.n.Swap(0) {
+	for ; a.mail.opened < n; a.mail.opened++ {
 		a.tellLaw(at, e)
 	}
 }
@@ -374,10 +376,10 @@ func (a *AdaptiveLimiter) apply(now instant) {
 	if burst == 0 && a.paced {
 		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
 	}
-	if burst > 0 && burst != a.tokens.lim.Burst() {
-		a.tokens.lim.SetBurstAt(now.Time(), burst)
+	if burst > 0 && burst != a.tokens.burst {
+		a.tokens.setBurst(now, burst)
 	}
-	a.tokens.lim.SetLimitAt(now.Time(), limitOf(limit))
+	a.tokens.setLimit(now, limitOf(limit))
 	a.room.rehold(now)
 }
 

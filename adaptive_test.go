@@ -267,10 +267,10 @@ func TestAdaptiveCosts(t *testing.T) {
 func TestAdaptiveBurstFollowsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := Must(NewAdaptiveLimiter(WithInitialRate(1000)))
-		assert.Equal(t, 10, a.tokens.lim.Burst())
+		assert.Equal(t, 10, a.tokens.burst)
 		time.Sleep(time.Second)
 		require.NoError(t, a.SetLimit(200))
-		assert.Equal(t, 2, a.tokens.lim.Burst())
+		assert.Equal(t, 2, a.tokens.burst)
 		start := time.Now()
 		calls(t, a, 3)
 		assert.Equal(t, 5*ms, time.Since(start), "of the ten tokens saved, two are left")

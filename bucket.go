@@ -25,8 +25,8 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {
-	room   room // guards the fields below too
-	tokens bucket
+	room   room   // guards the fields below too
+	tokens bucket // its burst never changes
 	brake  roomBrake
 }
 
@@ -43,7 +43,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		return nil, errors.Join(f...)
 	}
 	b := &TokenBucket{
-		tokens: bucket{lim: rate.NewLimiter(limit, burst)},
+		tokens: newBucket(limit, burst),
 		brake:  roomBrake{brake: newBrake()},
 	}
 	b.room.pacer, b.room.catchUp = &b.tokens, timerGrain
@@ -66,8 +66,8 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err
 	if n <= 0 {
 		return free(ctx, n)
 	}
-	if burst := b.tokens.lim.Burst(); n > burst {
-		return came, sent, costError(n, burst)
+	if n > b.tokens.burst {
+		return came, sent, costError(n, b.tokens.burst)
 	}
 	return b.room.enter(ctx, n)
 }
@@ -83,7 +83,9 @@ func (b *TokenBucket) Limit() rate.Limit {
 	if b.room.pacer == nil {
 		return 0
 	}
-	return b.tokens.lim.Limit()
+	b.room.mu.Lock()
+	defer b.room.mu.Unlock()
+	return b.tokens.limit
 }
 
 // SetLimit changes the limit, also for those who wait. The error is that of
@@ -98,7 +100,7 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	now := b.room.advance(clock())
-	b.tokens.lim.SetLimitAt(now.Time(), limit)
+	b.tokens.setLimit(now, limit)
 	b.room.rehold(now)
 	b.room.changed(now)
 	return nil
@@ -124,49 +126,75 @@ func (b *TokenBucket) Waiting() int {
 const timerGrain = 10 * time.Millisecond
 
 // bucket is the pacer of a token bucket: the arithmetic of x/time at explicit
-// times.
+// times, without the lock and the conversions of times that are most of the price
+// there.
 type bucket struct {
-	lim   *rate.Limiter
-	empty instant // when a pause last emptied it, or will
+	limit  rate.Limit
+	burst  int
+	tokens float64 // at the time of last
+	last   instant
+	empty  instant // when a pause last emptied it, or will
+}
+
+func newBucket(limit rate.Limit, burst int) bucket {
+	return bucket{limit: limit, burst: burst, tokens: float64(burst)}
+}
+
+// at is how many tokens there are.
+func (b *bucket) at(now instant) float64 {
+	tokens := b.tokens
+	if now > b.last {
+		tokens += now.since(b.last).Seconds() * float64(b.limit)
+	}
+	return min(tokens, float64(b.burst))
 }
 
 func (b *bucket) pass(now instant, n int) time.Duration {
-	if b.lim.AllowN(now.Time(), n) {
+	if b.limit == rate.Inf {
 		return 0
 	}
-	return max(1, b.atLeast(now, n))
+	left := b.at(now) - float64(n)
+	// Whoever lacks less than a nanosecond's worth goes.
+	if n > b.burst || left < 0 && -left/float64(b.limit)*1e9 >= 1 {
+		return max(1, b.atLeast(now, n))
+	}
+	b.tokens, b.last = left, now
+	return 0
 }
 
 // peek is pass for a call that does not go yet.
 func (b *bucket) peek(now instant, n int) time.Duration {
-	if b.lim.Limit() == rate.Inf || b.lim.TokensAt(now.Time()) >= float64(n) {
+	if b.limit == rate.Inf || b.at(now) >= float64(n) {
 		return 0
 	}
 	return max(1, b.atLeast(now, n))
 }
 
 func (b *bucket) atLeast(now instant, n int) time.Duration {
-	limit := b.lim.Limit()
-	if limit == rate.Inf {
+	if b.limit == rate.Inf {
 		return 0
 	}
-	return ceilSeconds((float64(n) - b.lim.TokensAt(now.Time())) / float64(limit))
+	return ceilSeconds((float64(n) - b.at(now)) / float64(b.limit))
 }
 
 // hold empties the bucket so that the first call leaves at until, if its token
 // can be there by then, and the others after it at the limit: a pause saves no
 // burst.
 func (b *bucket) hold(now, until instant) {
-	limit := b.lim.Limit()
-	if limit == rate.Inf {
+	if b.limit == rate.Inf {
 		return
 	}
 	if until <= now && b.empty <= now {
 		return // a pause is lifted whose first token is on its way
 	}
-	at := max(now, until-instant(ceilSeconds(1/float64(limit))))
-	b.empty = at
-	burst := b.lim.Burst()
-	b.lim.SetBurstAt(at.Time(), 0)
-	b.lim.SetBurstAt(at.Time(), burst)
+	b.empty = max(now, until-instant(ceilSeconds(1/float64(b.limit))))
+	b.tokens, b.last = min(0, b.at(b.empty)), b.empty
+}
+
+func (b *bucket) setLimit(now instant, limit rate.Limit) {
+	b.tokens, b.last, b.limit = b.at(now), now, limit
+}
+
+func (b *bucket) setBurst(now instant, burst int) {
+	b.tokens, b.last, b.burst = b.at(now), now, burst
 }

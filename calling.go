@@ -56,7 +56,9 @@ func (c *calling) admit() error {
 		if c.record == nil {
 			c.record = &record{Context: c.ctx, retrier: r, background: c.background}
 		}
-		c.record.attempt.Store(int64(c.attempts + 1))
+		if c.attempts > 0 {
+			c.record.retries.Store(int64(c.attempts))
+		}
 		c.attemptCtx = c.record
 	}
 	waited, err := c.pass()

@@ -9,7 +9,7 @@ import (
 // carries reports up to it, and tells limiters which attempt comes.
 type record struct {
 	context.Context
-	attempt    atomic.Int64          // which is under way; a call may outlive its attempt
+	retries    atomic.Int64          // begun; a call may outlive its attempt
 	retrier    *Retrier              // whose call it is
 	background bool                  // yields to calls that are not
 	quota      atomic.Pointer[Quota] // reported, for the limiter
@@ -38,7 +38,7 @@ func callOf(ctx context.Context) *record {
 func (r *record) kind() (background, retry bool) {
 	for ; r != nil; r = callOf(r.Context) {
 		background = background || r.background
-		retry = retry || r.attempt.Load() > 1
+		retry = retry || r.retries.Load() > 0
 	}
 	return background, retry
 }

@@ -166,9 +166,12 @@ func TestScopeHoldsNothing(t *testing.T) {
 				synctest.Wait()
 			}
 			if outer {
-				if got := slow.Limiter().(*TokenBucket).tokens.lim.TokensAt(clock().Time()); got != 5 {
+				inner := slow.Limiter().(*TokenBucket)
+				inner.room.mu.Lock()
+				if got := inner.tokens.at(clock()); got != 5 {
 					t.Errorf("inner bucket has %v left of 5", got)
 				}
+				inner.room.mu.Unlock()
 			} else {
 				for range 5 {
 					_ = other.Do(t.Context(), ok)

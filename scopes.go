@@ -89,7 +89,7 @@ func (b *TokenBucket) house() *room     { return &b.room }
 func (s *SlidingWindow) house() *room   { return &s.room }
 func (a *AdaptiveLimiter) house() *room { return &a.room }
 
-func (b *TokenBucket) maxCost() int   { return b.tokens.lim.Burst() }
+func (b *TokenBucket) maxCost() int   { return b.tokens.burst }
 func (s *SlidingWindow) maxCost() int { return s.spans.most }
 
 func (a *AdaptiveLimiter) maxCost() int {

@@ -71,7 +71,7 @@ func (q *queue) gone() []turn {
 // attemptContext is the context that a Retrier gives to its n-th attempt.
 func attemptContext(ctx context.Context, n int64, maxPause time.Duration) context.Context {
 	r := &record{Context: ctx, retrier: &Retrier{config: config{maxServerDelay: maxPause}}}
-	r.attempt.Store(n)
+	r.retries.Store(n - 1)
 	return r
 }
 

@@ -1,0 +1,49 @@
+package cruise
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"golang.org/x/time/rate"
+)
+
+// A bucket decides as x/time does, whatever is asked of it, and counts its tokens
+// alike.
+func TestBucketAsXTime(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 0))
+		anyLimit := func() rate.Limit {
+			if random.IntN(8) == 0 {
+				return rate.Inf
+			}
+			return rate.Limit(math.Pow(10, 9*random.Float64()-3))
+		}
+		limit, burst := anyLimit(), 1+random.IntN(20)
+		b, x := newBucket(limit, burst), rate.NewLimiter(limit, burst)
+		now := clock()
+		for step := range 500 {
+			if b.limit < rate.Inf { // by up to two tokens' time
+				now = now.after(ceilSeconds(2 * random.Float64() / float64(b.limit)))
+			}
+			switch random.IntN(20) {
+			case 0:
+				limit := anyLimit()
+				b.setLimit(now, limit)
+				x.SetLimitAt(now.Time(), limit)
+			case 1:
+				burst := 1 + random.IntN(20)
+				b.setBurst(now, burst)
+				x.SetBurstAt(now.Time(), burst)
+			default:
+				n := 1 + random.IntN(3)
+				if got, want := b.pass(now, n) == 0, x.AllowN(now.Time(), n); got != want {
+					t.Fatalf("seed %d, step %d: pass of %d: %v, want %v", seed, step, n, got, want)
+				}
+			}
+			if got, want := b.at(now), x.TokensAt(now.Time()); math.Abs(got-want) > 1e-9 {
+				t.Fatalf("seed %d, step %d: %v tokens, want %v", seed, step, got, want)
+			}
+		}
+	}
+}
