@@ -62,8 +62,10 @@ type aimd struct {
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	spare     float64       // how far that was above what must be left
+	queuedOks int           // successes by when a queue last slowed the rate down
 
 	delivered meter
+	took      latencies
 }
 
 // aimdConfig is what an owner can choose.
@@ -96,6 +98,7 @@ const (
 	outageMost   = 20                      // of which this many times less than before is learnt at most
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
+	queueTo      = .9                      // of what comes out of a queue
 	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
 	hintCut      = .75                     // factor of the rate when fewer are left
 	hintGaps     = 2                       // call intervals between two such cuts
@@ -188,11 +191,34 @@ func (l *aimd) success(now instant, q *Quota, late bool) Cause {
 	} else if l.hint(now, *q) {
 		return CauseQuota
 	}
+	if l.queued(now) {
+		return CauseLatency
+	}
 	l.grow(now, late)
 	if window && l.ration(now, *q) {
 		return CauseQuota
 	}
 	return CauseSuccess
+}
+
+// queued reports whether calls take so much longer than they did that they stand in
+// a queue. The rate falls below what comes out of it, so that the queue is worked off
+// before callers give up on calls that the server still works on. The ceiling stays
+// as it is, so that the rate is back at once if it was something else.
+//
+// Delay as a sign of congestion is from TCP Vegas: Brakmo and Peterson, "TCP Vegas: End
+// to End Congestion Avoidance on a Global Internet" (1995).
+func (l *aimd) queued(now instant) bool {
+	l.took.add(l.latency.Seconds())
+	if math.IsInf(l.rate, 1) || !l.took.grown() {
+		return false
+	}
+	l.credit = now
+	if l.delivered.n-l.queuedOks >= memoryShort { // else the last time has not shown yet
+		l.queuedOks = l.delivered.n
+		l.rate = min(l.rate, max(l.min, queueTo*l.delivered.over(now, memoryShort)))
+	}
+	return true
 }
 
 // windowed reports whether a quota is that of a window: its reset stays where it
@@ -453,3 +479,23 @@ func (m *meter) over(now instant, most int) float64 {
 	}
 	return float64(k) / took
 }
+
+// latencies are means of how long successes took, in seconds: over about the last
+// memoryShort of them, and the last memoryLong.
+type latencies struct{ short, long float64 }
+
+const (
+	queueGrown = 2 // times the long mean, by which the short one shows a queue
+	queueMost  = 4 // times the long mean that one call counts for: a few slow ones are none
+)
+
+func (l *latencies) add(took float64) {
+	if l.long == 0 {
+		l.short, l.long = took, took
+	}
+	took = min(took, queueMost*l.long)
+	l.short += (took - l.short) / memoryShort
+	l.long += (took - l.long) / memoryLong
+}
+
+func (l *latencies) grown() bool { return l.short > queueGrown*l.long }

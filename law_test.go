@@ -230,6 +230,56 @@ func TestLawMeasuresFromAReopening(t *testing.T) {
 	assert.InDelta(t, 5, d.law.limit(), .3, "half of the 10 a second since then")
 }
 
+// Calls that take longer and longer stand in a queue: the rate falls below what comes
+// out of it, and is back as soon as the queue is worked off. Nothing else does that.
+func TestLawWorksOffQueues(t *testing.T) {
+	const usual = 20 * ms
+	rng := rand.New(rand.NewPCG(1, 2))
+	tail := func(int) time.Duration { // one call in ten takes up to fifty times as long
+		if rng.IntN(10) == 0 {
+			return usual * time.Duration(1+rng.IntN(50))
+		}
+		return usual
+	}
+	for _, tt := range []struct {
+		name        string
+		took        func(call int) time.Duration
+		least, most float64 // of the rate, after 300 calls
+	}{
+		{"a queue that grows", func(i int) time.Duration { return usual + time.Duration(i)*5*ms }, 2, 9},
+		{"as long as usual", func(int) time.Duration { return usual }, 10, math.Inf(1)},
+		{"a long tail", tail, 10, math.Inf(1)},
+		{"one that hung", func(i int) time.Duration { return usual + time.Minute*time.Duration(max(0, 1-i)) }, 10, math.Inf(1)},
+		{"shorter than usual", func(int) time.Duration { return usual / 10 }, 10, math.Inf(1)},
+		{"no time at all", func(int) time.Duration { return 0 }, 10, math.Inf(1)},
+		{"ten times as long from now on", func(int) time.Duration { return 10 * usual }, 8, math.Inf(1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			call := func(took time.Duration) {
+				gap := ceilSeconds(1 / d.law.limit())
+				d.after(gap).law.held(d.now)
+				d.law.sent(d.now)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.after(-took), cost: 1}, false)
+			}
+			d.law.setLimit(d.now, 10)
+			for range 500 {
+				call(tail(0))
+			}
+			d.law.setLimit(d.now, 10)
+			for i := range 300 {
+				call(tt.took(i))
+			}
+			assert.GreaterOrEqual(t, d.law.limit(), tt.least)
+			assert.LessOrEqual(t, d.law.limit(), tt.most)
+			for range 100 {
+				call(usual)
+			}
+			assert.GreaterOrEqual(t, d.law.limit(), 10., "afterwards")
+		})
+	}
+}
+
 // Calls that hang, or whose end nobody tells, do not close the door for good.
 func TestLawHangingCalls(t *testing.T) {
 	for _, tt := range []struct {

@@ -107,6 +107,7 @@ const (
 	CauseThrottle Cause = "throttle" // multiplicative decrease
 	CauseSuccess  Cause = "success"  // additive increase
 	CauseQuota    Cause = "quota"    // a reported Quota
+	CauseLatency  Cause = "latency"  // calls take so long that they must stand in a queue
 	CauseSet      Cause = "set"      // SetLimit was called
 )
 

@@ -16,7 +16,7 @@ var outcomeNames = [...]string{"unknown", "success", "throttled", "quota_exhaust
 // causeName is the value of cruise.cause.
 func causeName(c cruise.Cause) string {
 	switch c {
-	case cruise.CauseThrottle, cruise.CauseQuota, cruise.CauseSet:
+	case cruise.CauseThrottle, cruise.CauseQuota, cruise.CauseLatency, cruise.CauseSet:
 		return string(c)
 	}
 	return other

@@ -121,7 +121,10 @@ func (w *Watch) Observe(ctx context.Context, event cruise.Event) {
 			what = "rate raised"
 		}
 		w.note(&w.changes, now, w.about(ctx, what), func() string {
-			return perSecond(e.From) + " → " + perSecond(e.To) + map[bool]string{true: ", as the API reports its quota"}[e.Why == cruise.CauseQuota]
+			return perSecond(e.From) + " → " + perSecond(e.To) + map[cruise.Cause]string{
+				cruise.CauseQuota:   ", as the API reports its quota",
+				cruise.CauseLatency: ", as calls queue at the API",
+			}[e.Why]
 		})
 	case cruise.Paused:
 		w.note(&w.changes, now, w.about(ctx, "paused"), func() string { return "for " + duration(e.For) })
