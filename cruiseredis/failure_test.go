@@ -233,7 +233,7 @@ func (s *server) calls(t *testing.T) (n uint64) {
 // when it goes on no burst is sent.
 func TestRedisStandsStill(t *testing.T) {
 	t.Parallel()
-	for _, d := range []time.Duration{500 * time.Millisecond, 3 * time.Second} {
+	for _, d := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 30 * time.Second} {
 		t.Run(d.String(), func(t *testing.T) {
 			t.Parallel()
 			s := startRedis(t)
