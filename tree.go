@@ -41,6 +41,29 @@ func (l *treeLock) root() *sync.Mutex {
 	return &l.own
 }
 
+// Where nobody waits, the lock is held for a tenth of a microsecond. So a call that
+// finds it taken looks again some times, a microsecond apart, before it is parked. A
+// sync.Mutex does so too, but parks at once where other goroutines are ready to run;
+// eight of them got half as many calls through. Looks in quicker succession would
+// let processors take the room's memory from each other at every call.
+const (
+	looks   = 4
+	between = 3000 // turns of an empty loop
+)
+
+// lockPatiently is Lock for the way on which calls crowd.
+func (l *treeLock) lockPatiently() {
+	m := l.root()
+	for range looks {
+		if m.TryLock() {
+			return
+		}
+		for range between {
+		}
+	}
+	m.Lock()
+}
+
 // A peeker is a pacer that can tell the wait of a call that does not go yet. A
 // room below another needs one, and the one above too.
 type peeker interface {

@@ -78,7 +78,7 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	if ctx.Err() != nil {
 		return came, sent, contextError(ctx)
 	}
-	r.mu.Lock()
+	r.mu.lockPatiently()
 	now := r.advance(came)
 	if r.waiting == 0 {
 		if r.up != nil {
