@@ -153,10 +153,11 @@ func WithIncrease(share float64) LimiterOption {
 // jitter; four times that, about a second as in the AWS SDKs, while no call has ever
 // succeeded.
 //
-// Of a series, the first pause is never longer than two call intervals at the rate
-// after the cut, and the bound at most doubles with each throttle; so pauses reach
-// the backoff's own length only where throttles go on. Where no call has succeeded
-// yet there is no rate, and nothing but the backoff bounds the pause.
+// A pause is never longer than two call intervals at the rate after the cut, unless
+// nothing got through since the last throttle: then the bound is the backoff's base at
+// least, and doubles; so pauses reach the backoff's own length only where throttles go
+// on. Where no call has succeeded yet there is no rate, and nothing but the backoff
+// bounds the pause.
 // [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })

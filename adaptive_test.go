@@ -204,7 +204,7 @@ func TestAdaptivePausesEveryone(t *testing.T) {
 func TestAdaptivePauseBackoff(t *testing.T) {
 	const second = time.Second
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(1), WithMinRate(1), WithPauseBackoff(steadyPause)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(.1), WithMinRate(.1), WithPauseBackoff(steadyPause)))
 		throttle := func() time.Duration {
 			c := letGo(t, a, 1)
 			time.Sleep(time.Nanosecond)

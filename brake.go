@@ -16,7 +16,7 @@ type brake struct {
 	forgive int           // un-throttled calls that lower the level by one
 	level   int           // 0 while all is well
 	passed  int           // un-throttled calls since the level changed
-	most    time.Duration // that the last pause could take, if the first one is bounded
+	most    time.Duration // that the last pause could take, where that is bounded
 	at      instant       // when the level last rose
 }
 
@@ -59,10 +59,9 @@ func (b *roomBrake) stop(r *room, e ending) {
 }
 
 // learn returns the pause that an attempt asks for, 0 if none. If the server names
-// none, it is that of the level, or of so many levels ahead. The first of a series is
-// at most atMost long, and the bound doubles from one to the next; it is never below
-// atMost, nor below the base of the backoff when nothing got through in between. never
-// is no bound.
+// none, it is that of the level, or of so many levels ahead, but at most atMost long.
+// Where nothing got through since the last throttle, that bound is at least the base of
+// the backoff, and doubles from one to the next. never is no bound.
 func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
@@ -79,10 +78,10 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 		if atMost == never {
 			return wait
 		}
-		b.most = max(atMost, min(2*b.most, year))
 		if again { // the server is closed, and its rate says nothing of how long
-			b.most = max(b.most, b.backoff.base)
+			atMost = max(atMost, b.backoff.base, min(2*b.most, year))
 		}
+		b.most = atMost
 		if wait > b.most {
 			wait = b.most - time.Duration(rand.Int64N(int64(b.most/2)+1))
 		}
@@ -94,7 +93,7 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 	}
 	if b.level > 0 {
 		if b.passed++; b.passed >= b.forgive {
-			b.level, b.passed, b.most = b.level-1, 0, b.most/2
+			b.level, b.passed = b.level-1, 0
 		}
 	}
 	return 0

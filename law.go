@@ -278,7 +278,7 @@ func (l *aimd) reopen(now instant) {
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
 	}
 	l.openAt, l.openOks, l.credit = now, l.delivered.n, now
-	l.delivered.restart(now)
+	l.delivered.restart(l.delivered.n-1, l.delivered.clock(now)-now.since(l.shutAt)/2)
 }
 
 // grow is the additive increase, for a success.
@@ -450,14 +450,14 @@ func (m *meter) add(now instant) {
 // full flatters.
 func (m *meter) forget(now instant) {
 	if !m.begun && m.n > 4 {
-		m.restart(now)
+		m.restart(m.n, m.clock(now))
 	}
 	m.begun = true
 }
 
-// restart leaves out what came before.
-func (m *meter) restart(now instant) {
-	m.base, m.baseAt = m.n, m.clock(now)
+// restart leaves out the first n successes, and the busy time before at.
+func (m *meter) restart(n int, at time.Duration) {
+	m.base, m.baseAt = n, max(0, at)
 }
 
 // rate is +Inf where nothing can be said.

@@ -216,14 +216,14 @@ func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 }
 
 // A closing is the end of what was delivered before it: the next cut measures from
-// there.
+// the middle between the last throttle and the success that ended it.
 func TestLawMeasuresFromAReopening(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	d.law.setLimit(d.now, 10)
 	d.succeed(100, 100*ms)
 	d.throttle()
 	d.after(10 * time.Second).throttle()
-	d.after(10*time.Second).succeed(1, 100*ms)
+	d.after(100*ms).succeed(1, 100*ms)
 	d.law.setLimit(d.now, 10)
 	d.succeed(20, 100*ms)
 	d.throttle()

@@ -1,6 +1,7 @@
 package cruisehttp_test
 
 import (
+	"cmp"
 	"math/rand/v2"
 	"net/http"
 	"sync"
@@ -77,6 +78,9 @@ func (s *stickTable) admit(now time.Time) bool {
 // that is not reached, the reason is said.
 func TestTransportKeepsToTheRate(t *testing.T) {
 	retryAfter := []string{"Retry-After: 1"}
+	nginx := func(perSecond float64) func() limiter {
+		return func() limiter { return &limitReq{perSecond: perSecond, burst: 5} }
+	}
 	haproxy := func(rules haproxyRules) func() limiter {
 		return func() limiter { return &stickTable{most: 9, period: 3 * time.Second, rules: rules} }
 	}
@@ -87,30 +91,35 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		perSecond float64
 		requests  int
 		used      float64
+		took      time.Duration // by an answer; 22 ms if 0
 	}{
-		{"nginx", func() limiter { return &limitReq{perSecond: 20, burst: 5} }, nil, 20, 66, .95},
-		{"nginx, longer", func() limiter { return &limitReq{perSecond: 20, burst: 5} }, nil, 20, 200, .94},
+		{name: "nginx", server: nginx(20), perSecond: 20, requests: 66, used: .95},
+		{name: "nginx, longer", server: nginx(20), perSecond: 20, requests: 200, used: .94},
+		{name: "nginx next door", server: nginx(20), perSecond: 20, requests: 66, used: .93, took: time.Millisecond / 2},
+		{name: "nginx next door, longer", server: nginx(20), perSecond: 20, requests: 200, used: .94, took: time.Millisecond / 2},
 		// Not 90 %: it is over in a second and a half, of which learning takes a part.
-		{"nginx, fast", func() limiter { return &limitReq{perSecond: 50, burst: 5} }, nil, 50, 66, .84},
-		{"nginx, fast and longer", func() limiter { return &limitReq{perSecond: 50, burst: 5} }, nil, 50, 500, .91},
-		{"haproxy", haproxy(refuseThenCount), retryAfter, 3, 69, .95},
-		{"haproxy, longer", haproxy(refuseThenCount), retryAfter, 3, 500, .93},
+		{name: "nginx, fast", server: nginx(50), perSecond: 50, requests: 66, used: .84},
+		{name: "nginx, fast and longer", server: nginx(50), perSecond: 50, requests: 500, used: .91},
+		{name: "haproxy", server: haproxy(refuseThenCount), headers: retryAfter, perSecond: 3, requests: 69, used: .95},
+		{name: "haproxy, longer", server: haproxy(refuseThenCount), headers: retryAfter, perSecond: 3, requests: 500, used: .92},
+		{name: "haproxy next door", server: haproxy(refuseThenCount), headers: retryAfter, perSecond: 3, requests: 69, used: .88, took: time.Millisecond / 2},
 		// Not 90 %: each pause costs the calls of a second, and one more.
-		{"haproxy that counts one too many", haproxy(countUnlessOver), retryAfter, 3, 69, .83},
-		{"haproxy that counts one too many, longer", haproxy(countUnlessOver), retryAfter, 3, 500, .81},
+		{name: "haproxy that counts one too many", server: haproxy(countUnlessOver), headers: retryAfter, perSecond: 3, requests: 69, used: .83},
+		{name: "haproxy that counts one too many, longer", server: haproxy(countUnlessOver), headers: retryAfter, perSecond: 3, requests: 500, used: .80},
 		// Not 90 %: each knock at the closed door keeps it closed for longer.
-		{"haproxy that counts what it refuses", haproxy(countThenRefuse), retryAfter, 3, 69, .67},
-		{"haproxy that counts what it refuses, longer", haproxy(countThenRefuse), retryAfter, 3, 500, .72},
+		{name: "haproxy that counts what it refuses", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 69, used: .67},
+		{name: "haproxy that counts what it refuses, longer", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 500, used: .71},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			const runs = 100
+			took := cmp.Or(c.took, 22*time.Millisecond)
 			var throttled, used float64
 			for range runs {
 				synctest.Test(t, func(t *testing.T) {
 					var mu sync.Mutex
 					server := c.server()
 					count := &tally{base: roundTripper(func(*http.Request) (*http.Response, error) {
-						time.Sleep(18*time.Millisecond + rand.N(8*time.Millisecond))
+						time.Sleep(took*4/5 + rand.N(took*2/5))
 						mu.Lock()
 						defer mu.Unlock()
 						if server.admit(time.Now()) {
