@@ -105,7 +105,7 @@ func TestRedisClockJumps(t *testing.T) {
 			assert.Less(t, took, 3.6)
 			tr.stop()
 			assert.Zero(t, tr.count(paused.Add(500*time.Millisecond+slack), 2500*time.Millisecond-2*slack))
-			assert.LessOrEqual(t, tr.worst(), 130)
+			assert.LessOrEqual(t, tr.worst(), crowded)
 			assert.Empty(t, tr.failed)
 			require.NoError(t, c.Ping(t.Context()).Err())
 		})

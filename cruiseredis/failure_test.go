@@ -22,6 +22,11 @@ import (
 // slack is what a busy machine may add to a time.
 const slack = 250 * time.Millisecond
 
+// crowded is the most calls that a second may see where the limit is 100: on a busy
+// machine those due just before it may come late, and so within it. A burst of what
+// was saved up would make it 200.
+const crowded = 180
+
 func steady(limit rate.Limit) []cruiseredis.Option {
 	return []cruiseredis.Option{cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithMinRate(limit)}
 }
@@ -208,7 +213,7 @@ func TestRedisIsKilled(t *testing.T) {
 	time.Sleep(time.Second)
 	tr.stop()
 	assert.Zero(t, tr.count(paused.Add(500*time.Millisecond+slack), 5500*time.Millisecond-2*slack))
-	assert.LessOrEqual(t, tr.worst(), 130)
+	assert.LessOrEqual(t, tr.worst(), crowded)
 	assert.Empty(t, tr.failed)
 }
 
@@ -254,7 +259,7 @@ func TestRedisStandsStill(t *testing.T) {
 				syncs += l.Stats().Syncs
 			}
 			assert.LessOrEqual(t, s.calls(t), syncs+uint64(len(workers)), "the first sync of each may find no script")
-			assert.LessOrEqual(t, tr.worst(), 130)
+			assert.LessOrEqual(t, tr.worst(), crowded)
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
 		})
@@ -298,7 +303,7 @@ func TestNetworkFaults(t *testing.T) {
 			recovers(t, workers)
 			time.Sleep(time.Second)
 			tr.stop()
-			assert.LessOrEqual(t, tr.worst(), 130)
+			assert.LessOrEqual(t, tr.worst(), crowded)
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
 		})
@@ -417,7 +422,7 @@ func TestRedisRefuses(t *testing.T) {
 			}
 			recovers(t, workers)
 			tr.stop()
-			assert.LessOrEqual(t, tr.worst(), 130)
+			assert.LessOrEqual(t, tr.worst(), crowded)
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
 		})
