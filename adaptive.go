@@ -149,15 +149,15 @@ func WithIncrease(share float64) LimiterOption {
 }
 
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
-// by how many follow each other. Default 0.3 s, doubled to a minute, equal
-// jitter; four times that, about a second as in the AWS SDKs, while no call has ever
-// succeeded.
+// by how many follow each other. Default 0.3 s, doubled to a minute, equal jitter. An
+// [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs, while no
+// call has ever succeeded; of a backoff given here it takes what it says.
 //
 // A pause is never longer than two call intervals at the rate after the cut, unless
 // nothing got through since the last throttle: then the bound is the backoff's base at
 // least, and doubles; so pauses reach the backoff's own length only where throttles go
-// on. Where no call has succeeded yet there is no rate, and nothing but the backoff
-// bounds the pause.
+// on. That of a [SharedLimiter] doubles with each throttle of a series. Where no call
+// has succeeded yet there is no rate, and nothing but the backoff bounds the pause.
 // [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })

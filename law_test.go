@@ -194,6 +194,25 @@ func TestLawKeepsItsBounds(t *testing.T) {
 	assert.Equal(t, 20., d.law.limit(), "no success grows above the maximum")
 }
 
+// While nothing has ever succeeded, pauses are those of some levels ahead, unless
+// somebody has said what they are to be.
+func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
+	for _, tt := range []struct {
+		cold int
+		want time.Duration
+	}{{0, time.Second}, {2, 4 * time.Second}} {
+		l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},
+			brake{backoff: steadyPause, forgive: defaultForgive})
+		d := &lawDriver{l, 1}
+		assert.Equal(t, tt.want, d.throttle().pause)
+		d.after(time.Minute).succeed(1, 100*ms)
+		assert.LessOrEqual(t, d.after(time.Minute).throttle().pause, 2*time.Second, "later")
+	}
+	coldOf := func(opts ...LimiterOption) int { return Must(NewAdaptiveLimiter(opts...)).law.(*aimd).cold }
+	assert.Equal(t, defaultCold, coldOf())
+	assert.Zero(t, coldOf(WithPauseBackoff(steadyPause)))
+}
+
 // A limit that stays where it is is looked for less often, until it has moved.
 func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
