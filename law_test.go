@@ -216,22 +216,34 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 // A limit that stays where it is is looked for less often, until it has moved.
 func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
-	d.law.setLimit(d.now, 10)
+	l := d.law.(*aimd)
+	l.setLimit(d.now, 1)
 	between := func(limit float64) (calls int) {
-		for ; d.law.limit() <= limit; calls++ {
-			d.succeed(1, ceilSeconds(1/d.law.limit()))
+		for ; l.limit() <= limit; calls++ {
+			d.succeed(1, ceilSeconds(1/l.limit()))
 		}
 		d.throttle()
 		return calls
 	}
-	between(10)
-	first := between(10)
-	for range agreeMost {
-		between(10)
+	for range 2 * agreeMost {
+		between(1)
 	}
-	assert.Greater(t, between(10), 2*first)
-	between(20)
-	assert.Zero(t, d.law.(*aimd).agreed, "it has moved")
+	assert.Equal(t, agreeMost, l.agreed)
+	rarely := between(1)
+	l.agreed = 0
+	assert.Greater(t, rarely, 2*between(1))
+
+	// Above the ceiling it is quicker then.
+	steep := func(agreed int) float64 {
+		return (&aimd{aimdConfig: l.aimdConfig, agreed: agreed, rate: 15, ceiling: 10, first: 1}).slope(instant(time.Hour))
+	}
+	assert.Greater(t, steep(agreeMost), 2*steep(0))
+
+	between(2)
+	assert.Zero(t, l.agreed, "it has moved")
+	l.agreed = agreeMost
+	l.setLimit(d.now, 5)
+	assert.Zero(t, l.agreed, "it was moved")
 }
 
 // A closing is the end of what was delivered before it: the next cut measures from
@@ -263,7 +275,7 @@ func TestLawWorksOffQueues(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		took        func(call int) time.Duration
-		least, most float64 // of the rate, after 300 calls
+		least, most float64 // of the rate, during 300 calls and after them
 	}{
 		{"a queue that grows", func(i int) time.Duration { return usual + time.Duration(i)*5*ms }, 2, 9},
 		{"as long as usual", func(int) time.Duration { return usual }, 10, math.Inf(1)},
@@ -286,10 +298,12 @@ func TestLawWorksOffQueues(t *testing.T) {
 				call(tail(0))
 			}
 			d.law.setLimit(d.now, 10)
+			lowest := d.law.limit()
 			for i := range 300 {
 				call(tt.took(i))
+				lowest = min(lowest, d.law.limit())
 			}
-			assert.GreaterOrEqual(t, d.law.limit(), tt.least)
+			assert.GreaterOrEqual(t, lowest, tt.least)
 			assert.LessOrEqual(t, d.law.limit(), tt.most)
 			for range 100 {
 				call(usual)
