@@ -59,6 +59,8 @@ type aimd struct {
 	openOks   int           // successes by then
 	hintAt    instant       // when a quota was last heeded
 	hintLeft  int           // its Remaining
+	leftMost  int           // the largest Remaining,
+	leftFlat  int           // and how many cuts in a row changed nothing about it, flatAfter at most
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	spare     float64       // how far that was above what must be left
@@ -105,6 +107,7 @@ const (
 	hintGrow     = .01                     // growth when more are left, per square root of the rate and second,
 	hintGrowMost = .25                     // at most this share of the rate for one success
 	hintMost     = 100                     // and this many times for a large rest
+	flatAfter    = 5                       // cuts in a row that change nothing, by which a quota means nothing
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
@@ -352,6 +355,10 @@ func (l *aimd) cut(now instant) {
 // done for the success. A quota that is nearly used up is a throttle that cost
 // nothing.
 func (l *aimd) hint(now instant, q Quota) bool {
+	if l.flat(q) {
+		l.spare = 0
+		return false
+	}
 	flying := float64(l.inflight + 1)
 	reserve := max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
@@ -389,14 +396,31 @@ func (l *aimd) hint(now instant, q Quota) bool {
 		return true // the last decision has not shown yet
 	}
 	switch {
-	case q.Remaining <= l.hintLeft:
+	case q.Remaining < l.hintLeft:
 		l.ceiling = l.rate
 		l.rate = max(l.min, hintCut*l.rate)
+	case q.Remaining == l.hintLeft:
+		l.rate = max(l.min, hintCut*l.rate)
+		if q.Remaining == l.leftMost {
+			l.leftFlat++
+		}
 	case q.Remaining > l.hintLeft+1:
 		l.rate = min(l.max, l.rate+min(hintGrowMost*l.rate, hintGrow*math.Sqrt(l.rate)*since))
 	}
 	l.hintAt, l.hintLeft, l.credit = now, q.Remaining, now
 	return true
+}
+
+// flat reports whether what is left stays where it is, at the most that was ever seen,
+// however slowly calls come: a bucket that is full, or a number that means nothing.
+func (l *aimd) flat(q Quota) bool {
+	switch {
+	case q.Remaining > l.leftMost:
+		l.leftMost, l.leftFlat = q.Remaining, 0
+	case q.Remaining < l.leftMost && l.leftFlat < flatAfter:
+		l.leftFlat = 0
+	}
+	return l.leftFlat >= flatAfter
 }
 
 // How many successes a meter looks back: far enough to see a whole window, and

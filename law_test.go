@@ -481,6 +481,37 @@ func TestLawHurriesOnlyWhileTheRestHolds(t *testing.T) {
 	assert.Greater(t, grown(-1, time.Hour), falls+3)
 }
 
+// A bucket of a few tokens is full when it says that few are left: what stays where it
+// is, however slowly calls come, is no reason to slow down further.
+func TestLawIgnoresARestThatStays(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		left        func(call int) int
+		limit       int
+		least, most float64 // of the rate, in the end
+	}{
+		{"a small bucket that is full", func(int) int { return 4 }, 0, 9, math.Inf(1)},
+		{"always nothing", func(int) int { return 0 }, 100, 9, math.Inf(1)},
+		{"it falls", func(i int) int { return max(0, 9-i/8) }, 0, 0, 2},
+		{"it was more once", func(i int) int { return max(4, 9-i) }, 0, 0, 2},
+		{"it rises after all", func(i int) int { return 4 + max(0, i-60)/2 }, 0, 9, math.Inf(1)},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.law.setLimit(d.now, 10)
+			for i := range 80 {
+				gap := ceilSeconds(1 / d.law.limit())
+				d.after(gap).law.held(d.now)
+				sent := d.send()
+				q := Quota{Limit: tt.limit, Remaining: tt.left(i)}
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+			}
+			assert.GreaterOrEqual(t, d.law.limit(), tt.least)
+			assert.LessOrEqual(t, d.law.limit(), tt.most)
+		})
+	}
+}
+
 // When others have used up a window, one call goes out after its reset, rather
 // than at the lowest rate there is.
 func TestLawRationsNothingLeft(t *testing.T) {

@@ -55,6 +55,7 @@ var signals = map[string]server.Signal{
 	"retry-after": server.RetryAfter,
 	"seconds":     server.RetryAfter | server.WholeSeconds,
 	"remaining":   server.Remaining,
+	"rest":        server.Remaining | server.NoLimit,
 	"reset":       server.Remaining | server.Reset,
 }
 
@@ -66,7 +67,7 @@ func (o *own) flags(f *flag.FlagSet) {
 	f.DurationVar(&o.window, "window", time.Minute, "length of its window")
 	f.DurationVar(&o.work, "work", 250*time.Millisecond, "how long a request holds the slot of its concurrency limit")
 	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
-	f.StringVar(&o.signal, "signal", "none", "what it tells: none, retry-after, seconds, remaining, reset (with remaining)")
+	f.StringVar(&o.signal, "signal", "none", "what it tells: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
 	f.IntVar(&o.processes, "processes", 1, "clients of it that know nothing of each other")
 	f.IntVar(&o.workers, "workers", 10, "callers in each client")
 	f.DurationVar(&o.latency, "latency", 100*time.Millisecond, "of a request")

@@ -44,6 +44,8 @@ const (
 	Remaining
 	// Reset is the time until the quota is whole again, on all responses.
 	Reset
+	// NoLimit leaves the limit out of Remaining, as Heroku does.
+	NoLimit
 )
 
 // Span is a stretch of time.
@@ -78,8 +80,8 @@ type Spec struct {
 
 // Quota is what a response said about what is left.
 type Quota struct {
-	Known     bool // Limit and Remaining are told
-	Limit     int
+	Known     bool // Remaining is told
+	Limit     int  // 0 if not told
 	Remaining int
 	Reset     time.Duration // until the quota is whole again; 0 if not told
 }
@@ -199,7 +201,9 @@ func (s *Server) Take(now time.Duration) Reply {
 		limit, left, reset := s.model.quota(now)
 		if s.spec.Signal&Remaining != 0 {
 			r.Quota.Known = true
-			r.Quota.Limit = int(limit + tiny)
+			if s.spec.Signal&NoLimit == 0 {
+				r.Quota.Limit = int(limit + tiny)
+			}
 			r.Quota.Remaining = max(0, int(math.Floor(left+tiny)))
 		}
 		if s.spec.Signal&Reset != 0 {

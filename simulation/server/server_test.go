@@ -138,6 +138,10 @@ func TestQuotaTellsWhatIsLeft(t *testing.T) {
 				t.Errorf("%v: quota %+v, want %d of 3 left", spec.Kind, q, left)
 			}
 		}
+		spec.Signal |= NoLimit
+		if q := build(t, spec).Take(0).Quota; !q.Known || q.Limit != 0 || q.Remaining != 2 {
+			t.Errorf("%v: quota %+v, want 2 left of nobody knows how many", spec.Kind, q)
+		}
 		if reset := s.Take(0).Quota.Reset; reset != 3*time.Second {
 			t.Errorf("%v: whole again in %v, want 3s", spec.Kind, reset)
 		}
