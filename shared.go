@@ -23,8 +23,8 @@ import (
 //
 // The rate begins at [WithInitialRate], here 10 calls a second, and grows from
 // there while successes come and it is in use; the first throttle shows the
-// limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter,
-// except that a [Quota] is not heeded.
+// limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter, as far
+// as news that are half a second old allow.
 //
 // While the store cannot be reached, or takes longer than [WithStoreTimeout], the
 // limiter goes on by itself, as [WithFallback] says: by default at a fair share of
@@ -58,6 +58,8 @@ type SharedLimiter struct {
 
 	// What is to be told.
 	oks       int64
+	quota     Quota
+	quotaAt   instant // when that was told, zero if none was
 	throttled bool
 	backoff   time.Duration
 	newPause  bool
@@ -250,6 +252,9 @@ func (c *sharedConfig) checkShared() {
 	c.want(c.increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.increase)
 }
 
+// sane is a count of calls that a store can reckon with.
+func sane(n int) int { return min(max(0, n), math.MaxInt32) }
+
 // microRate is a limit in millionths of a call per second.
 func microRate(l rate.Limit) int64 {
 	return int64(math.Round(min(float64(l), sharedMostRate) * 1e6))
@@ -350,6 +355,10 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		s.stats.Successes++
 		if !s.pauseOnly {
 			s.oks += int64(e.cost)
+			if q := e.quota; q != nil {
+				s.quotaAt = now
+				s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), year)}
+			}
 			if s.unproved && !late {
 				// That the door is open again is worth telling at once.
 				s.unproved, s.urgent = false, true

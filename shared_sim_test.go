@@ -32,10 +32,14 @@ func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, er
 	return r, err
 }
 
-// tokenServer admits limit calls a second, a tenth of that at once.
+// tokenServer admits limit calls a second, a tenth of that at once; or as many as
+// that makes in each window.
 type tokenServer struct {
+	tells bool // what is left
+
 	mu           sync.Mutex // guards the fields below
 	limit, burst float64
+	window       time.Duration // 0 for a bucket
 	tokens       float64
 	at           time.Time
 	sent         []time.Time
@@ -55,7 +59,20 @@ func (b *tokenServer) change(limit float64) {
 	b.tokens = min(b.tokens, b.burst)
 }
 
+// windowed makes the server one of windows, of which the first begins now.
+func (b *tokenServer) windowed(d time.Duration) *tokenServer {
+	b.window, b.burst = d, b.limit*d.Seconds()
+	b.tokens = b.burst
+	return b
+}
+
 func (b *tokenServer) refill(now time.Time) {
+	if b.window > 0 {
+		for !now.Before(b.at.Add(b.window)) {
+			b.tokens, b.at = b.burst, b.at.Add(b.window)
+		}
+		return
+	}
 	b.tokens = min(b.burst, b.tokens+now.Sub(b.at).Seconds()*b.limit)
 	b.at = now
 }
@@ -71,6 +88,20 @@ func (b *tokenServer) admits() bool {
 	}
 	b.tokens--
 	return true
+}
+
+// quota is what is left, nil if the server does not tell.
+func (b *tokenServer) quota() *Quota {
+	if !b.tells {
+		return nil
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	q := &Quota{Limit: int(b.burst), Remaining: int(b.tokens)}
+	if b.window > 0 {
+		q.Reset = b.window - time.Since(b.at)
+	}
+	return q
 }
 
 // worst is the most calls in any second from a moment on.
@@ -99,10 +130,9 @@ type fleetFigures struct {
 // simulate has workers call a server that answers after 60 ms. Calls come at
 // random, as many as load says, in terms of the limit; 0 is as many as go. What
 // they do after warm is measured, until long is over.
-func simulate(workers []Learner, limit, load float64, warm, long time.Duration) (f fleetFigures) {
+func simulate(workers []Learner, srv *tokenServer, load float64, warm, long time.Duration) (f fleetFigures) {
 	const latency = 60 * time.Millisecond
-	n := len(workers)
-	srv := newTokenServer(limit)
+	n, limit := len(workers), srv.limit
 	start := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), long)
 	defer cancel()
@@ -123,6 +153,7 @@ func simulate(workers []Learner, limit, load float64, warm, long time.Duration) 
 			if srv.admits() {
 				f.Outcome = OutcomeSuccess
 			}
+			f.Quota = srv.quota()
 			if time.Since(start) > warm {
 				mu.Lock()
 				waits = append(waits, waited)
@@ -201,12 +232,12 @@ func TestSharedFleet(t *testing.T) {
 					workers = append(workers, Must(NewSharedLimiter(store)))
 					alone = append(alone, Must(NewAdaptiveLimiter()))
 				}
-				f := simulate(workers, tt.limit, tt.load, warm, long)
+				f := simulate(workers, newTokenServer(tt.limit), tt.load, warm, long)
 				f.trips *= float64(store.syncs)
 				t.Logf("shared: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v, %.0f round trips per 1,000 calls",
 					f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond), f.trips)
 				if testing.Verbose() {
-					f := simulate(alone, tt.limit, tt.load, warm, long)
+					f := simulate(alone, newTokenServer(tt.limit), tt.load, warm, long)
 					t.Logf("each alone: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v",
 						f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond))
 				}
@@ -246,7 +277,7 @@ func TestSharedScale(t *testing.T) {
 					}
 					calls := func(n float64) time.Duration { return time.Duration(n / limit * 1e9) }
 					warm := max(time.Minute, calls(300))
-					f := simulate(workers, limit, 0, warm, warm+max(time.Minute, calls(30*float64(n))))
+					f := simulate(workers, newTokenServer(limit), 0, warm, warm+max(time.Minute, calls(30*float64(n))))
 					t.Logf("| %v/s | %d | %.2f | %.2f %% | %.2f | %.2f | %.0f |",
 						limit, n, f.use, 100*f.throttled, f.jain, f.worst, f.trips*float64(store.syncs))
 					assert.GreaterOrEqual(t, f.use, .75)
@@ -260,6 +291,48 @@ func TestSharedScale(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Workers heed what the server says is left of their common quota: it lasts until the
+// window ends, or until there is more. The figures are those of docs/scaling.md.
+func TestSharedQuota(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		srv  func() *tokenServer
+	}{
+		{"600 in each minute", func() *tokenServer { return newTokenServer(10).windowed(time.Minute) }},
+		{"5,000 in each hour", func() *tokenServer { return newTokenServer(5000. / 3600).windowed(time.Hour) }},
+		{"10 a second, 200 at once", func() *tokenServer {
+			srv := newTokenServer(10)
+			srv.burst, srv.tokens = 200, 200
+			return srv
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var throttled [2]float64
+			for i, tells := range []bool{false, true} {
+				synctest.Test(t, func(t *testing.T) {
+					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+					var workers []Learner
+					for range 10 {
+						workers = append(workers, Must(NewSharedLimiter(store)))
+					}
+					srv := tt.srv()
+					srv.tells = tells
+					warm := max(2*time.Minute, srv.window)
+					f := simulate(workers, srv, 0, warm, warm+max(10*time.Minute, srv.window))
+					t.Logf("told %v: use %.3f, throttled %.2f %%, Jain %.2f", tells, f.use, 100*f.throttled, f.jain)
+					throttled[i] = f.throttled
+					if tells {
+						assert.GreaterOrEqual(t, f.use, .9)
+						assert.GreaterOrEqual(t, f.jain, .9)
+						assert.LessOrEqual(t, f.throttled, .003)
+					}
+				})
+			}
+			assert.Less(t, throttled[1], throttled[0]/2)
+		})
 	}
 }
 

@@ -28,6 +28,10 @@ type StoreRequest struct {
 	Backoff   time.Duration
 	// Successes is the cost of all attempts that succeeded since the last sync.
 	Successes int64
+	// Quota is the last that one of them was told, nil if none was, and QuotaAge how
+	// long ago that is.
+	Quota    *Quota
+	QuotaAge time.Duration
 
 	// Pause is what is left of the longest pause that the worker knows. NewPause
 	// says that the store may not know of it yet.
@@ -68,6 +72,7 @@ type StoreReply struct {
 
 	Epoch         int64 // counts the cuts of the rate, from 1 on
 	Rate, Ceiling int64 // Ceiling is 0 before the first throttle
+	Why           Cause // of the last change of the rate
 	Level         int64 // of the pause backoff, 0 while all is well
 
 	Pause   time.Duration // what is left of the pause, 0 for none
@@ -88,8 +93,8 @@ type StoreReply struct {
 //
 // It is a rate that slots are given out by, ahead of time, and the law of an
 // [AdaptiveLimiter] as far as that can be shared: one cut for one congestion,
-// linear growth from successes while the rate is in use, pauses that double, and
-// single calls at a closed door.
+// linear growth from successes while the rate is in use, pauses that double, single
+// calls at a closed door, and a look at what a [Quota] leaves.
 type SharedState struct {
 	At     int64 // of the last sync: all other times are to be seen from there
 	Tat    int64 // from when on no slot is given out yet
@@ -99,8 +104,14 @@ type SharedState struct {
 	Born   int64 // when the rate began
 	OpenAt int64 // when the server last opened again
 
+	QuotaAt int64 // when the last quota was told
+	HintAt  int64 // when one was last heeded
+	ResetAt int64 // of the window that one belongs to
+
 	Epoch, Resumes int64
 	Rate, Ceiling  int64
+	Why            int64 // of the last change of Rate: an index of sharedCauses
+	Agreed         int64 // cuts in a row that found the ceiling where it was, at most a few
 	Flow           int64 // successes, as a rate
 	Busy           int64 // share of the time for which slots were given out, in millionths
 
@@ -110,6 +121,10 @@ type SharedState struct {
 	Row       int64 // throttles since the last success
 
 	Level, Passed, Most int64 // of the pause backoff: see brake; Most in microseconds
+
+	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt
+	Spare               int64 // how far that is above what must be left, in millionths
+	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left it there
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
@@ -139,6 +154,15 @@ const (
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
 	// MaxSharedPause is the longest pause that workers share, 31 days.
 	MaxSharedPause = 31 * 24 * time.Hour
+)
+
+// sharedCauses are what Why says, and the others their places.
+var sharedCauses = [...]Cause{CauseSuccess, CauseThrottle, CauseQuota}
+
+const (
+	whySuccess = iota
+	whyThrottle
+	whyQuota
 )
 
 // micros is d in microseconds, rounded up.
@@ -187,7 +211,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 		Slots: int(slots),
 		Wait:  time.Duration(wait) * time.Microsecond,
 		Span:  time.Duration(span) * time.Microsecond,
-		Epoch: s.Epoch, Rate: s.Rate, Ceiling: s.Ceiling, Level: s.Level,
+		Epoch: s.Epoch, Rate: s.Rate, Ceiling: s.Ceiling, Why: sharedCauses[s.Why], Level: s.Level,
 		Pause:   time.Duration(max(0, s.Until-t)) * time.Microsecond,
 		Resumes: s.Resumes, Workers: int(workers), Count: s.Count,
 	}
@@ -199,18 +223,27 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 	case s.Epoch == 0:
 		*s = SharedState{
 			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, OpenAt: t,
-			Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
+			QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
 		}
 	case t < s.At:
 		back := s.At - t
 		s.At, s.Tat, s.Until, s.Credit = t, s.Tat-back, s.Until-back, s.Credit-back
 		s.CutAt, s.Born, s.OpenAt, s.CountEnd = s.CutAt-back, s.Born-back, s.OpenAt-back, s.CountEnd-back
+		s.QuotaAt, s.HintAt, s.ResetAt = s.QuotaAt-back, s.HintAt-back, s.ResetAt-back
 	}
 	if q.Epoch > s.Epoch {
 		s.Epoch, s.Rate, s.Ceiling = q.Epoch, q.Rate, q.Ceiling
 		s.Resumes = max(s.Resumes, q.Resumes)
 	}
 	s.Epoch = max(s.Epoch, 1)
+}
+
+// change makes the rate another one, within bounds.
+func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
+	rate := int64(math.Floor(min(max(r, float64(law.Min)), float64(law.Max))))
+	if rate != s.Rate {
+		s.Rate, s.Why = rate, why
+	}
 }
 
 // measure keeps Flow and Busy, averages that forget what is older than about a
@@ -230,23 +263,119 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 	s.Total += q.Successes
 	s.Passed += q.Successes
 	if s.Level > 0 && s.Passed >= q.Law.Forgive {
-		s.Level, s.Passed, s.Most = s.Level-1, 0, s.Most/2
+		s.Level, s.Passed = s.Level-1, 0
 	}
 	if s.Row >= closedRow {
 		// What the server gave in the long run, the closed time included, is
-		// what it gives: so a limit per window is learnt in one closing.
-		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(max(1, t-s.OpenAt)))
+		// what it gives: so a limit per window is learnt in one closing. It ended
+		// somewhere between the last throttle and now.
+		took := max(1, (t-s.OpenAt+s.CutAt-s.OpenAt)/2)
+		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
 		if given < float64(s.Ceiling) {
 			s.Ceiling = max(q.Law.Min, int64(given))
-			s.Rate = min(s.Rate, max(q.Law.Min, int64(math.Floor(sharedReopen*given))))
+			s.change(&q.Law, min(float64(s.Rate), sharedReopen*given), whySuccess)
 		}
 		s.OpenAt, s.OpenTotal = t, s.Total
 	}
 	s.Row = 0
-	if !q.Throttled && q.Epoch == s.Epoch {
+
+	if q.Quota != nil && t-micros(q.QuotaAge) <= s.QuotaAt {
+		return // what another worker was told later holds
+	}
+	window := q.Quota != nil && s.windowed(t, q)
+	if q.Quota == nil || window {
+		s.Spare = 0
+	}
+	switch {
+	case q.Quota != nil && !window && s.hint(t, q):
+	case !q.Throttled && q.Epoch == s.Epoch:
 		s.grow(t, q)
 	}
 	s.Credit = t
+	if window {
+		s.ration(q)
+	}
+}
+
+// windowed reports whether a quota is that of a window: see aimd.
+func (s *SharedState) windowed(t int64, q StoreRequest) bool {
+	s.QuotaAt = t - micros(q.QuotaAge)
+	if q.Quota.Reset <= 0 {
+		return false
+	}
+	left := int64(q.Quota.Remaining)
+	reset := s.QuotaAt + micros(q.Quota.Reset)
+	if moved := reset - s.ResetAt; max(moved, -moved) > micros(resetSlack)+micros(q.Quota.Reset)/100 {
+		s.ResetAt, s.ResetLeft = reset, left
+	}
+	return s.ResetLeft-left >= max(rationAfter, int64(q.Quota.Limit)/4)
+}
+
+// ration makes what is left of a window last until its reset, once half of it is
+// used.
+func (s *SharedState) ration(q StoreRequest) {
+	if limit := q.Quota.Limit; limit > 0 && q.Quota.Remaining > limit/2 {
+		return
+	}
+	pace := float64(max(1, q.Quota.Remaining)) * 1e12 / float64(micros(q.Quota.Reset))
+	if pace >= float64(s.Rate) {
+		return
+	}
+	if s.Ceiling == 0 {
+		s.Ceiling = s.Rate
+	}
+	s.change(&q.Law, pace, whyQuota)
+}
+
+// hint follows a quota, and reports whether that leaves nothing to be done for the
+// successes: see aimd.
+func (s *SharedState) hint(t int64, q StoreRequest) bool {
+	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
+	switch {
+	case left > s.LeftMost:
+		s.LeftMost, s.LeftFlat = left, 0
+	case left < s.LeftMost && s.LeftFlat < flatAfter:
+		s.LeftFlat = 0
+	}
+	if s.LeftFlat >= flatAfter {
+		s.Spare = 0
+		return false
+	}
+	// What is told was left before the calls of a period.
+	reserve := max(hintLeast, 2*(1+math.Floor(r*sharedPeriod/1e12)))
+	if limit > 0 {
+		if limit < reserve {
+			return false
+		}
+		reserve = min(reserve, max(1, limit/4))
+	}
+	s.Spare = 0
+	was := s.HintLeft
+	if float64(left) >= reserve {
+		if q.Quota.Reset > 0 || left >= was {
+			s.Spare = int64(math.Floor(min(hintMost, float64(left)/reserve-1) * 1e6))
+		}
+		s.HintAt, s.HintLeft = t, left
+		return false
+	}
+	since := float64(t-s.HintAt) / 1e6
+	if s.Ceiling > 0 && since < max(hintGaps*1e6/r, sharedGap/1e6) {
+		return true // the last decision has not shown yet
+	}
+	switch {
+	case s.Ceiling == 0 || left < was:
+		s.Ceiling = s.Rate
+		s.change(&q.Law, hintCut*r, whyQuota)
+	case left == was:
+		s.change(&q.Law, hintCut*r, whyQuota)
+		if left == s.LeftMost {
+			s.LeftFlat++
+		}
+	case left > was+1:
+		s.change(&q.Law, r+min(hintGrowMost*r, float64(hintGrow*math.Sqrt(r*1e6)*since)), whyQuota)
+	}
+	s.HintAt, s.HintLeft = t, left
+	return true
 }
 
 // grow is the additive increase.
@@ -256,7 +385,7 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 	used := float64(s.Flow) / r
 	if c == 0 {
 		if used >= sharedStart {
-			s.Rate = min(q.Law.Max, int64(math.Floor(r+float64(r*dt))))
+			s.change(&q.Law, r+float64(r*dt), whySuccess)
 		}
 		return
 	}
@@ -264,17 +393,19 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 		return
 	}
 	age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
-	slope := float64(q.Law.Increase) / 1e6 * c / max(probeOver*1e12/c, age) * 1e6
+	rarely := 1 + float64(s.Agreed)
+	slope := float64(q.Law.Increase) / 1e6 * c / max(rarely*probeOver*1e12/c, age) * 1e6
 	if back := math.Floor(backTo * c); r < back {
 		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/backOver)
 		r = min(back, r+float64(slope*dt))
 	} else {
 		if r > c {
-			slope *= 1 + float64(pushOn*(r/c-1))
+			slope *= 1 + float64(pushOn*(1+rarely)/2*(r/c-1))
 		}
 		r += min(float64(slope*dt), sharedStep*r)
 	}
-	s.Rate = min(q.Law.Max, int64(math.Floor(r)))
+	r += min(hintGrowMost*r, float64(float64(s.Spare)/1e6*hintGrow*math.Sqrt(r*1e6)*dt))
+	s.change(&q.Law, r, whySuccess)
 }
 
 // throttle is the multiplicative decrease, and the pause.
@@ -290,8 +421,13 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 		}
 		// What is told of successes lags behind a rate that grows.
 		given = max(given, r/2)
+		if was := float64(s.Ceiling); math.Abs(given-was) <= agreeWithin*was {
+			s.Agreed = min(s.Agreed+1, agreeMost)
+		} else {
+			s.Agreed = 0
+		}
 		s.Ceiling = int64(math.Floor(given))
-		s.Rate = max(q.Law.Min, int64(math.Floor(given*float64(q.Law.Decrease)/1e6)))
+		s.change(&q.Law, given*float64(q.Law.Decrease)/1e6, whyThrottle)
 		s.Ceiling = max(s.Ceiling, s.Rate)
 		s.Oks = 0
 	}
@@ -301,10 +437,11 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	s.Tat = min(s.Tat-was, t+s.turn(workers)*(workers-1)/workers) + s.spacing()
 
 	s.Level, s.Passed = min(s.Level+1, 60), 0
-	s.Most = max(int64(math.Ceil(pauseGaps*1e12/float64(s.Rate))), min(2*s.Most, sharedYear))
+	most := int64(math.Ceil(pauseGaps * 1e12 / float64(s.Rate)))
 	if again { // the server is closed, and its rate says nothing of how long
-		s.Most = max(s.Most, micros(q.Law.PauseBase))
+		most = max(most, micros(q.Law.PauseBase), min(2*s.Most, sharedYear))
 	}
+	s.Most = most
 	if q.Backoff > 0 {
 		s.Until = max(s.Until, t+min(micros(q.Backoff), s.Most))
 	}

@@ -230,7 +230,11 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		}
 		q.Pause = max(0, left)
 	}
-	s.oks, s.throttled, s.newPause, s.resume = 0, false, false, false
+	if s.quotaAt != 0 {
+		quota := s.quota
+		q.Quota, q.QuotaAge = &quota, now.since(s.quotaAt)
+	}
+	s.oks, s.quotaAt, s.throttled, s.newPause, s.resume = 0, 0, false, false, false
 	return q
 }
 
@@ -387,7 +391,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		s.epochAt, s.unproved = now, true
 	}
 	if was != r.Rate && !s.pauseOnly {
-		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
+		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: r.Why}
 		if cut && e.To < e.From {
 			e.Why = CauseThrottle
 		}

@@ -119,17 +119,28 @@ func (s *Store) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreRe
 
 // args are the numbers of a request, in the order of the script.
 func args(q cruise.StoreRequest) []any {
+	quota, age := cruise.Quota{}, int64(-1)
+	if q.Quota != nil {
+		quota, age = *q.Quota, micros(q.QuotaAge)
+	}
 	return []any{
 		q.Law.Min, q.Law.Max, q.Law.Initial, q.Law.Decrease, q.Law.Increase, q.Law.Burst, q.Law.Forgive, micros(q.Law.PauseBase),
 		q.Want, q.Least, q.Epoch, q.Rate, q.Ceiling, number(q.Throttled), micros(q.Backoff), q.Successes,
 		micros(q.Pause), number(q.NewPause), number(q.Resume), q.Resumes, q.Count, micros(q.Held),
+		age, quota.Limit, quota.Remaining, micros(quota.Reset),
 	}
 }
 
+// causes are in the order of the script.
+var causes = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
+
 // parse is the answer of the script.
 func parse(key string, got []int64) (cruise.StoreReply, error) {
-	if len(got) != 11 {
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: answer of %d numbers: want 11", key, len(got))
+	if len(got) != 12 {
+		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: answer of %d numbers: want 12", key, len(got))
+	}
+	if why := got[11]; why < 0 || why >= int64(len(causes)) {
+		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: cause %d: want 0 to %d", key, why, len(causes)-1)
 	}
 	return cruise.StoreReply{
 		Slots: int(got[0]),
@@ -138,6 +149,7 @@ func parse(key string, got []int64) (cruise.StoreReply, error) {
 		Epoch: got[3], Rate: got[4], Ceiling: got[5], Level: got[6],
 		Pause:   duration(got[7]),
 		Resumes: got[8], Workers: int(got[9]), Count: got[10],
+		Why: causes[got[11]],
 	}, nil
 }
 

@@ -33,7 +33,7 @@ func conformance(t *testing.T, newStore func(t *testing.T) cruise.Store) {
 	for name, test := range map[string]func(t *testing.T, s cruise.Store){
 		"begins at the initial rate, with one worker": func(t *testing.T, s cruise.Store) {
 			r := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
-			assert.Equal(t, cruise.StoreReply{Slots: 1, Span: 100 * time.Millisecond, Epoch: 1, Rate: 10e6, Workers: 1, Count: 1}, r)
+			assert.Equal(t, cruise.StoreReply{Slots: 1, Span: 100 * time.Millisecond, Epoch: 1, Rate: 10e6, Why: cruise.CauseSuccess, Workers: 1, Count: 1}, r)
 		},
 		"slots follow each other": func(t *testing.T, s cruise.Store) {
 			first := sync(t, s, cruise.StoreRequest{Want: 3, Least: 1})
@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 // more.
 func timed(t *testing.T) *redis.Script {
 	t.Helper()
-	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[23], ARGV[24]}", 1)
+	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[27], ARGV[28]}", 1)
 	require.NotEqual(t, cruiseredis.Script, at)
 	return redis.NewScript(at)
 }
@@ -156,6 +156,16 @@ func TestScriptIsTheModel(t *testing.T) {
 				require.NoError(t, client.HSet(t.Context(), key, "rate", []string{"nan", "x", "1e400", "-3", "1.5", ""}[rng.IntN(6)]).Err())
 			}
 			q := randomRequest(rng, &s)
+			if q.Quota != nil {
+				switch run % 4 {
+				case 0: // nothing left, ever
+					q.Quota = &cruise.Quota{}
+					now += 2 * time.Second
+				case 1: // a window, before any throttle
+					q.Quota.Remaining, q.Quota.Reset = 5000-20*step, time.Hour-now%time.Hour
+					q.Throttled, q.Ceiling = false, 0
+				}
+			}
 			args := append(cruiseredis.Args(q), int64(now/time.Second), int64(now%time.Second/time.Microsecond))
 			numbers, err := script.Run(t.Context(), client, []string{key}, args...).Int64Slice()
 			require.NoError(t, err)
@@ -200,6 +210,12 @@ func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
 	q.Least = min(q.Want, 1+rng.IntN(3))
 	if rng.IntN(2) == 0 {
 		q.Successes = rng.Int64N(1 << rng.IntN(12))
+		if rng.IntN(2) == 0 {
+			q.Quota, q.QuotaAge = &cruise.Quota{Limit: rng.IntN(1 << rng.IntN(20)), Remaining: rng.IntN(1 << rng.IntN(20))}, time.Duration(rng.Int64N(1<<rng.IntN(32)))
+			if rng.IntN(2) == 0 {
+				q.Quota.Reset = time.Duration(rng.Int64N(1 << rng.IntN(45)))
+			}
+		}
 	}
 	if rng.IntN(8) == 0 {
 		q.Throttled, q.Backoff = true, time.Duration(rng.Int64N(int64(time.Second)))
@@ -299,9 +315,11 @@ func TestOptions(t *testing.T) {
 
 func TestAnswersThatMakeNoSense(t *testing.T) {
 	_, err := cruiseredis.Parse("k", nil)
-	assert.EqualError(t, err, "cruiseredis: k: answer of 0 numbers: want 11")
-	r, err := cruiseredis.Parse("k", []int64{1, 1 << 62, -1 << 62, 1, 1, 1, 1, 1, 1, 1, 1})
+	assert.EqualError(t, err, "cruiseredis: k: answer of 0 numbers: want 12")
+	r, err := cruiseredis.Parse("k", []int64{1, 1 << 62, -1 << 62, 1, 1, 1, 1, 1, 1, 1, 1, 1})
 	require.NoError(t, err)
 	assert.Positive(t, r.Wait)
 	assert.Negative(t, r.Span)
+	_, err = cruiseredis.Parse("k", []int64{0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 3})
+	assert.EqualError(t, err, "cruiseredis: k: cause 3: want 0 to 2")
 }

@@ -30,18 +30,31 @@ local REOPEN_TO = .9
 local BACK_TO = .9
 local BACK_OVER = 5
 local PROBE_OVER = 100
+local AGREE_WITHIN = .1
+local AGREE_MOST = 3
 local PROBE_AGE = .2
 local PUSH_ON = 40
 local CREDIT_OVER = 3
 local PAUSE_GAPS = 2
+local RESET_SLACK = 1500000
+local RATION_AFTER = 3
+local HINT_LEAST = 10
+local HINT_CUT = .75
+local HINT_GAPS = 2
+local HINT_GROW = .01
+local HINT_GROW_MOST = .25
+local HINT_MOST = 100
+local FLAT_AFTER = 5
+local SUCCESS, THROTTLE, QUOTA = 0, 1, 2
 local IDLE = 600 * MILLION -- for which the key outlives what it says
 
-local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
+local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.max, math.abs, math.sqrt
 
 local q, names = {}, {
   'min', 'max', 'initial', 'decrease', 'increase', 'burst', 'forgive', 'pauseBase',
   'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'backoff', 'successes',
   'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
+  'quotaAge', 'quotaLimit', 'quotaLeft', 'quotaReset',
 }
 for i, name in ipairs(names) do
   q[name] = tonumber(ARGV[i])
@@ -51,9 +64,11 @@ for i, name in ipairs(names) do
 end
 
 local fields = {
-  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'openAt', 'epoch', 'resumes',
-  'rate', 'ceiling', 'flow', 'busy', 'oks', 'total', 'openTotal', 'row', 'level',
-  'passed', 'most', 'count', 'countEnd', 'counted', 'before',
+  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'openAt', 'quotaAt', 'hintAt', 'resetAt',
+  'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'flow', 'busy',
+  'oks', 'total', 'openTotal', 'row', 'level', 'passed', 'most',
+  'hintLeft', 'resetLeft', 'spare', 'leftMost', 'leftFlat',
+  'count', 'countEnd', 'counted', 'before',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
 for i, name in ipairs(fields) do
@@ -76,11 +91,13 @@ if s.epoch == 0 then
     s[name] = 0
   end
   s.at, s.tat, s['until'], s.credit, s.cutAt, s.born, s.openAt = t, t + min(q.held, HORIZON), t, t, t - GAP, t, t
+  s.quotaAt, s.hintAt, s.resetAt, s.hintLeft = t - YEAR, t, t, 2147483647
   s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
   s.at, s.tat, s['until'], s.credit = t, s.tat - back, s['until'] - back, s.credit - back
   s.cutAt, s.born, s.openAt, s.countEnd = s.cutAt - back, s.born - back, s.openAt - back, s.countEnd - back
+  s.quotaAt, s.hintAt, s.resetAt = s.quotaAt - back, s.hintAt - back, s.resetAt - back
 end
 if q.epoch > s.epoch then
   s.epoch, s.rate, s.ceiling = q.epoch, q.rate, q.ceiling
@@ -101,6 +118,13 @@ if q.count ~= s.count then
 end
 local workers = max(1, s.before, s.counted)
 
+local function change(r, why)
+  local rate = floor(min(max(r, q.min), q.max))
+  if rate ~= s.rate then
+    s.rate, s.why = rate, why
+  end
+end
+
 local function measure()
   local dt = t - s.at
   local busy = min(max(s.tat - s.at, 0), dt)
@@ -116,7 +140,7 @@ local function grow()
   local used = s.flow / r
   if c == 0 then
     if used >= START then
-      s.rate = min(q.max, floor(r + r * dt))
+      change(r + r * dt, SUCCESS)
     end
     return
   end
@@ -124,18 +148,92 @@ local function grow()
     return
   end
   local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
-  local slope = q.increase / 1e6 * c / max(PROBE_OVER * 1e12 / c, age) * 1e6
+  local rarely = 1 + s.agreed
+  local slope = q.increase / 1e6 * c / max(rarely * PROBE_OVER * 1e12 / c, age) * 1e6
   local back = floor(BACK_TO * c)
   if r < back then
     slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / BACK_OVER)
     r = min(back, r + slope * dt)
   else
     if r > c then
-      slope = slope * (1 + PUSH_ON * (r / c - 1))
+      slope = slope * (1 + PUSH_ON * (1 + rarely) / 2 * (r / c - 1))
     end
     r = r + min(slope * dt, STEP * r)
   end
-  s.rate = min(q.max, floor(r))
+  r = r + min(HINT_GROW_MOST * r, s.spare / 1e6 * HINT_GROW * sqrt(r * 1e6) * dt)
+  change(r, SUCCESS)
+end
+
+local function windowed()
+  s.quotaAt = t - q.quotaAge
+  if q.quotaReset <= 0 then
+    return false
+  end
+  local reset = s.quotaAt + q.quotaReset
+  if abs(reset - s.resetAt) > RESET_SLACK + floor(q.quotaReset / 100) then
+    s.resetAt, s.resetLeft = reset, q.quotaLeft
+  end
+  return s.resetLeft - q.quotaLeft >= max(RATION_AFTER, floor(q.quotaLimit / 4))
+end
+
+local function ration()
+  if q.quotaLimit > 0 and q.quotaLeft > floor(q.quotaLimit / 2) then
+    return
+  end
+  local pace = max(1, q.quotaLeft) * 1e12 / q.quotaReset
+  if pace >= s.rate then
+    return
+  end
+  if s.ceiling == 0 then
+    s.ceiling = s.rate
+  end
+  change(pace, QUOTA)
+end
+
+local function hint()
+  local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
+  if left > s.leftMost then
+    s.leftMost, s.leftFlat = left, 0
+  elseif left < s.leftMost and s.leftFlat < FLAT_AFTER then
+    s.leftFlat = 0
+  end
+  if s.leftFlat >= FLAT_AFTER then
+    s.spare = 0
+    return false
+  end
+  local reserve = max(HINT_LEAST, 2 * (1 + floor(r * PERIOD / 1e12)))
+  if limit > 0 then
+    if limit < reserve then
+      return false
+    end
+    reserve = min(reserve, max(1, limit / 4))
+  end
+  s.spare = 0
+  local was = s.hintLeft
+  if left >= reserve then
+    if q.quotaReset > 0 or left >= was then
+      s.spare = floor(min(HINT_MOST, left / reserve - 1) * 1e6)
+    end
+    s.hintAt, s.hintLeft = t, left
+    return false
+  end
+  local since = (t - s.hintAt) / 1e6
+  if s.ceiling > 0 and since < max(HINT_GAPS * 1e6 / r, GAP / 1e6) then
+    return true
+  end
+  if s.ceiling == 0 or left < was then
+    s.ceiling = s.rate
+    change(HINT_CUT * r, QUOTA)
+  elseif left == was then
+    change(HINT_CUT * r, QUOTA)
+    if left == s.leftMost then
+      s.leftFlat = s.leftFlat + 1
+    end
+  elseif left > was + 1 then
+    change(r + min(HINT_GROW_MOST * r, HINT_GROW * sqrt(r * 1e6) * since), QUOTA)
+  end
+  s.hintAt, s.hintLeft = t, left
+  return true
 end
 
 local function success()
@@ -143,21 +241,36 @@ local function success()
   s.total = s.total + q.successes
   s.passed = s.passed + q.successes
   if s.level > 0 and s.passed >= q.forgive then
-    s.level, s.passed, s.most = s.level - 1, 0, floor(s.most / 2)
+    s.level, s.passed = s.level - 1, 0
   end
   if s.row >= CLOSED_ROW then
-    local given = floor((s.total - s.openTotal) * 1e12 / max(1, t - s.openAt))
+    local took = max(1, floor((t - s.openAt + s.cutAt - s.openAt) / 2))
+    local given = floor((s.total - s.openTotal) * 1e12 / took)
     if given < s.ceiling then
       s.ceiling = max(q.min, given)
-      s.rate = min(s.rate, max(q.min, floor(REOPEN_TO * given)))
+      change(min(s.rate, REOPEN_TO * given), SUCCESS)
     end
     s.openAt, s.openTotal = t, s.total
   end
   s.row = 0
-  if q.throttled == 0 and q.epoch == s.epoch then
+
+  local told = q.quotaAge >= 0
+  if told and t - q.quotaAge <= s.quotaAt then
+    return
+  end
+  local window = told and windowed()
+  if not told or window then
+    s.spare = 0
+  end
+  if told and not window and hint() then
+    -- that is all
+  elseif q.throttled == 0 and q.epoch == s.epoch then
     grow()
   end
   s.credit = t
+  if window then
+    ration()
+  end
 end
 
 -- The time from one slot to the next.
@@ -182,17 +295,23 @@ local function throttle()
       given = min(r, s.flow * 1e6 / s.busy)
     end
     given = max(given, r / 2)
+    if abs(given - s.ceiling) <= AGREE_WITHIN * s.ceiling then
+      s.agreed = min(s.agreed + 1, AGREE_MOST)
+    else
+      s.agreed = 0
+    end
     s.ceiling = floor(given)
-    s.rate = max(q.min, floor(given * q.decrease / 1e6))
+    change(given * q.decrease / 1e6, THROTTLE)
     s.ceiling = max(s.ceiling, s.rate)
     s.oks = 0
   end
   s.tat = min(s.tat - was, t + floor(turn() * (workers - 1) / workers)) + spacing()
   s.level, s.passed = min(s.level + 1, 60), 0
-  s.most = max(ceil(PAUSE_GAPS * 1e12 / s.rate), min(2 * s.most, YEAR))
+  local most = ceil(PAUSE_GAPS * 1e12 / s.rate)
   if again then
-    s.most = max(s.most, q.pauseBase)
+    most = max(most, q.pauseBase, min(2 * s.most, YEAR))
   end
+  s.most = most
   if q.backoff > 0 then
     s['until'] = max(s['until'], t + min(q.backoff, s.most))
   end
@@ -251,5 +370,5 @@ redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ceil(kept / 1000)))
 
 return {
   slots, wait, span, s.epoch, s.rate, s.ceiling, s.level,
-  max(0, s['until'] - t), s.resumes, workers, s.count,
+  max(0, s['until'] - t), s.resumes, workers, s.count, s.why,
 }
