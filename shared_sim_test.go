@@ -220,6 +220,7 @@ func TestSharedFleet(t *testing.T) {
 		{1000, 1000, 0, false},
 		{10, 100, .5, false}, {100, 100, .5, false}, {10, 1000, .5, false}, {100, 1000, .5, false},
 		{10, 100, 1.2, false}, {100, 100, 1.2, false}, {10, 1000, 1.2, false}, {100, 1000, 1.2, false},
+		{100_000, 10_000, .8, false},
 	} {
 		if !tt.short && !testing.Verbose() {
 			continue
@@ -236,7 +237,7 @@ func TestSharedFleet(t *testing.T) {
 				f.trips *= float64(store.syncs)
 				t.Logf("shared: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v, %.0f round trips per 1,000 calls",
 					f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond), f.trips)
-				if testing.Verbose() {
+				if testing.Verbose() && tt.workers <= 1000 {
 					f := simulate(alone, newTokenServer(tt.limit), tt.load, warm, long)
 					t.Logf("each alone: use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f, p99 wait %v",
 						f.use, 100*f.throttled, f.jain, f.worst, f.wait.Round(time.Millisecond))
@@ -280,7 +281,7 @@ func TestSharedScale(t *testing.T) {
 					f := simulate(workers, newTokenServer(limit), 0, warm, warm+max(time.Minute, calls(30*float64(n))))
 					t.Logf("| %v/s | %d | %.2f | %.2f %% | %.2f | %.2f | %.0f |",
 						limit, n, f.use, 100*f.throttled, f.jain, f.worst, f.trips*float64(store.syncs))
-					assert.GreaterOrEqual(t, f.use, .75)
+					assert.GreaterOrEqual(t, f.use, .65)
 					assert.GreaterOrEqual(t, f.jain, .9)
 					assert.LessOrEqual(t, f.throttled, .05)
 					if limit >= 100 {

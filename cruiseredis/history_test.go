@@ -59,11 +59,11 @@ func (h *history) step(line string) error {
 		}
 		words = append(words, n)
 	}
-	if len(words) != 1+22+11 {
+	if len(words) != 1+26+12 {
 		return fmt.Errorf("%d words", len(words))
 	}
-	at, q := words[0], requestOf(words[1:23])
-	got, err := cruiseredis.Parse("log", words[23:])
+	at, q := words[0], requestOf(words[1:27])
+	got, err := cruiseredis.Parse("log", words[27:])
 	if err != nil {
 		return err
 	}
@@ -111,12 +111,17 @@ func (h *history) step(line string) error {
 // requestOf is the inverse of Args.
 func requestOf(a []int64) cruise.StoreRequest {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-	return cruise.StoreRequest{
+	q := cruise.StoreRequest{
 		Law:  cruise.SharedLaw{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
 		Want: int(a[8]), Least: int(a[9]), Epoch: a[10], Rate: a[11], Ceiling: a[12],
 		Throttled: a[13] == 1, Backoff: us(a[14]), Successes: a[15],
 		Pause: us(a[16]), NewPause: a[17] == 1, Resume: a[18] == 1, Resumes: a[19], Count: a[20], Held: us(a[21]),
 	}
+	if a[22] >= 0 {
+		q.QuotaAge = us(a[22])
+		q.Quota = &cruise.Quota{Limit: int(a[23]), Remaining: int(a[24]), Reset: us(a[25])}
+	}
+	return q
 }
 
 // drain checks what is in the log, and empties it.
@@ -241,7 +246,11 @@ func TestRequestOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
 		q := randomRequest(rng, &cruise.SharedState{Epoch: 5, Resumes: 7, Count: 9})
-		for _, d := range []*time.Duration{&q.Backoff, &q.Pause, &q.Held, &q.Law.PauseBase} {
+		times := []*time.Duration{&q.Backoff, &q.Pause, &q.Held, &q.Law.PauseBase, &q.QuotaAge}
+		if q.Quota != nil {
+			times = append(times, &q.Quota.Reset)
+		}
+		for _, d := range times {
 			*d = d.Truncate(time.Microsecond)
 		}
 		var words []int64
