@@ -878,7 +878,7 @@ func TestSharedStateSteps(t *testing.T) {
 			{"of before", 3 * second, told(ask(0), func(q *StoreRequest) { q.Throttled = true }), StoreReply{Epoch: 2, Rate: 5e6}},
 			{"with nothing delivered", 3 * second, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Throttled, q.Backoff = 2, true, second }), StoreReply{Wait: 800 * ms, Pause: 800 * ms, Epoch: 3, Rate: 5e6}},
 			{"too soon", 3500 * ms, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Throttled = 3, true }), StoreReply{Wait: 300 * ms, Pause: 300 * ms, Epoch: 3, Rate: 5e6}},
-			{"single calls at a closed door", 5 * second, told(ask(9), func(q *StoreRequest) { q.Epoch = 3 }), StoreReply{Slots: 1, Span: 800 * ms, Epoch: 3, Rate: 5e6}},
+			{"single calls at a closed door", 5 * second, told(ask(9), func(q *StoreRequest) { q.Epoch = 3 }), StoreReply{Slots: 1, Span: second, Epoch: 3, Rate: 5e6}},
 		}},
 		{"a lost state is told anew", []step{
 			{"claim", 0, told(ask(1), func(q *StoreRequest) { q.Epoch, q.Rate, q.Ceiling, q.Pause = 7, 40e6, 50e6, second }), StoreReply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},

@@ -146,7 +146,7 @@ const (
 	sharedMinAge  = 5 * sharedMillion    // probing takes at least
 	sharedMaxAge  = 50 * sharedMillion   // and at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
-	sharedClosed  = 100_000              // between calls at a closed door, at least
+	sharedClosed  = sharedHorizon        // between calls at a closed door, at least, so that one is under way
 	sharedReopen  = .9                   // of what the server gave in the long run, when it opens again
 	sharedPart    = 4                    // of what is free, the part that one sync gets at most
 	sharedQueue   = sharedPeriod / 8     // how far ahead slots are given out where they are not short

@@ -54,14 +54,24 @@ type traffic struct {
 	failed []error
 }
 
+// drive has workers call a server that never throttles.
 func drive(t *testing.T, workers []*cruise.SharedLimiter, callers int) *traffic {
+	t.Helper()
+	return driveTo(t, workers, callers, func(int) cruise.Outcome {
+		time.Sleep(2 * time.Millisecond)
+		return cruise.OutcomeSuccess
+	})
+}
+
+// driveTo has workers call a server, which is told who calls.
+func driveTo(t *testing.T, workers []*cruise.SharedLimiter, callers int, serve func(worker int) cruise.Outcome) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	tr := &traffic{}
 	var wg sync.WaitGroup
 	tr.stop = func() { cancel(); wg.Wait() }
 	t.Cleanup(tr.stop)
-	for _, l := range workers {
+	for i, l := range workers {
 		for range callers {
 			wg.Go(func() {
 				for {
@@ -78,8 +88,7 @@ func drive(t *testing.T, workers []*cruise.SharedLimiter, callers int) *traffic 
 						tr.failed = append(tr.failed, err)
 					}
 					tr.mu.Unlock()
-					time.Sleep(2 * time.Millisecond)
-					l.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: at, Cost: 1})
+					l.Learn(cruise.Feedback{Outcome: serve(i), Sent: at, Cost: 1})
 				}
 			})
 		}

@@ -100,38 +100,14 @@ func TestSoak(t *testing.T) {
 	api := newTokenAPI(limit)
 	api.measure()
 
-	ctx, cancel := context.WithCancel(t.Context())
-	var wg sync.WaitGroup
-	t.Cleanup(func() { cancel(); wg.Wait() })
-	var mu sync.Mutex // guards the fields below
-	var longest time.Duration
-	var failed []error
-	for i, l := range fleet {
-		for range callers {
-			wg.Go(func() {
-				for {
-					came := time.Now()
-					err := l.WaitN(ctx, 1)
-					if ctx.Err() != nil {
-						return
-					}
-					sent := time.Now()
-					mu.Lock()
-					longest = max(longest, sent.Sub(came))
-					if err != nil {
-						failed = append(failed, err)
-					}
-					mu.Unlock()
-					f := cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: sent, Cost: 1}
-					if !api.admits(strconv.Itoa(i)) {
-						f.Outcome = cruise.OutcomeThrottled
-					}
-					time.Sleep(10 * time.Millisecond)
-					l.Learn(f)
-				}
-			})
+	calls := driveTo(t, fleet, callers, func(worker int) cruise.Outcome {
+		admitted := api.admits(strconv.Itoa(worker))
+		time.Sleep(10 * time.Millisecond)
+		if admitted {
+			return cruise.OutcomeSuccess
 		}
-	}
+		return cruise.OutcomeThrottled
+	})
 
 	var began runtime.MemStats
 	runtime.GC()
@@ -147,8 +123,7 @@ func TestSoak(t *testing.T) {
 		recovers(t, fleet)
 		time.Sleep(time.Duration(rng.IntN(500)) * time.Millisecond)
 	}
-	cancel()
-	wg.Wait()
+	calls.stop()
 
 	api.mu.Lock()
 	defer api.mu.Unlock()
@@ -158,13 +133,13 @@ func TestSoak(t *testing.T) {
 	}
 	took := time.Since(api.measured).Seconds()
 	figures := fmt.Sprintf("%d troubles in %.0f s: use %.2f, throttled %.2f %%, worst second %.2f, longest wait %v",
-		rounds, took, admitted/took/limit, 100*api.throttled/(admitted+api.throttled), float64(worst(api.sent))/limit, longest)
+		rounds, took, admitted/took/limit, 100*api.throttled/(admitted+api.throttled), float64(worst(api.sent))/limit, calls.waited)
 	t.Log(figures)
-	assert.Empty(t, failed)
+	assert.Empty(t, calls.failed)
 	assert.LessOrEqual(t, worst(api.sent), 2*limit, "some have their share, while the others have the whole rate")
 	assert.LessOrEqual(t, api.throttled, .1*(admitted+api.throttled))
 	assert.GreaterOrEqual(t, admitted/took, .2*limit)
-	assert.Less(t, longest, 5*time.Second)
+	assert.Less(t, calls.waited, 5*time.Second)
 	for _, l := range fleet {
 		assert.Zero(t, l.Stats().Waiting)
 	}
@@ -174,7 +149,7 @@ func TestSoak(t *testing.T) {
 	p.reset()
 	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, 10*time.Second, 10*time.Millisecond,
 		"%d goroutines, before %d", runtime.NumGoroutine(), goroutines)
-	api.sent = nil
+	api.sent, calls.sent = nil, nil
 	var end runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&end)
