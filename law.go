@@ -63,6 +63,7 @@ type aimd struct {
 	leftFlat  int           // and how many cuts in a row changed nothing about it, flatAfter at most
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
+	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
 	spare     float64       // how far that was above what must be left
 	queuedOks int           // successes by when a queue last slowed the rate down
 
@@ -100,6 +101,7 @@ const (
 	outageMost   = 20                      // of which this many times less than before is learnt at most
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
+	usedUpMost   = 10 * time.Second        // to wait for the reset of a window that is used up
 	queueTo      = .9                      // of what comes out of a queue
 	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
 	hintCut      = .75                     // factor of the rate when fewer are left
@@ -117,7 +119,7 @@ func newAIMD(c aimdConfig, b brake) *aimd {
 func (l *aimd) limit() float64 { return l.rate }
 
 func (l *aimd) setLimit(now instant, limit float64) {
-	l.rate, l.ceiling, l.agreed, l.credit = limit, limit, 0, now
+	l.rate, l.ceiling, l.unspread, l.agreed, l.credit = limit, limit, 0, 0, now
 }
 
 func (l *aimd) room(now instant) time.Duration {
@@ -155,9 +157,10 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 		l.latency = max(0, now.since(e.sent))
 	}
 	this := lesson{late: l.brake.late(e.sent)}
+	reset := time.Duration(0)
 	switch e.outcome {
 	case OutcomeSuccess:
-		this.why = l.success(now, e.quota, this.late)
+		this.why, reset = l.success(now, e.quota, this.late)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		if !this.late {
@@ -172,7 +175,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
 		ahead = l.cold
 	}
-	if this.pause = l.brake.learn(now, e, ahead, atMost); this.pause > 0 {
+	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))
 	}
 	if idle && l.inflight == 0 && now >= l.resume {
@@ -181,7 +184,8 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	return this
 }
 
-func (l *aimd) success(now instant, q *Quota, late bool) Cause {
+// success returns how long to wait for a reset, too.
+func (l *aimd) success(now instant, q *Quota, late bool) (why Cause, reset time.Duration) {
 	l.delivered.add(now)
 	l.oks++
 	if l.row >= closedRow {
@@ -192,16 +196,19 @@ func (l *aimd) success(now instant, q *Quota, late bool) Cause {
 	if q == nil || window {
 		l.spare = 0
 	} else if l.hint(now, *q) {
-		return CauseQuota
+		return CauseQuota, 0
 	}
 	if l.queued(now) {
-		return CauseLatency
+		return CauseLatency, 0
 	}
 	l.grow(now, late)
-	if window && l.ration(now, *q) {
-		return CauseQuota
+	if window && q.Remaining == 0 && q.Reset <= usedUpMost {
+		reset = q.Reset // a rate would let a call go that was saved before
 	}
-	return CauseSuccess
+	if window && l.ration(now, *q) {
+		return CauseQuota, reset
+	}
+	return CauseSuccess, reset
 }
 
 // queued reports whether calls take so much longer than they did that they stand in
@@ -226,7 +233,8 @@ func (l *aimd) queued(now instant) bool {
 
 // windowed reports whether a quota is that of a window: its reset stays where it
 // is while calls are used up. That of a bucket, which tells when it will be full,
-// moves on with every call.
+// moves on with every call. With a new window the rate is back to what it was before
+// the rest of the last one was spread.
 func (l *aimd) windowed(now instant, q Quota) bool {
 	if q.Reset <= 0 {
 		return false
@@ -234,6 +242,10 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 	reset := now.after(q.Reset)
 	if moved := reset.since(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
 		l.resetAt, l.resetLeft = reset, q.Remaining
+		if l.unspread > l.rate {
+			l.rate, l.credit = min(l.max, l.unspread), now
+		}
+		l.unspread = 0
 	}
 	return l.resetLeft-q.Remaining >= max(rationAfter, q.Limit/4)
 }
@@ -252,6 +264,7 @@ func (l *aimd) ration(now instant, q Quota) bool {
 	if math.IsInf(l.rate, 1) {
 		l.ceiling = min(l.max, max(pace, l.delivered.rate(now)))
 	}
+	l.unspread = max(l.unspread, min(l.rate, l.ceiling))
 	l.rate, l.credit = pace, now
 	return true
 }
@@ -339,14 +352,19 @@ func (l *aimd) cut(now instant) {
 		return // nothing got through since the last cut: pauses are the answer
 	}
 	was := l.ceiling
-	l.ceiling = min(l.rate, l.delivered.rate(now))
+	l.ceiling = min(max(l.rate, l.unspread), l.delivered.rate(now))
 	if math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
 	}
-	l.rate = min(l.max, max(l.min, l.decrease*l.ceiling))
-	l.ceiling = max(l.ceiling, l.rate)
+	half := min(l.max, max(l.min, l.decrease*l.ceiling))
+	l.ceiling = max(l.ceiling, half)
+	if l.unspread > 0 { // the rate is that of a window's rest, which is no half of anything
+		l.unspread = min(l.unspread, half)
+		half = min(l.rate, half)
+	}
+	l.rate = half
 	l.oks, l.credit = 0, now
 	l.delivered.forget(now)
 }

@@ -1,12 +1,14 @@
 package cruise
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // A lawDriver drives a law at explicit times, with steps of its rules rather than
@@ -525,4 +527,64 @@ func TestLawRationsNothingLeft(t *testing.T) {
 		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 	}
 	assert.InDelta(t, 1/9.97, d.law.limit(), .001)
+}
+
+// A window's rest is spread until its reset and no longer: the next window begins at the
+// rate of before, and a throttle meanwhile says nothing of what is too much.
+func TestLawRationsOneWindowOnly(t *testing.T) {
+	window := func() (*lawDriver, *aimd, func(limit, left int, reset time.Duration) lesson) {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		tell := func(limit, left int, reset time.Duration) lesson {
+			sent := d.send()
+			d.after(10 * ms)
+			q := Quota{Limit: limit, Remaining: left, Reset: reset}
+			return d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+		}
+		return d, d.law.(*aimd), tell
+	}
+	t.Run("the next window", func(t *testing.T) {
+		d, l, tell := window()
+		was := 10.
+		for left := 9; left > 1; left-- {
+			was = l.limit()
+			tell(10, left, time.Minute-d.now.since(1))
+			if l.unspread > 0 {
+				break
+			}
+		}
+		assert.Less(t, l.limit(), .2, "the rest of a minute")
+		d.after(time.Minute)
+		tell(10, 9, time.Minute)
+		assert.InDelta(t, was, l.limit(), 1)
+		assert.Zero(t, l.unspread)
+	})
+	t.Run("a throttle", func(t *testing.T) {
+		d, l, tell := window()
+		for left := 9; left > 3; left-- {
+			tell(10, left, time.Minute-d.now.since(1))
+		}
+		pace := l.limit()
+		require.Less(t, pace, .2)
+		ceiling := l.ceiling
+		d.throttle()
+		assert.InDelta(t, ceiling, l.ceiling, .1)
+		assert.InDelta(t, pace, l.limit(), .01)
+		d.after(time.Minute)
+		tell(10, 9, time.Minute)
+		assert.InDelta(t, ceiling/2, l.limit(), ceiling/10, "cut once")
+	})
+	for _, tt := range []struct{ reset, want time.Duration }{{5 * time.Second, 5 * time.Second}, {time.Minute, 0}} {
+		t.Run(fmt.Sprintf("used up for %v", tt.reset), func(t *testing.T) {
+			_, _, tell := window()
+			var this lesson
+			for left := 9; left >= 0; left-- {
+				this = tell(10, left, tt.reset)
+				if left > 0 {
+					assert.Zero(t, this.pause)
+				}
+			}
+			assert.Equal(t, tt.want, this.pause)
+		})
+	}
 }

@@ -36,7 +36,8 @@ func TestPackageLevelAdaptive(t *testing.T) {
 		took := time.Since(start)
 		assert.GreaterOrEqual(t, took, 400*time.Millisecond)
 		assert.Less(t, took, 5*time.Second)
-		assert.InDelta(t, 50, float64(limiter.Limit()), 45, "one call in 10 ms, halved and grown")
+		assert.Greater(t, float64(limiter.Limit()), 5., "one call in 10 ms, halved and grown")
+		assert.Less(t, float64(limiter.Limit()), 200.)
 	}
 	use(t)
 	for range 5 {

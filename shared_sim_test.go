@@ -303,6 +303,7 @@ func TestSharedQuota(t *testing.T) {
 		srv  func() *tokenServer
 	}{
 		{"600 in each minute", func() *tokenServer { return newTokenServer(10).windowed(time.Minute) }},
+		{"50 in each 10 seconds", func() *tokenServer { return newTokenServer(5).windowed(10 * time.Second) }},
 		{"5,000 in each hour", func() *tokenServer { return newTokenServer(5000. / 3600).windowed(time.Hour) }},
 		{"10 a second, 200 at once", func() *tokenServer {
 			srv := newTokenServer(10)

@@ -123,6 +123,7 @@ type SharedState struct {
 	Level, Passed, Most int64 // of the pause backoff: see brake; Most in microseconds
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt
+	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
 	Spare               int64 // how far that is above what must be left, in millionths
 	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left it there
 
@@ -293,6 +294,9 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 	}
 	s.Credit = t
 	if window {
+		if q.Quota.Remaining == 0 && q.Quota.Reset <= usedUpMost {
+			s.Until = max(s.Until, s.QuotaAt+micros(q.Quota.Reset))
+		}
 		s.ration(q)
 	}
 }
@@ -307,6 +311,8 @@ func (s *SharedState) windowed(t int64, q StoreRequest) bool {
 	reset := s.QuotaAt + micros(q.Quota.Reset)
 	if moved := reset - s.ResetAt; max(moved, -moved) > micros(resetSlack)+micros(q.Quota.Reset)/100 {
 		s.ResetAt, s.ResetLeft = reset, left
+		s.change(&q.Law, float64(max(s.Rate, s.Unspread)), whyQuota)
+		s.Unspread = 0
 	}
 	return s.ResetLeft-left >= max(rationAfter, int64(q.Quota.Limit)/4)
 }
@@ -324,6 +330,7 @@ func (s *SharedState) ration(q StoreRequest) {
 	if s.Ceiling == 0 {
 		s.Ceiling = s.Rate
 	}
+	s.Unspread = max(s.Unspread, min(s.Rate, s.Ceiling))
 	s.change(&q.Law, pace, whyQuota)
 }
 
@@ -414,7 +421,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	was := s.spacing()
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
 	if s.Oks > 0 { // else pauses are the answer
-		r := float64(s.Rate)
+		r := float64(max(s.Rate, s.Unspread))
 		given := r
 		if s.Busy > 0 {
 			given = min(r, float64(s.Flow)*1e6/float64(s.Busy))
@@ -427,7 +434,12 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 			s.Agreed = 0
 		}
 		s.Ceiling = int64(math.Floor(given))
-		s.change(&q.Law, given*float64(q.Law.Decrease)/1e6, whyThrottle)
+		half := given * float64(q.Law.Decrease) / 1e6
+		if s.Unspread > 0 {
+			s.Unspread = min(s.Unspread, int64(math.Floor(half)))
+			half = min(half, float64(s.Rate))
+		}
+		s.change(&q.Law, half, whyThrottle)
 		s.Ceiling = max(s.Ceiling, s.Rate)
 		s.Oks = 0
 	}

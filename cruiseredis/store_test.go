@@ -164,6 +164,8 @@ func TestScriptIsTheModel(t *testing.T) {
 				case 1: // a window, before any throttle
 					q.Quota.Remaining, q.Quota.Reset = 5000-20*step, time.Hour-now%time.Hour
 					q.Throttled, q.Ceiling = false, 0
+				case 2: // windows of ten seconds
+					q.Quota.Remaining, q.Quota.Reset = max(0, 50-step%60), 10*time.Second-now%(10*time.Second)
 				}
 			}
 			args := append(cruiseredis.Args(q), int64(now/time.Second), int64(now%time.Second/time.Microsecond))

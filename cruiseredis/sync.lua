@@ -38,6 +38,7 @@ local CREDIT_OVER = 3
 local PAUSE_GAPS = 2
 local RESET_SLACK = 1500000
 local RATION_AFTER = 3
+local USED_UP_MOST = 10000000
 local HINT_LEAST = 10
 local HINT_CUT = .75
 local HINT_GAPS = 2
@@ -67,7 +68,7 @@ local fields = {
   'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'openAt', 'quotaAt', 'hintAt', 'resetAt',
   'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'flow', 'busy',
   'oks', 'total', 'openTotal', 'row', 'level', 'passed', 'most',
-  'hintLeft', 'resetLeft', 'spare', 'leftMost', 'leftFlat',
+  'hintLeft', 'resetLeft', 'unspread', 'spare', 'leftMost', 'leftFlat',
   'count', 'countEnd', 'counted', 'before',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
@@ -172,6 +173,8 @@ local function windowed()
   local reset = s.quotaAt + q.quotaReset
   if abs(reset - s.resetAt) > RESET_SLACK + floor(q.quotaReset / 100) then
     s.resetAt, s.resetLeft = reset, q.quotaLeft
+    change(max(s.rate, s.unspread), QUOTA)
+    s.unspread = 0
   end
   return s.resetLeft - q.quotaLeft >= max(RATION_AFTER, floor(q.quotaLimit / 4))
 end
@@ -187,6 +190,7 @@ local function ration()
   if s.ceiling == 0 then
     s.ceiling = s.rate
   end
+  s.unspread = max(s.unspread, min(s.rate, s.ceiling))
   change(pace, QUOTA)
 end
 
@@ -269,6 +273,9 @@ local function success()
   end
   s.credit = t
   if window then
+    if q.quotaLeft == 0 and q.quotaReset <= USED_UP_MOST then
+      s['until'] = max(s['until'], s.quotaAt + q.quotaReset)
+    end
     ration()
   end
 end
@@ -289,7 +296,7 @@ local function throttle()
   local was = spacing()
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
   if s.oks > 0 then
-    local r = s.rate
+    local r = max(s.rate, s.unspread)
     local given = r
     if s.busy > 0 then
       given = min(r, s.flow * 1e6 / s.busy)
@@ -301,7 +308,12 @@ local function throttle()
       s.agreed = 0
     end
     s.ceiling = floor(given)
-    change(given * q.decrease / 1e6, THROTTLE)
+    local half = given * q.decrease / 1e6
+    if s.unspread > 0 then
+      s.unspread = min(s.unspread, floor(half))
+      half = min(half, s.rate)
+    end
+    change(half, THROTTLE)
     s.ceiling = max(s.ceiling, s.rate)
     s.oks = 0
   end
