@@ -25,7 +25,8 @@ import (
 // just been cut to, see [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
-// throttled, so that the quota lasts until its reset.
+// throttled, so that the quota lasts until its reset. Where nothing is left and the
+// reset is at most 10 s away, everyone pauses until then.
 //
 // Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
 //
@@ -156,8 +157,8 @@ func WithIncrease(share float64) LimiterOption {
 // A pause is never longer than two call intervals at the rate after the cut, unless
 // nothing got through since the last throttle: then the bound is the backoff's base at
 // least, and doubles; so pauses reach the backoff's own length only where throttles go
-// on. That of a [SharedLimiter] doubles with each throttle of a series. Where no call
-// has succeeded yet there is no rate, and nothing but the backoff bounds the pause.
+// on. Where no call has succeeded yet an AdaptiveLimiter has no rate, and nothing but
+// the backoff bounds the pause.
 // [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })

@@ -64,7 +64,7 @@ type aimd struct {
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
-	spare     float64       // how far that was above what must be left
+	spare     float64       // how far Remaining is above what must be left, relative to that
 	queuedOks int           // successes by when a queue last slowed the rate down
 
 	delivered meter
@@ -202,13 +202,16 @@ func (l *aimd) success(now instant, q *Quota, late bool) (why Cause, reset time.
 		return CauseLatency, 0
 	}
 	l.grow(now, late)
-	if window && q.Remaining == 0 && q.Reset <= usedUpMost {
-		reset = q.Reset // a rate would let a call go that was saved before
+	why = CauseSuccess
+	if window {
+		if l.ration(now, *q) {
+			why = CauseQuota
+		}
+		if q.Remaining == 0 && q.Reset <= usedUpMost {
+			reset = q.Reset // a rate would let a call go that was saved before
+		}
 	}
-	if window && l.ration(now, *q) {
-		return CauseQuota, reset
-	}
-	return CauseSuccess, reset
+	return why, reset
 }
 
 // queued reports whether calls take so much longer than they did that they stand in
@@ -358,13 +361,13 @@ func (l *aimd) cut(now instant) {
 	} else {
 		l.agreed = 0
 	}
-	half := min(l.max, max(l.min, l.decrease*l.ceiling))
-	l.ceiling = max(l.ceiling, half)
-	if l.unspread > 0 { // the rate is that of a window's rest, which is no half of anything
-		l.unspread = min(l.unspread, half)
-		half = min(l.rate, half)
+	rate := min(l.max, max(l.min, l.decrease*l.ceiling))
+	l.ceiling = max(l.ceiling, rate)
+	if l.unspread > 0 { // the rate is slower already, for the rest of a window
+		l.unspread = min(l.unspread, rate)
+		rate = min(rate, l.rate)
 	}
-	l.rate = half
+	l.rate = rate
 	l.oks, l.credit = 0, now
 	l.delivered.forget(now)
 }

@@ -338,6 +338,52 @@ func TestSharedQuota(t *testing.T) {
 	}
 }
 
+// A limiter of one process, told all of a small window, uses it up and waits for the
+// next one, neither longer nor in vain.
+func TestSmallWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		srv := newTokenServer(.5).windowed(10 * time.Second)
+		srv.tells = true
+		f := simulate([]Learner{Must(NewAdaptiveLimiter())}, srv, 0, time.Minute, 10*time.Minute)
+		assert.GreaterOrEqual(t, f.use, .95)
+		assert.LessOrEqual(t, f.throttled, .02)
+	})
+}
+
+// A worker hears why the shared rate has fallen.
+func TestSharedRateSaysWhy(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  Feedback
+		want Cause
+	}{
+		{"a throttle", Feedback{Outcome: OutcomeThrottled, Cost: 1}, CauseThrottle},
+		{"a quota", Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: &Quota{Limit: 100}}, CauseQuota},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var falls []Cause
+				s := Must(NewSharedLimiter(NewMemoryStore(), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+					if e, ok := e.(RateChanged); ok && e.To < e.From {
+						falls = append(falls, e.Why)
+					}
+				}))))
+				for range 3 {
+					assert.NoError(t, s.WaitN(t.Context(), 1))
+					s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+				}
+				assert.NoError(t, s.WaitN(t.Context(), 1))
+				time.Sleep(time.Second)
+				tt.end.Sent = time.Now()
+				s.Learn(tt.end)
+				assert.NoError(t, s.WaitN(t.Context(), 1))
+				synctest.Wait()
+				assert.Equal(t, []Cause{tt.want}, falls)
+			})
+		})
+	}
+}
+
 // The limit grows to four times what it was, and falls back: ten workers follow it up
 // within a minute, and down within three seconds.
 func TestSharedRamp(t *testing.T) {

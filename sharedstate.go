@@ -72,7 +72,7 @@ type StoreReply struct {
 
 	Epoch         int64 // counts the cuts of the rate, from 1 on
 	Rate, Ceiling int64 // Ceiling is 0 before the first throttle
-	Why           Cause // of the last change of the rate
+	Why           Cause // of the last fall of the rate, CauseSuccess before any
 	Level         int64 // of the pause backoff, 0 while all is well
 
 	Pause   time.Duration // what is left of the pause, 0 for none
@@ -110,7 +110,7 @@ type SharedState struct {
 
 	Epoch, Resumes int64
 	Rate, Ceiling  int64
-	Why            int64 // of the last change of Rate: an index of sharedCauses
+	Why            int64 // of the last fall of Rate: a place in sharedCauses
 	Agreed         int64 // cuts in a row that found the ceiling where it was, at most a few
 	Flow           int64 // successes, as a rate
 	Busy           int64 // share of the time for which slots were given out, in millionths
@@ -124,7 +124,7 @@ type SharedState struct {
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	Spare               int64 // how far that is above what must be left, in millionths
+	Spare               int64 // how far Remaining is above what must be left, in millionths of that
 	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left it there
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
@@ -233,7 +233,7 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 		s.QuotaAt, s.HintAt, s.ResetAt = s.QuotaAt-back, s.HintAt-back, s.ResetAt-back
 	}
 	if q.Epoch > s.Epoch {
-		s.Epoch, s.Rate, s.Ceiling = q.Epoch, q.Rate, q.Ceiling
+		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
 	}
 	s.Epoch = max(s.Epoch, 1)
@@ -242,9 +242,10 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 // change makes the rate another one, within bounds.
 func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
 	rate := int64(math.Floor(min(max(r, float64(law.Min)), float64(law.Max))))
-	if rate != s.Rate {
-		s.Rate, s.Why = rate, why
+	if rate < s.Rate {
+		s.Why = why
 	}
+	s.Rate = rate
 }
 
 // measure keeps Flow and Busy, averages that forget what is older than about a
@@ -280,10 +281,14 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 	}
 	s.Row = 0
 
-	if q.Quota != nil && t-micros(q.QuotaAge) <= s.QuotaAt {
-		return // what another worker was told later holds
+	if q.Quota != nil {
+		at := t - micros(q.QuotaAge)
+		if at <= s.QuotaAt {
+			return // what another worker was told later holds
+		}
+		s.QuotaAt = at
 	}
-	window := q.Quota != nil && s.windowed(t, q)
+	window := q.Quota != nil && s.windowed(q)
 	if q.Quota == nil || window {
 		s.Spare = 0
 	}
@@ -302,8 +307,7 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 }
 
 // windowed reports whether a quota is that of a window: see aimd.
-func (s *SharedState) windowed(t int64, q StoreRequest) bool {
-	s.QuotaAt = t - micros(q.QuotaAge)
+func (s *SharedState) windowed(q StoreRequest) bool {
 	if q.Quota.Reset <= 0 {
 		return false
 	}
@@ -338,13 +342,7 @@ func (s *SharedState) ration(q StoreRequest) {
 // successes: see aimd.
 func (s *SharedState) hint(t int64, q StoreRequest) bool {
 	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
-	switch {
-	case left > s.LeftMost:
-		s.LeftMost, s.LeftFlat = left, 0
-	case left < s.LeftMost && s.LeftFlat < flatAfter:
-		s.LeftFlat = 0
-	}
-	if s.LeftFlat >= flatAfter {
+	if s.flat(left) {
 		s.Spare = 0
 		return false
 	}
@@ -383,6 +381,18 @@ func (s *SharedState) hint(t int64, q StoreRequest) bool {
 	}
 	s.HintAt, s.HintLeft = t, left
 	return true
+}
+
+// flat reports whether what is left stays where it is, however slowly calls come: see
+// aimd.
+func (s *SharedState) flat(left int64) bool {
+	switch {
+	case left > s.LeftMost:
+		s.LeftMost, s.LeftFlat = left, 0
+	case left < s.LeftMost && s.LeftFlat < flatAfter:
+		s.LeftFlat = 0
+	}
+	return s.LeftFlat >= flatAfter
 }
 
 // grow is the additive increase.
@@ -434,12 +444,12 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 			s.Agreed = 0
 		}
 		s.Ceiling = int64(math.Floor(given))
-		half := given * float64(q.Law.Decrease) / 1e6
-		if s.Unspread > 0 {
-			s.Unspread = min(s.Unspread, int64(math.Floor(half)))
-			half = min(half, float64(s.Rate))
+		rate := given * float64(q.Law.Decrease) / 1e6
+		if s.Unspread > 0 { // the rate is slower already, for the rest of a window
+			s.Unspread = min(s.Unspread, int64(math.Floor(rate)))
+			rate = min(rate, float64(s.Rate))
 		}
-		s.change(&q.Law, half, whyThrottle)
+		s.change(&q.Law, rate, whyThrottle)
 		s.Ceiling = max(s.Ceiling, s.Rate)
 		s.Oks = 0
 	}

@@ -26,3 +26,18 @@ func TestSharedRateGrowsForEveryDecrease(t *testing.T) {
 		assert.Greater(t, s.Rate, int64(11e6), "decrease %d", decrease)
 	}
 }
+
+// Of what workers were told of a quota, the newest counts, not what comes last.
+func TestSharedQuotaNewestCounts(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	var s SharedState
+	told := func(at time.Duration, left int, age time.Duration) int64 {
+		q := Quota{Limit: 100, Remaining: left, Reset: time.Minute - (at - age)}
+		return s.Sync(at, StoreRequest{Law: law, Epoch: s.Epoch, Successes: 10, Quota: &q, QuotaAge: age}).Rate
+	}
+	told(time.Second, 100, 0)
+	slow := told(10*time.Second, 10, 0)
+	assert.EqualValues(t, 200_000, slow, "10 in 50 s")
+	assert.Equal(t, slow, told(11*time.Second, 2, 5*time.Second), "of five seconds ago")
+	assert.Less(t, told(12*time.Second, 2, 0), slow)
+}

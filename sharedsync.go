@@ -391,9 +391,9 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		s.epochAt, s.unproved = now, true
 	}
 	if was != r.Rate && !s.pauseOnly {
-		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: r.Why}
-		if cut && e.To < e.From {
-			e.Why = CauseThrottle
+		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
+		if e.To < e.From {
+			e.Why = r.Why
 		}
 		events = append(events, e)
 	}

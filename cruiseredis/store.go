@@ -131,7 +131,7 @@ func args(q cruise.StoreRequest) []any {
 	}
 }
 
-// causes are in the order of the script.
+// causes are in the order of the script, which is that of Why in a SharedState.
 var causes = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
 
 // parse is the answer of the script.

@@ -101,7 +101,7 @@ elseif t < s.at then
   s.quotaAt, s.hintAt, s.resetAt = s.quotaAt - back, s.hintAt - back, s.resetAt - back
 end
 if q.epoch > s.epoch then
-  s.epoch, s.rate, s.ceiling = q.epoch, q.rate, q.ceiling
+  s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0
   s.resumes = max(s.resumes, q.resumes)
 end
 s.epoch = max(s.epoch, 1)
@@ -121,9 +121,10 @@ local workers = max(1, s.before, s.counted)
 
 local function change(r, why)
   local rate = floor(min(max(r, q.min), q.max))
-  if rate ~= s.rate then
-    s.rate, s.why = rate, why
+  if rate < s.rate then
+    s.why = why
   end
+  s.rate = rate
 end
 
 local function measure()
@@ -166,7 +167,6 @@ local function grow()
 end
 
 local function windowed()
-  s.quotaAt = t - q.quotaAge
   if q.quotaReset <= 0 then
     return false
   end
@@ -194,14 +194,18 @@ local function ration()
   change(pace, QUOTA)
 end
 
-local function hint()
-  local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
+local function flat(left)
   if left > s.leftMost then
     s.leftMost, s.leftFlat = left, 0
   elseif left < s.leftMost and s.leftFlat < FLAT_AFTER then
     s.leftFlat = 0
   end
-  if s.leftFlat >= FLAT_AFTER then
+  return s.leftFlat >= FLAT_AFTER
+end
+
+local function hint()
+  local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
+  if flat(left) then
     s.spare = 0
     return false
   end
@@ -259,8 +263,11 @@ local function success()
   s.row = 0
 
   local told = q.quotaAge >= 0
-  if told and t - q.quotaAge <= s.quotaAt then
-    return
+  if told then
+    if t - q.quotaAge <= s.quotaAt then
+      return
+    end
+    s.quotaAt = t - q.quotaAge
   end
   local window = told and windowed()
   if not told or window then
@@ -308,12 +315,12 @@ local function throttle()
       s.agreed = 0
     end
     s.ceiling = floor(given)
-    local half = given * q.decrease / 1e6
+    local rate = given * q.decrease / 1e6
     if s.unspread > 0 then
-      s.unspread = min(s.unspread, floor(half))
-      half = min(half, s.rate)
+      s.unspread = min(s.unspread, floor(rate))
+      rate = min(rate, s.rate)
     end
-    change(half, THROTTLE)
+    change(rate, THROTTLE)
     s.ceiling = max(s.ceiling, s.rate)
     s.oks = 0
   end
