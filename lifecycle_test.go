@@ -105,6 +105,7 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 			}()
 			deadline := time.After(10 * time.Second)
 			for {
+				wakeProcessors()
 				runtime.GC()
 				select {
 				case <-gone:
@@ -116,6 +117,19 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 			}
 		})
 	}
+}
+
+// wakeProcessors gives work to all processors of the runtime: one that is idle keeps
+// a timer that was stopped until it has something to do, or that would have gone off.
+func wakeProcessors() {
+	var wg sync.WaitGroup
+	for range 4 * runtime.GOMAXPROCS(0) {
+		wg.Go(func() {
+			for began := time.Now(); time.Since(began) < 100*time.Microsecond; {
+			}
+		})
+	}
+	wg.Wait()
 }
 
 // Calls leave no goroutine behind.
