@@ -188,7 +188,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 func (l *aimd) success(now instant, q *Quota, late bool) (why Cause, reset time.Duration) {
 	l.delivered.add(now)
 	l.oks++
-	if l.row >= closedRow {
+	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
 		l.reopen(now)
 	}
 	l.row = 0
@@ -277,19 +277,20 @@ func (l *aimd) ration(now instant, q Quota) bool {
 // what the server gives in the long run, whatever it gave at once: so a window is
 // learnt in one closing.
 //
-// A closed time that is long may have been an outage instead, which says nothing of
-// the long run. So at the beginning it does not count as time in which the server
-// delivered, and later not less than a part of the old ceiling is learnt from it.
+// The first success of all ends a closed time too, but tells nothing of the long run.
+// Nor does a closed time that is long: it may have been an outage. So at the beginning
+// it does not count as time in which the server delivered, and later not less than a
+// part of the old ceiling is learnt from it.
 func (l *aimd) reopen(now instant) {
-	long := now.since(l.closedAt) > outageLeast
-	if long && l.delivered.n == 1 && math.IsInf(l.rate, 1) {
+	first, long := l.delivered.n == 1, now.since(l.closedAt) > outageLeast
+	if first && long {
 		l.delivered = meter{}
 		l.delivered.busy(now)
 		l.delivered.add(now)
 	}
 	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
 	given := float64(l.delivered.n-l.openOks) / took
-	if took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
+	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		if long {
 			given = max(given, l.ceiling/outageMost)
 		}
@@ -505,9 +506,14 @@ func (m *meter) restart(n int, at time.Duration) {
 	m.base, m.baseAt = n, max(0, at)
 }
 
-// rate is +Inf where nothing can be said.
+// rate is +Inf where nothing can be said. Before the first cut calls came ever faster,
+// so only the last ones count.
 func (m *meter) rate(now instant) float64 {
-	return min(m.over(now, memoryLong), m.over(now, memoryShort))
+	rate := m.over(now, memoryShort)
+	if m.begun {
+		rate = min(rate, m.over(now, memoryLong))
+	}
+	return rate
 }
 
 func (m *meter) over(now instant, most int) float64 {

@@ -248,6 +248,34 @@ func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 	assert.Zero(t, l.agreed, "it was moved")
 }
 
+// Whoever comes to a closed door does not take the time before it opened for time in
+// which the server delivered.
+func TestLawDoesNotCountAClosedBeginning(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.throttle()
+	d.after(time.Second).succeed(1, 0)
+	d.succeed(20, 50*ms)
+	d.throttle()
+	assert.InDelta(t, 7, d.law.limit(), .1, "half of 21 calls in 1 s and half of the closed time")
+
+	told := newLawDriver(0.01, math.Inf(1))
+	told.law.setLimit(told.now, 10)
+	for range 3 {
+		told.after(time.Second).throttle()
+	}
+	told.after(time.Second).succeed(1, 0)
+	assert.GreaterOrEqual(t, told.law.limit(), 10., "a single success is no measure")
+}
+
+// Before the first throttle calls come ever faster: the last of them tell the ceiling.
+func TestLawTakesTheEndOfTheStartForTheCeiling(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.succeed(50, time.Second)
+	d.succeed(memoryShort, 100*ms)
+	d.throttle()
+	assert.InDelta(t, 5, d.law.limit(), .2, "half of the last 10 a second")
+}
+
 // A closing is the end of what was delivered before it: the next cut measures from
 // the middle between the last throttle and the success that ended it.
 func TestLawMeasuresFromAReopening(t *testing.T) {
