@@ -265,7 +265,7 @@ func (l *aimd) ration(now instant, q Quota) bool {
 		return false
 	}
 	if math.IsInf(l.rate, 1) {
-		l.ceiling = min(l.max, max(pace, l.delivered.rate(now)))
+		l.ceiling = min(l.max, max(pace, l.given(now)))
 	}
 	l.unspread = max(l.unspread, min(l.rate, l.ceiling))
 	l.rate, l.credit = pace, now
@@ -356,7 +356,7 @@ func (l *aimd) cut(now instant) {
 		return // nothing got through since the last cut: pauses are the answer
 	}
 	was := l.ceiling
-	l.ceiling = min(max(l.rate, l.unspread), l.delivered.rate(now))
+	l.ceiling = min(max(l.rate, l.unspread), l.given(now))
 	if math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
@@ -371,6 +371,16 @@ func (l *aimd) cut(now instant) {
 	l.rate = rate
 	l.oks, l.credit = 0, now
 	l.delivered.forget(now)
+}
+
+// given is what the server delivers, +Inf where nothing can be said. Where there is no
+// rate calls come ever faster, so only the last ones count.
+func (l *aimd) given(now instant) float64 {
+	given := l.delivered.over(now, memoryShort)
+	if !math.IsInf(l.rate, 1) {
+		given = min(given, l.delivered.over(now, memoryLong))
+	}
+	return given
 }
 
 // hint follows a reported quota, and reports whether that leaves nothing to be
@@ -401,7 +411,7 @@ func (l *aimd) hint(now instant, q Quota) bool {
 	}
 	l.spare = 0
 	if math.IsInf(l.rate, 1) {
-		given := l.delivered.rate(now)
+		given := l.given(now)
 		if math.IsInf(given, 1) {
 			return false
 		}
@@ -506,16 +516,7 @@ func (m *meter) restart(n int, at time.Duration) {
 	m.base, m.baseAt = n, max(0, at)
 }
 
-// rate is +Inf where nothing can be said. Before the first cut calls came ever faster,
-// so only the last ones count.
-func (m *meter) rate(now instant) float64 {
-	rate := m.over(now, memoryShort)
-	if m.begun {
-		rate = min(rate, m.over(now, memoryLong))
-	}
-	return rate
-}
-
+// over is the rate over most successes, +Inf where nothing can be said.
 func (m *meter) over(now instant, most int) float64 {
 	k, from := m.n-m.base, m.baseAt
 	if k < memoryLeast {

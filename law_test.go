@@ -267,13 +267,20 @@ func TestLawDoesNotCountAClosedBeginning(t *testing.T) {
 	assert.GreaterOrEqual(t, told.law.limit(), 10., "a single success is no measure")
 }
 
-// Before the first throttle calls come ever faster: the last of them tell the ceiling.
+// Where there is no rate calls come ever faster: the last of them tell the ceiling.
 func TestLawTakesTheEndOfTheStartForTheCeiling(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	d.succeed(50, time.Second)
 	d.succeed(memoryShort, 100*ms)
 	d.throttle()
 	assert.InDelta(t, 5, d.law.limit(), .2, "half of the last 10 a second")
+
+	told := newLawDriver(0.01, math.Inf(1))
+	told.law.setLimit(told.now, 10)
+	told.succeed(50, time.Second)
+	told.succeed(memoryShort, 100*ms)
+	told.throttle()
+	assert.InDelta(t, .8, told.law.limit(), .1, "half of 82 in 53 s: with a rate, all of them count")
 }
 
 // A closing is the end of what was delivered before it: the next cut measures from
