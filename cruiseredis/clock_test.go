@@ -81,10 +81,9 @@ func TestRedisClockJumps(t *testing.T) {
 			jump(0)
 
 			scope := scopeOf(t)
-			workers := fleet(t, 4, s.addr, scope, steady(100)...)
+			workers := fleet(t, 4, s.addr, scope, steady(100, patient)...)
 			tr := drive(t, workers, 2)
-			time.Sleep(time.Second)
-			tr.longest()
+			meet(t, workers, tr)
 			jump(tt.by)
 			time.Sleep(1500 * time.Millisecond)
 			assert.Less(t, tr.longest(), time.Second+slack)
@@ -95,7 +94,7 @@ func TestRedisClockJumps(t *testing.T) {
 			jump(2 * tt.by)
 			workers[1].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1}) // which asks Redis
 			time.Sleep(500 * time.Millisecond)
-			late := fleet(t, 1, s.addr, scope, steady(100)...)
+			late := fleet(t, 1, s.addr, scope, steady(100, patient)...)
 			require.NoError(t, late[0].WaitN(t.Context(), 1))
 			took := time.Since(paused).Seconds()
 			assert.Greater(t, took, 2.4, "who came later heeds the pause too")

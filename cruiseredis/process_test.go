@@ -28,7 +28,7 @@ const workerAddr = "CRUISE_TEST_WORKER"
 func TestStoppedWorkerHasNoStaleSlots(t *testing.T) {
 	if addr := os.Getenv(workerAddr); addr != "" {
 		l, err := cruiseredis.NewLimiter(redis.NewClient(&redis.Options{Addr: addr}), "stopped",
-			append(steady(100), cruise.WithFallback(cruise.FallbackClosed))...)
+			steady(100, cruise.WithFallback(cruise.FallbackClosed))...)
 		require.NoError(t, err)
 		for l.WaitN(t.Context(), 1) == nil {
 			fmt.Println("call")

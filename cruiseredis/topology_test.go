@@ -26,9 +26,9 @@ func TestFailoverInAPause(t *testing.T) {
 	}, 10*time.Second, 20*time.Millisecond)
 	p := startProxy(t, primary.addr)
 	scope := scopeOf(t)
-	workers := fleet(t, 4, p.addr(), scope, steady(100)...)
+	workers := fleet(t, 4, p.addr(), scope, steady(100, patient)...)
 	tr := drive(t, workers, 2)
-	time.Sleep(time.Second)
+	meet(t, workers, tr)
 	require.NoError(t, toReplica.Do(t.Context(), "REPLICAOF", "NO", "ONE").Err())
 	workers[0].Pause(4 * time.Second) // which the replica does not hear of
 	paused := time.Now()
@@ -38,7 +38,7 @@ func TestFailoverInAPause(t *testing.T) {
 	p.reset()
 	workers[1].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1}) // which asks Redis
 	time.Sleep(time.Second)
-	late := fleet(t, 1, p.addr(), scope, steady(100)...)
+	late := fleet(t, 1, p.addr(), scope, steady(100, patient)...)
 	require.NoError(t, late[0].WaitN(t.Context(), 1))
 	assert.InDelta(t, 4, time.Since(paused).Seconds(), .6, "who came later heeds the pause too")
 	recovers(t, workers)
