@@ -65,6 +65,9 @@ type aimd struct {
 	resetLeft int           // its Remaining when that was first told
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
 	spare     float64       // how far Remaining is above what must be left, relative to that
+	refill    float64       // growth, relative to the rate, as what was used has come back
+	refillOks int           // successes by when that was last looked at
+	refillLow int           // Remaining at that time
 	queuedOks int           // successes by when a queue last slowed the rate down
 
 	delivered meter
@@ -109,6 +112,7 @@ const (
 	hintGrow     = .01                     // growth when more are left, per square root of the rate and second,
 	hintGrowMost = .25                     // at most this share of the rate for one success
 	hintMost     = 100                     // and this many times for a large rest
+	refillTo     = .5                      // of the limit, which may be used at once where what was used comes back
 	flatAfter    = 5                       // cuts in a row that change nothing, by which a quota means nothing
 )
 
@@ -191,7 +195,7 @@ func (l *aimd) success(now instant, q *Quota, late bool) (why Cause, reset time.
 	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
 		l.reopen(now)
 	}
-	l.row = 0
+	l.row, l.refill = 0, 0
 	window := q != nil && l.windowed(now, *q)
 	if q == nil || window {
 		l.spare = 0
@@ -314,7 +318,7 @@ func (l *aimd) grow(now instant, late bool) {
 		return
 	}
 	dt := l.pay(now)
-	more := l.slope(now)*dt + min(hintGrowMost*l.rate, l.spare*hintGrow*math.Sqrt(l.rate)*dt)
+	more := l.slope(now)*dt + min(hintGrowMost*l.rate, l.spare*hintGrow*math.Sqrt(l.rate)*dt) + l.refill*l.rate
 	l.rate = min(l.max, l.rate+more)
 }
 
@@ -406,6 +410,7 @@ func (l *aimd) hint(now instant, q Quota) bool {
 		if q.Reset > 0 || q.Remaining >= l.hintLeft {
 			l.spare = min(hintMost, left/reserve-1)
 		}
+		l.refill = l.refilled(q)
 		l.hintAt, l.hintLeft = now, q.Remaining
 		return false
 	}
@@ -441,6 +446,27 @@ func (l *aimd) hint(now instant, q Quota) bool {
 	}
 	l.hintAt, l.hintLeft, l.credit = now, q.Remaining, now
 	return true
+}
+
+// refilled returns by what share of itself the rate may grow since a part of the limit
+// has been used and is back already: so far that refillTo of the limit would be used
+// at once, and no further than to twice the rate. In a window nothing comes back before
+// its end, when everything does in one step.
+func (l *aimd) refilled(q Quota) (more float64) {
+	if q.Limit <= 0 {
+		return 0
+	}
+	part := max(rationAfter, q.Limit/4, 2*l.inflight) // answers overtake each other
+	step := q.Remaining-l.hintLeft >= part
+	if !step && l.delivered.n-l.refillOks < max(hintLeast, part) {
+		return 0
+	}
+	if !step && q.Remaining >= l.refillLow {
+		used := max(0, 1-float64(q.Remaining)/float64(q.Limit))
+		more = min(1, max(0, refillTo/used-1))
+	}
+	l.refillOks, l.refillLow = l.delivered.n, q.Remaining
+	return more
 }
 
 // flat reports whether what is left stays where it is, at the most that was ever seen,

@@ -518,6 +518,51 @@ func TestLawHurriesOnlyWhileTheRestHolds(t *testing.T) {
 	assert.Greater(t, grown(-1, time.Hour), falls+3)
 }
 
+// Where a part of the limit has been used and is back already, there is more to be had:
+// the rate doubles, as long as less than a quarter of the limit is in use.
+func TestLawFollowsWhatComesBack(t *testing.T) {
+	steady := func(left int) func(int) int { return func(int) int { return left } }
+	for _, tt := range []struct {
+		name        string
+		limit       int
+		left        func(call int) int // negative: not told
+		flying      int                // other calls
+		least, most float64            // of the rate after 60 calls at 10 a second
+	}{
+		{"at once", 12, steady(11), 0, 320, 640},
+		{"nothing was used", 12, steady(12), 0, 320, 640},
+		{"more than the limit is left", 12, steady(13), 0, 320, 640},
+		{"little by little", 12, func(i int) int { return 10 + i%2 }, 0, 320, 640},
+		{"told now and then", 12, func(i int) int { return 11 - 12*min(1, i%10) }, 0, 320, 640},
+		{"a third is in use", 12, steady(8), 0, 75, 200},
+		{"half is in use", 12, steady(6), 0, 10, 14},
+		{"a large limit takes more calls", 60, steady(59), 0, 80, 200},
+		{"a larger one too many", 400, steady(199), 0, 10, 50},
+		{"it may be that answers overtake each other", 60, steady(59), 25, 10, 50},
+		{"it falls", 200, func(i int) int { return 199 - i }, 0, 10, 14},
+		{"a window begins anew", 12, func(i int) int { return 11 - i%6 }, 0, 10, 14},
+		{"the limit is not told", 0, steady(11), 0, 10, 14},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.law.setLimit(d.now, 10)
+			for range tt.flying {
+				d.send()
+			}
+			for i := range 60 {
+				d.after(ms).law.held(d.now)
+				e := ending{outcome: OutcomeSuccess, sent: d.send(), cost: 1}
+				if left := tt.left(i); left >= 0 {
+					e.quota = &Quota{Limit: tt.limit, Remaining: left}
+				}
+				d.after(99*ms).law.done(d.now, e, false)
+			}
+			assert.GreaterOrEqual(t, d.law.limit(), tt.least)
+			assert.LessOrEqual(t, d.law.limit(), tt.most)
+		})
+	}
+}
+
 // A bucket of a few tokens is full when it says that few are left: what stays where it
 // is, however slowly calls come, is no reason to slow down further.
 func TestLawIgnoresARestThatStays(t *testing.T) {
