@@ -127,6 +127,9 @@ type SharedState struct {
 	Spare               int64 // how far Remaining is above what must be left, in millionths of that
 	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left it there
 
+	Refill                 int64 // growth as what was used has come back, in millionths of the rate
+	RefillTotal, RefillLow int64 // cost of successes in all, and Remaining, when that was last looked at
+
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
 }
@@ -279,7 +282,7 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		}
 		s.OpenAt, s.OpenTotal = t, s.Total
 	}
-	s.Row = 0
+	s.Row, s.Refill = 0, 0
 
 	if q.Quota != nil {
 		at := t - micros(q.QuotaAge)
@@ -347,7 +350,8 @@ func (s *SharedState) hint(t int64, q StoreRequest) bool {
 		return false
 	}
 	// What is told was left before the calls of a period.
-	reserve := max(hintLeast, 2*(1+math.Floor(r*sharedPeriod/1e12)))
+	untold := 2 * (1 + math.Floor(r*sharedPeriod/1e12))
+	reserve := max(hintLeast, untold)
 	if limit > 0 {
 		if limit < reserve {
 			return false
@@ -360,6 +364,7 @@ func (s *SharedState) hint(t int64, q StoreRequest) bool {
 		if q.Quota.Reset > 0 || left >= was {
 			s.Spare = int64(math.Floor(min(hintMost, float64(left)/reserve-1) * 1e6))
 		}
+		s.refilled(left, int64(q.Quota.Limit), int64(untold))
 		s.HintAt, s.HintLeft = t, left
 		return false
 	}
@@ -381,6 +386,21 @@ func (s *SharedState) hint(t int64, q StoreRequest) bool {
 	}
 	s.HintAt, s.HintLeft = t, left
 	return true
+}
+
+// refilled finds by what share of itself the rate may grow since what was used of a limit
+// is back already: see aimd.
+func (s *SharedState) refilled(left, limit, untold int64) {
+	part := max(rationAfter, limit/4, untold)
+	step := left-s.HintLeft >= part
+	if limit <= 0 || !step && s.Total-s.RefillTotal < max(hintLeast, part) {
+		return
+	}
+	if !step && left >= s.RefillLow {
+		used := max(0, 1-float64(left)/float64(limit))
+		s.Refill = int64(math.Floor(min(1, max(0, refillTo/used-1)) * 1e6))
+	}
+	s.RefillTotal, s.RefillLow = s.Total, left
 }
 
 // flat reports whether what is left stays where it is, however slowly calls come: see
@@ -421,7 +441,7 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 		}
 		r += min(float64(slope*dt), sharedStep*r)
 	}
-	r += min(hintGrowMost*r, float64(float64(s.Spare)/1e6*hintGrow*math.Sqrt(r*1e6)*dt))
+	r += min(hintGrowMost*r, float64(float64(s.Spare)/1e6*hintGrow*math.Sqrt(r*1e6)*dt)) + float64(float64(s.Refill)/1e6*r)
 	s.change(&q.Law, r, whySuccess)
 }
 

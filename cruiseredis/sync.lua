@@ -45,6 +45,7 @@ local HINT_GAPS = 2
 local HINT_GROW = .01
 local HINT_GROW_MOST = .25
 local HINT_MOST = 100
+local REFILL_TO = .5
 local FLAT_AFTER = 5
 local SUCCESS, THROTTLE, QUOTA = 0, 1, 2
 local IDLE = 600 * MILLION -- for which the key outlives what it says
@@ -69,6 +70,7 @@ local fields = {
   'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'flow', 'busy',
   'oks', 'total', 'openTotal', 'row', 'level', 'passed', 'most',
   'hintLeft', 'resetLeft', 'unspread', 'spare', 'leftMost', 'leftFlat',
+  'refill', 'refillTotal', 'refillLow',
   'count', 'countEnd', 'counted', 'before',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
@@ -162,7 +164,7 @@ local function grow()
     end
     r = r + min(slope * dt, STEP * r)
   end
-  r = r + min(HINT_GROW_MOST * r, s.spare / 1e6 * HINT_GROW * sqrt(r * 1e6) * dt)
+  r = r + min(HINT_GROW_MOST * r, s.spare / 1e6 * HINT_GROW * sqrt(r * 1e6) * dt) + s.refill / 1e6 * r
   change(r, SUCCESS)
 end
 
@@ -203,13 +205,27 @@ local function flat(left)
   return s.leftFlat >= FLAT_AFTER
 end
 
+local function refilled(left, limit, untold)
+  local part = max(RATION_AFTER, floor(limit / 4), untold)
+  local step = left - s.hintLeft >= part
+  if limit <= 0 or not step and s.total - s.refillTotal < max(HINT_LEAST, part) then
+    return
+  end
+  if not step and left >= s.refillLow then
+    local used = max(0, 1 - left / limit)
+    s.refill = floor(min(1, max(0, REFILL_TO / used - 1)) * 1e6)
+  end
+  s.refillTotal, s.refillLow = s.total, left
+end
+
 local function hint()
   local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
   if flat(left) then
     s.spare = 0
     return false
   end
-  local reserve = max(HINT_LEAST, 2 * (1 + floor(r * PERIOD / 1e12)))
+  local untold = 2 * (1 + floor(r * PERIOD / 1e12))
+  local reserve = max(HINT_LEAST, untold)
   if limit > 0 then
     if limit < reserve then
       return false
@@ -222,6 +238,7 @@ local function hint()
     if q.quotaReset > 0 or left >= was then
       s.spare = floor(min(HINT_MOST, left / reserve - 1) * 1e6)
     end
+    refilled(left, limit, untold)
     s.hintAt, s.hintLeft = t, left
     return false
   end
@@ -260,7 +277,7 @@ local function success()
     end
     s.openAt, s.openTotal = t, s.total
   end
-  s.row = 0
+  s.row, s.refill = 0, 0
 
   local told = q.quotaAge >= 0
   if told then
