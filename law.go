@@ -79,7 +79,7 @@ type aimdConfig struct {
 	min, max float64
 	decrease float64 // factor of a cut
 	increase float64 // share of the ceiling that probing adds over probeOver calls
-	cold     int     // levels by which pauses are longer while nothing has ever succeeded
+	cold     int     // levels by which pauses are longer while nothing has ever succeeded, twice that if a quota says that nothing is left
 }
 
 // The constants of the law.
@@ -178,6 +178,9 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	ahead := 0
 	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
 		ahead = l.cold
+		if q := e.quota; q != nil && q.Remaining == 0 {
+			ahead *= 2 // others have used it up, and may again
+		}
 	}
 	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))

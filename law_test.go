@@ -200,15 +200,27 @@ func TestLawKeepsItsBounds(t *testing.T) {
 // somebody has said what they are to be.
 func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 	for _, tt := range []struct {
-		cold int
-		want time.Duration
-	}{{0, time.Second}, {2, 4 * time.Second}} {
-		l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},
-			brake{backoff: steadyPause, forgive: defaultForgive})
-		d := &lawDriver{l, 1}
-		assert.Equal(t, tt.want, d.throttle().pause)
-		d.after(time.Minute).succeed(1, 100*ms)
-		assert.LessOrEqual(t, d.after(time.Minute).throttle().pause, 2*time.Second, "later")
+		name  string
+		cold  int
+		quota *Quota
+		want  time.Duration
+	}{
+		{"as the backoff says", 0, nil, time.Second},
+		{"as it says, whatever is left", 0, &Quota{Limit: 10}, time.Second},
+		{"longer", 1, nil, 2 * time.Second},
+		{"some is left", 1, &Quota{Limit: 10, Remaining: 1}, 2 * time.Second},
+		{"nothing is left", 1, &Quota{Limit: 10}, 4 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},
+				brake{backoff: steadyPause, forgive: defaultForgive})
+			d := &lawDriver{l, 1}
+			e := ending{outcome: OutcomeThrottled, sent: d.send(), cost: 1, quota: tt.quota}
+			assert.Equal(t, tt.want, l.done(d.after(ms).now, e, false).pause)
+			d.after(time.Minute).succeed(1, 100*ms)
+			e.sent = d.after(time.Minute).send()
+			assert.LessOrEqual(t, l.done(d.after(ms).now, e, false).pause, 2*time.Second, "later")
+		})
 	}
 	coldOf := func(opts ...LimiterOption) int { return Must(NewAdaptiveLimiter(opts...)).law.(*aimd).cold }
 	assert.Equal(t, defaultCold, coldOf())
