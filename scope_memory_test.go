@@ -40,6 +40,7 @@ func TestScopesAreForgotten(t *testing.T) {
 		go func() {
 			_ = r.Scope("A", "busy").Do(t.Context(), func(context.Context) error { <-release; return nil })
 		}()
+		synctest.Wait() // limiters are made by many at once
 		go func() { _ = r.Scope("A", "paused").Scope("B", "waits").Do(t.Context(), ok) }()
 		synctest.Wait()
 		for i := range 100 {
