@@ -79,7 +79,7 @@ type aimdConfig struct {
 	min, max float64
 	decrease float64 // factor of a cut
 	increase float64 // share of the ceiling that probing adds over probeOver calls
-	cold     int     // levels by which pauses are longer while nothing has ever succeeded, twice that if a quota says that nothing is left
+	cold     int     // levels by which pauses are longer while nothing has ever succeeded, twice as many if nothing is left
 }
 
 // The constants of the law.
