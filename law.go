@@ -79,7 +79,7 @@ type aimdConfig struct {
 	min, max float64
 	decrease float64 // factor of a cut
 	increase float64 // share of the ceiling that probing adds over probeOver calls
-	cold     int     // levels by which pauses are longer while nothing has ever succeeded, twice as many if nothing is left
+	cold     int     // levels by which pauses are longer while nothing has ever succeeded, twice as many if nothing is left of a limit
 }
 
 // The constants of the law.
@@ -178,7 +178,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	ahead := 0
 	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
 		ahead = l.cold
-		if q := e.quota; q != nil && q.Remaining == 0 {
+		if q := e.quota; q != nil && q.Limit > 0 && q.Remaining == 0 {
 			ahead *= 2 // others have used it up, and may again
 		}
 	}

@@ -210,6 +210,7 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 		{"longer", 1, nil, 2 * time.Second},
 		{"some is left", 1, &Quota{Limit: 10, Remaining: 1}, 2 * time.Second},
 		{"nothing is left", 1, &Quota{Limit: 10}, 4 * time.Second},
+		{"nothing is left of nothing", 1, &Quota{}, 2 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},

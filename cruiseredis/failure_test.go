@@ -156,7 +156,7 @@ func throttles(workers []*cruise.SharedLimiter) (n uint64) {
 // recovers waits until all workers share again. Probes are at most 5 s apart.
 func recovers(t *testing.T, workers []*cruise.SharedLimiter) {
 	t.Helper()
-	require.Eventually(t, func() bool { return degraded(workers) == 0 }, 10*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return degraded(workers) == 0 }, 20*time.Second, 10*time.Millisecond)
 }
 
 // meet waits until all workers share and each knows how many they are, and so what

@@ -96,7 +96,7 @@ func TestSoak(t *testing.T) {
 	scope := scopeOf(t)
 	key := cruiseredis.KeyOf(scope)
 	goroutines := runtime.NumGoroutine()
-	fleet := fleet(t, workers, p.addr(), scope, cruise.WithInitialRate(limit/2))
+	fleet := fleet(t, workers, p.addr(), scope, cruise.WithInitialRate(limit/2), patient)
 	api := newTokenAPI(limit)
 	api.measure()
 
