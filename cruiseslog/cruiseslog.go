@@ -67,7 +67,8 @@ type track struct {
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
-	pausedAt  time.Time // since when, if the end is worth a line too; else zero
+	pauseFor  time.Duration // how long the one is that ends then
+	pausedAt  time.Time     // since when, if the end is worth a line too; else zero
 }
 
 // givenUp are the calls given up for one reason.
@@ -346,7 +347,8 @@ func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 		return
 	}
 	o.mu.Lock()
-	over := o.throttled && !o.cut && time.Since(o.pausedTo) >= e.Took
+	// Nobody goes within a pause, so half of it is room for events that come late.
+	over := o.throttled && !o.cut && time.Since(o.pausedTo)+o.pauseFor/2 >= e.Took
 	var attrs []slog.Attr
 	if over {
 		o.throttled = false
@@ -441,7 +443,7 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	longer := float64(e.For) > (1+change)*float64(left)
 	var attrs []slog.Attr
 	if longer {
-		o.pausedTo = e.Until
+		o.pausedTo, o.pauseFor = e.Until, e.For
 		if o.pausedAt.IsZero() && e.For >= o.every {
 			o.pausedAt = time.Now()
 		}
