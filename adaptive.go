@@ -152,8 +152,8 @@ func WithIncrease(share float64) LimiterOption {
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
 // by how many follow each other. Default 0.3 s, doubled to a minute, equal jitter. An
 // [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs, while no
-// call has ever succeeded, and 16 times that if the server tells meanwhile that nothing
-// is left of a told limit; of a backoff given here it takes what it says.
+// call has ever succeeded, or 16 times if the throttle comes with a [Quota] that has a
+// Limit and nothing left of it; of a backoff given here it takes what it says.
 //
 // A pause is never longer than two call intervals at the rate after the cut, unless
 // nothing got through since the last throttle: then the bound is the backoff's base at

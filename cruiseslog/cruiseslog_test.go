@@ -175,6 +175,25 @@ func TestThrottledWithoutARate(t *testing.T) {
 }
 
 // A quota moves the rate up and down all the time.
+// An event comes a moment late, and so does the end of the pause that it tells: the
+// first call after the pause is one all the same, and one from before it is not.
+func TestThrottlingEndsThoughEventsComeLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const late = time.Millisecond
+		r, observe := record(slog.LevelInfo)
+		observe(cruise.ThrottleSeen{RetryAfter: 20 * time.Millisecond})
+		time.Sleep(late)
+		observe(paused(20 * time.Millisecond))
+		time.Sleep(5 * time.Millisecond)
+		r.take()
+		observe(cruise.AttemptEnded{Outcome: cruise.OutcomeSuccess, Took: 10 * time.Millisecond})
+		assert.Empty(t, r.take(), "sent before the throttle")
+		time.Sleep(15*time.Millisecond - late)
+		observe(cruise.AttemptEnded{Outcome: cruise.OutcomeSuccess})
+		assert.Equal(t, []string{"INFO no longer throttled"}, r.take())
+	})
+}
+
 func TestRateFollowsAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
