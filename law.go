@@ -68,6 +68,7 @@ type aimd struct {
 	refill    float64       // growth, relative to the rate, as what was used has come back
 	refillOks int           // successes by when that was last looked at
 	refillLow int           // Remaining at that time
+	elsewhere bool          // a throttle came though some was left: something else limits calls
 	queuedOks int           // successes by when a queue last slowed the rate down
 
 	delivered meter
@@ -167,6 +168,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 		this.why, reset = l.success(now, e.quota, this.late)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
+		l.elsewhere = l.elsewhere || e.quota != nil && e.quota.Remaining > 0
 		if !this.late {
 			l.cut(now)
 		}
@@ -456,7 +458,7 @@ func (l *aimd) hint(now instant, q Quota) bool {
 // at once, and no further than to twice the rate. In a window nothing comes back before
 // its end, when everything does in one step.
 func (l *aimd) refilled(q Quota) (more float64) {
-	if q.Limit <= 0 {
+	if q.Limit <= 0 || l.elsewhere {
 		return 0
 	}
 	part := max(rationAfter, q.Limit/4, 2*l.inflight) // answers overtake each other

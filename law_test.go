@@ -576,6 +576,23 @@ func TestLawFollowsWhatComesBack(t *testing.T) {
 	}
 }
 
+// A throttle while some is left shows that something else limits calls, whatever comes
+// back of the quota.
+func TestLawDoesNotFollowAQuotaThatThrottlesNobody(t *testing.T) {
+	for left, least := range []float64{100, 0} {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		d.law.done(d.now, ending{outcome: OutcomeThrottled, sent: d.send(), cost: 1, quota: &Quota{Limit: 12, Remaining: left}}, false)
+		for range 60 {
+			d.after(ms).law.held(d.now)
+			sent := d.send()
+			d.law.done(d.after(99*ms).now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &Quota{Limit: 12, Remaining: 11}}, false)
+		}
+		assert.GreaterOrEqual(t, d.law.limit(), least)
+		assert.LessOrEqual(t, d.law.limit(), 20+30*least, "%d left", left)
+	}
+}
+
 // A bucket of a few tokens is full when it says that few are left: what stays where it
 // is, however slowly calls come, is no reason to slow down further.
 func TestLawIgnoresARestThatStays(t *testing.T) {
