@@ -64,11 +64,10 @@ type aimd struct {
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
-	spare     float64       // how far Remaining is above what must be left, relative to that
-	refill    float64       // growth, relative to the rate, as what was used has come back
 	refillOks int           // successes by when that was last looked at
 	refillLow int           // Remaining at that time
-	elsewhere bool          // a throttle came though some was left: something else limits calls
+	told      Quota         // the last that a success was told
+	elsewhere bool          // the last throttle came though enough was left: something else limits calls
 	queuedOks int           // successes by when a queue last slowed the rate down
 
 	delivered meter
@@ -168,7 +167,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 		this.why, reset = l.success(now, e.quota, this.late)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
-		l.elsewhere = l.elsewhere || e.quota != nil && e.quota.Remaining > 0
+		l.elsewhere = elsewhere(e.quota, l.told)
 		if !this.late {
 			l.cut(now)
 		}
@@ -200,17 +199,22 @@ func (l *aimd) success(now instant, q *Quota, late bool) (why Cause, reset time.
 	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
 		l.reopen(now)
 	}
-	l.row, l.refill = 0, 0
+	l.row = 0
 	window := q != nil && l.windowed(now, *q)
-	if q == nil || window {
-		l.spare = 0
-	} else if l.hint(now, *q) {
-		return CauseQuota, 0
+	var more surplus
+	if q != nil {
+		l.told = *q
+		if !window {
+			settled := false
+			if more, settled = l.hint(now, *q); settled {
+				return CauseQuota, 0
+			}
+		}
 	}
 	if l.queued(now) {
 		return CauseLatency, 0
 	}
-	l.grow(now, late)
+	l.grow(now, more, late)
 	why = CauseSuccess
 	if window {
 		if l.ration(now, *q) {
@@ -311,7 +315,7 @@ func (l *aimd) reopen(now instant) {
 }
 
 // grow is the additive increase, for a success.
-func (l *aimd) grow(now instant, late bool) {
+func (l *aimd) grow(now instant, quota surplus, late bool) {
 	if math.IsInf(l.rate, 1) {
 		// Without demand for more there is nothing to learn about more.
 		if 2*float64(l.inflight+1) >= l.window {
@@ -323,8 +327,8 @@ func (l *aimd) grow(now instant, late bool) {
 		return
 	}
 	dt := l.pay(now)
-	more := l.slope(now)*dt + min(hintGrowMost*l.rate, l.spare*hintGrow*math.Sqrt(l.rate)*dt) + l.refill*l.rate
-	l.rate = min(l.max, l.rate+more)
+	more := min(hintGrowMost*l.rate, quota.spare*hintGrow*math.Sqrt(l.rate)*dt) + quota.refill*l.rate
+	l.rate = min(l.max, l.rate+l.slope(now)*dt+more)
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call
@@ -392,50 +396,53 @@ func (l *aimd) given(now instant) float64 {
 	return given
 }
 
-// hint follows a reported quota, and reports whether that leaves nothing to be
-// done for the success. A quota that is nearly used up is a throttle that cost
-// nothing.
-func (l *aimd) hint(now instant, q Quota) bool {
+// surplus is what a quota leaves for growth.
+type surplus struct {
+	spare  float64 // how far Remaining is above what must be left, relative to that
+	refill float64 // growth, relative to the rate, as what was used has come back
+}
+
+// hint follows a reported quota, and reports what it leaves for growth, and whether
+// nothing more is to be done for the success. A quota that is nearly used up is a
+// throttle that cost nothing.
+func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 	if l.flat(q) {
-		l.spare = 0
-		return false
+		return surplus{}, false
 	}
 	flying := float64(l.inflight + 1)
 	reserve := max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
 		if limit < reserve {
-			return false // it is used up and whole again while an answer is under way
+			return surplus{}, false // it is used up and whole again while an answer is under way
 		}
 		reserve = min(reserve, max(1, limit/4))
 	}
 	if left := float64(q.Remaining); left >= reserve {
 		// What is left is no reason to hurry while it grows less: it may be all
 		// that there is for a long time.
-		l.spare = 0
 		if q.Reset > 0 || q.Remaining >= l.hintLeft {
-			l.spare = min(hintMost, left/reserve-1)
+			more.spare = min(hintMost, left/reserve-1)
 		}
-		l.refill = l.refilled(q)
+		more.refill = l.refilled(q)
 		l.hintAt, l.hintLeft = now, q.Remaining
-		return false
+		return more, false
 	}
-	l.spare = 0
 	if math.IsInf(l.rate, 1) {
 		given := l.given(now)
 		if math.IsInf(given, 1) {
-			return false
+			return surplus{}, false
 		}
 		l.ceiling, l.credit = given, now
 		l.rate = min(l.max, max(l.min, hintCut*given))
 		l.hintAt, l.hintLeft = now, q.Remaining
-		return true
+		return surplus{}, true
 	}
 	if l.hintAt == 0 {
 		l.hintAt, l.hintLeft = now, q.Remaining
 	}
 	since := now.since(l.hintAt).Seconds()
 	if since < hintGaps/l.rate {
-		return true // the last decision has not shown yet
+		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
 	case q.Remaining < l.hintLeft:
@@ -450,7 +457,7 @@ func (l *aimd) hint(now instant, q Quota) bool {
 		l.rate = min(l.max, l.rate+min(hintGrowMost*l.rate, hintGrow*math.Sqrt(l.rate)*since))
 	}
 	l.hintAt, l.hintLeft, l.credit = now, q.Remaining, now
-	return true
+	return surplus{}, true
 }
 
 // refilled returns by what share of itself the rate may grow since a part of the limit
@@ -472,6 +479,15 @@ func (l *aimd) refilled(q Quota) (more float64) {
 	}
 	l.refillOks, l.refillLow = l.delivered.n, q.Remaining
 	return more
+}
+
+// elsewhere reports whether a throttle came though enough was left, by what it says itself
+// or else by what a success was told last: then something else limits calls.
+func elsewhere(throttle *Quota, last Quota) bool {
+	if throttle != nil {
+		return throttle.Remaining > 0
+	}
+	return last.Remaining > last.Limit/2
 }
 
 // flat reports whether what is left stays where it is, at the most that was ever seen,

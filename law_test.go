@@ -576,20 +576,45 @@ func TestLawFollowsWhatComesBack(t *testing.T) {
 	}
 }
 
-// A throttle while some is left shows that something else limits calls, whatever comes
-// back of the quota.
+// A throttle while enough is left shows that something else limits calls, whatever comes
+// back of the quota, until a throttle comes as the quota says.
 func TestLawDoesNotFollowAQuotaThatThrottlesNobody(t *testing.T) {
-	for left, least := range []float64{100, 0} {
-		d := newLawDriver(0.001, math.Inf(1))
-		d.law.setLimit(d.now, 10)
-		d.law.done(d.now, ending{outcome: OutcomeThrottled, sent: d.send(), cost: 1, quota: &Quota{Limit: 12, Remaining: left}}, false)
-		for range 60 {
-			d.after(ms).law.held(d.now)
-			sent := d.send()
-			d.law.done(d.after(99*ms).now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &Quota{Limit: 12, Remaining: 11}}, false)
-		}
-		assert.GreaterOrEqual(t, d.law.limit(), least)
-		assert.LessOrEqual(t, d.law.limit(), 20+30*least, "%d left", left)
+	left := func(n int) *Quota { return &Quota{Limit: 12, Remaining: n} }
+	for _, tt := range []struct {
+		name    string
+		before  *Quota   // what a success was told
+		with    []*Quota // what throttles were
+		follows bool
+	}{
+		{"nothing left", left(11), []*Quota{left(0)}, true},
+		{"some left", left(1), []*Quota{left(1)}, false},
+		{"nothing said, little left before", left(6), []*Quota{nil}, true},
+		{"nothing said, more than half left before", left(7), []*Quota{nil}, false},
+		{"nothing ever said", nil, []*Quota{nil}, true},
+		{"nothing left, then some", left(11), []*Quota{left(0), left(1)}, false},
+		{"some left, then nothing", left(11), []*Quota{left(1), left(0)}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			end := func(outcome Outcome, q *Quota) {
+				sent := d.send()
+				d.law.done(d.after(99*ms).now, ending{outcome: outcome, sent: sent, cost: 1, quota: q}, false)
+			}
+			d.law.setLimit(d.now, 10)
+			end(OutcomeSuccess, tt.before)
+			for _, q := range tt.with {
+				end(OutcomeThrottled, q)
+			}
+			for range 60 {
+				d.after(ms).law.held(d.now)
+				end(OutcomeSuccess, left(11))
+			}
+			if tt.follows {
+				assert.Greater(t, d.law.limit(), 100.)
+			} else {
+				assert.Less(t, d.law.limit(), 50.)
+			}
+		})
 	}
 }
 

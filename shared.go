@@ -58,9 +58,10 @@ type SharedLimiter struct {
 
 	// What is to be told.
 	oks       int64
-	quota     Quota
-	quotaAt   instant // when that was told, zero if none was
+	quota     Quota   // the last that a success was told
+	quotaAt   instant // when that was, zero if it need not be told
 	throttled bool
+	elsewhere bool // see StoreRequest
 	backoff   time.Duration
 	newPause  bool
 	resume    bool
@@ -369,6 +370,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		s.stats.Throttles++
 		if !s.isAlone() && !late {
 			s.throttled, s.urgent = true, true
+			s.elsewhere = elsewhere(e.quota, s.quota)
 			s.backoff = 0
 			if e.retryAfter <= 0 {
 				s.backoff = s.conf.pause.Delay(int(s.known.Level)+1, 0)

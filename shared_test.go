@@ -794,6 +794,41 @@ func TestSharedReportsAtOnce(t *testing.T) {
 	}
 }
 
+// Others hear from the store that a throttle came though enough was left of the quota, by
+// what it said itself or a success before it.
+func TestSharedThrottleTellsWhatWasLeft(t *testing.T) {
+	left := func(n int) *Quota { return &Quota{Limit: 10, Remaining: n} }
+	for _, tt := range []struct {
+		name         string
+		before, with *Quota
+		want         bool
+	}{
+		{"nothing said", nil, nil, false},
+		{"nothing left", left(9), left(0), false},
+		{"some left", left(0), left(1), true},
+		{"most left before", left(9), nil, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				s := fleet(t, store, 1, steady(10)...)[0]
+				for _, f := range []Feedback{
+					{Outcome: OutcomeSuccess, Cost: 1, Quota: tt.before},
+					{Outcome: OutcomeThrottled, Cost: 1, Quota: tt.with},
+				} {
+					require.NoError(t, s.WaitN(t.Context(), 1))
+					f.Sent = time.Now()
+					time.Sleep(time.Second)
+					s.Learn(f)
+					synctest.Wait()
+				}
+				assert.True(t, store.last.Throttled)
+				assert.Equal(t, tt.want, store.last.Elsewhere)
+			})
+		})
+	}
+}
+
 func TestAbandonedSharedLimiterIsCollected(t *testing.T) {
 	gone := make(chan struct{})
 	func() {

@@ -23,9 +23,10 @@ type StoreRequest struct {
 	Rate, Ceiling int64
 
 	// Throttled tells that an attempt sent in Epoch was throttled, and Backoff
-	// how long everyone pauses for it at most, 0 if Pause says how long.
-	Throttled bool
-	Backoff   time.Duration
+	// how long everyone pauses for it at most, 0 if Pause says how long. Elsewhere
+	// says that enough was left of the quota: something else limits calls.
+	Throttled, Elsewhere bool
+	Backoff              time.Duration
 	// Successes is the cost of all attempts that succeeded since the last sync.
 	Successes int64
 	// Quota is the last that one of them was told, nil if none was, and QuotaAge how
@@ -124,11 +125,10 @@ type SharedState struct {
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	Spare               int64 // how far Remaining is above what must be left, in millionths of that
 	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left it there
 
-	Refill                 int64 // growth as what was used has come back, in millionths of the rate
-	RefillTotal, RefillLow int64 // cost of successes in all, and Remaining, when that was last looked at
+	RefillTotal, RefillLow int64 // Total and Remaining, when it was last looked at what has come back
+	Elsewhere              int64 // 1 if enough was left at the last throttle, else 0
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
@@ -282,7 +282,7 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		}
 		s.OpenAt, s.OpenTotal = t, s.Total
 	}
-	s.Row, s.Refill = 0, 0
+	s.Row = 0
 
 	if q.Quota != nil {
 		at := t - micros(q.QuotaAge)
@@ -292,13 +292,13 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		s.QuotaAt = at
 	}
 	window := q.Quota != nil && s.windowed(q)
-	if q.Quota == nil || window {
-		s.Spare = 0
+	var more surplus
+	settled := false
+	if q.Quota != nil && !window {
+		more, settled = s.hint(t, q)
 	}
-	switch {
-	case q.Quota != nil && !window && s.hint(t, q):
-	case !q.Throttled && q.Epoch == s.Epoch:
-		s.grow(t, q)
+	if !settled && !q.Throttled && q.Epoch == s.Epoch {
+		s.grow(t, q, more)
 	}
 	s.Credit = t
 	if window {
@@ -341,36 +341,34 @@ func (s *SharedState) ration(q StoreRequest) {
 	s.change(&q.Law, pace, whyQuota)
 }
 
-// hint follows a quota, and reports whether that leaves nothing to be done for the
-// successes: see aimd.
-func (s *SharedState) hint(t int64, q StoreRequest) bool {
+// hint follows a quota, and reports what it leaves for growth, and whether nothing more
+// is to be done for the successes: see aimd.
+func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool) {
 	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
 	if s.flat(left) {
-		s.Spare = 0
-		return false
+		return surplus{}, false
 	}
 	// What is told was left before the calls of a period.
 	untold := 2 * (1 + math.Floor(r*sharedPeriod/1e12))
 	reserve := max(hintLeast, untold)
 	if limit > 0 {
 		if limit < reserve {
-			return false
+			return surplus{}, false
 		}
 		reserve = min(reserve, max(1, limit/4))
 	}
-	s.Spare = 0
 	was := s.HintLeft
 	if float64(left) >= reserve {
 		if q.Quota.Reset > 0 || left >= was {
-			s.Spare = int64(math.Floor(min(hintMost, float64(left)/reserve-1) * 1e6))
+			more.spare = min(hintMost, float64(left)/reserve-1)
 		}
-		s.refilled(left, int64(q.Quota.Limit), int64(untold))
+		more.refill = s.refilled(left, int64(q.Quota.Limit), int64(untold))
 		s.HintAt, s.HintLeft = t, left
-		return false
+		return more, false
 	}
 	since := float64(t-s.HintAt) / 1e6
 	if s.Ceiling > 0 && since < max(hintGaps*1e6/r, sharedGap/1e6) {
-		return true // the last decision has not shown yet
+		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
 	case s.Ceiling == 0 || left < was:
@@ -385,22 +383,26 @@ func (s *SharedState) hint(t int64, q StoreRequest) bool {
 		s.change(&q.Law, r+min(hintGrowMost*r, float64(hintGrow*math.Sqrt(r*1e6)*since)), whyQuota)
 	}
 	s.HintAt, s.HintLeft = t, left
-	return true
+	return surplus{}, true
 }
 
-// refilled finds by what share of itself the rate may grow since what was used of a limit
-// is back already: see aimd.
-func (s *SharedState) refilled(left, limit, untold int64) {
+// refilled returns by what share of itself the rate may grow since what was used of a
+// limit is back already: see aimd.
+func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
+	if limit <= 0 || s.Elsewhere == 1 {
+		return 0
+	}
 	part := max(rationAfter, limit/4, untold)
 	step := left-s.HintLeft >= part
-	if limit <= 0 || !step && s.Total-s.RefillTotal < max(hintLeast, part) {
-		return
+	if !step && s.Total-s.RefillTotal < max(hintLeast, part) {
+		return 0
 	}
 	if !step && left >= s.RefillLow {
 		used := max(0, 1-float64(left)/float64(limit))
-		s.Refill = int64(math.Floor(min(1, max(0, refillTo/used-1)) * 1e6))
+		more = min(1, max(0, refillTo/used-1))
 	}
 	s.RefillTotal, s.RefillLow = s.Total, left
+	return more
 }
 
 // flat reports whether what is left stays where it is, however slowly calls come: see
@@ -416,7 +418,7 @@ func (s *SharedState) flat(left int64) bool {
 }
 
 // grow is the additive increase.
-func (s *SharedState) grow(t int64, q StoreRequest) {
+func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 	r, c := float64(s.Rate), float64(s.Ceiling)
 	dt := min(float64(t-s.Credit), max(sharedPeriod, creditOver*1e12/r)) / 1e6
 	used := float64(s.Flow) / r
@@ -441,7 +443,7 @@ func (s *SharedState) grow(t int64, q StoreRequest) {
 		}
 		r += min(float64(slope*dt), sharedStep*r)
 	}
-	r += min(hintGrowMost*r, float64(float64(s.Spare)/1e6*hintGrow*math.Sqrt(r*1e6)*dt)) + float64(float64(s.Refill)/1e6*r)
+	r += min(hintGrowMost*r, float64(quota.spare*hintGrow*math.Sqrt(r*1e6)*dt)) + float64(quota.refill*r)
 	s.change(&q.Law, r, whySuccess)
 }
 
@@ -450,6 +452,10 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	again := s.Level > 0 && s.Passed == 0
 	was := s.spacing()
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
+	s.Elsewhere = 0
+	if q.Elsewhere {
+		s.Elsewhere = 1
+	}
 	if s.Oks > 0 { // else pauses are the answer
 		r := float64(max(s.Rate, s.Unspread))
 		given := r

@@ -218,7 +218,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 	q := StoreRequest{
 		Law:   s.sharedLaw,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
-		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks,
+		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks,
 		NewPause: s.newPause, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
 	}

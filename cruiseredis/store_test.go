@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 // more.
 func timed(t *testing.T) *redis.Script {
 	t.Helper()
-	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[27], ARGV[28]}", 1)
+	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[28], ARGV[29]}", 1)
 	require.NotEqual(t, cruiseredis.Script, at)
 	return redis.NewScript(at)
 }
@@ -220,7 +220,7 @@ func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
 		}
 	}
 	if rng.IntN(8) == 0 {
-		q.Throttled, q.Backoff = true, time.Duration(rng.Int64N(int64(time.Second)))
+		q.Throttled, q.Elsewhere, q.Backoff = true, rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(time.Second)))
 	}
 	if rng.IntN(15) == 0 {
 		q.Pause, q.NewPause = time.Duration(rng.Int64N(1<<(10+rng.IntN(45)))), rng.IntN(2) == 0

@@ -54,7 +54,7 @@ local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.m
 
 local q, names = {}, {
   'min', 'max', 'initial', 'decrease', 'increase', 'burst', 'forgive', 'pauseBase',
-  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'backoff', 'successes',
+  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'elsewhere', 'backoff', 'successes',
   'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
   'quotaAge', 'quotaLimit', 'quotaLeft', 'quotaReset',
 }
@@ -69,8 +69,8 @@ local fields = {
   'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'openAt', 'quotaAt', 'hintAt', 'resetAt',
   'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'flow', 'busy',
   'oks', 'total', 'openTotal', 'row', 'level', 'passed', 'most',
-  'hintLeft', 'resetLeft', 'unspread', 'spare', 'leftMost', 'leftFlat',
-  'refill', 'refillTotal', 'refillLow',
+  'hintLeft', 'resetLeft', 'unspread', 'leftMost', 'leftFlat',
+  'refillTotal', 'refillLow', 'elsewhere',
   'count', 'countEnd', 'counted', 'before',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
@@ -138,7 +138,7 @@ local function measure()
   s.at = t
 end
 
-local function grow()
+local function grow(spare, refill)
   local r, c = s.rate, s.ceiling
   local dt = min(t - s.credit, max(PERIOD, CREDIT_OVER * 1e12 / r)) / 1e6
   local used = s.flow / r
@@ -164,7 +164,7 @@ local function grow()
     end
     r = r + min(slope * dt, STEP * r)
   end
-  r = r + min(HINT_GROW_MOST * r, s.spare / 1e6 * HINT_GROW * sqrt(r * 1e6) * dt) + s.refill / 1e6 * r
+  r = r + min(HINT_GROW_MOST * r, spare * HINT_GROW * sqrt(r * 1e6) * dt) + refill * r
   change(r, SUCCESS)
 end
 
@@ -206,41 +206,46 @@ local function flat(left)
 end
 
 local function refilled(left, limit, untold)
+  if limit <= 0 or s.elsewhere == 1 then
+    return 0
+  end
   local part = max(RATION_AFTER, floor(limit / 4), untold)
   local step = left - s.hintLeft >= part
-  if limit <= 0 or not step and s.total - s.refillTotal < max(HINT_LEAST, part) then
-    return
+  if not step and s.total - s.refillTotal < max(HINT_LEAST, part) then
+    return 0
   end
+  local more = 0
   if not step and left >= s.refillLow then
     local used = max(0, 1 - left / limit)
-    s.refill = floor(min(1, max(0, REFILL_TO / used - 1)) * 1e6)
+    more = min(1, max(0, REFILL_TO / used - 1))
   end
   s.refillTotal, s.refillLow = s.total, left
+  return more
 end
 
+-- Returns whether that is all for the successes, and if not, what it leaves for growth.
 local function hint()
   local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
   if flat(left) then
-    s.spare = 0
-    return false
+    return false, 0, 0
   end
   local untold = 2 * (1 + floor(r * PERIOD / 1e12))
   local reserve = max(HINT_LEAST, untold)
   if limit > 0 then
     if limit < reserve then
-      return false
+      return false, 0, 0
     end
     reserve = min(reserve, max(1, limit / 4))
   end
-  s.spare = 0
   local was = s.hintLeft
   if left >= reserve then
+    local spare = 0
     if q.quotaReset > 0 or left >= was then
-      s.spare = floor(min(HINT_MOST, left / reserve - 1) * 1e6)
+      spare = min(HINT_MOST, left / reserve - 1)
     end
-    refilled(left, limit, untold)
+    local refill = refilled(left, limit, untold)
     s.hintAt, s.hintLeft = t, left
-    return false
+    return false, spare, refill
   end
   local since = (t - s.hintAt) / 1e6
   if s.ceiling > 0 and since < max(HINT_GAPS * 1e6 / r, GAP / 1e6) then
@@ -277,7 +282,7 @@ local function success()
     end
     s.openAt, s.openTotal = t, s.total
   end
-  s.row, s.refill = 0, 0
+  s.row = 0
 
   local told = q.quotaAge >= 0
   if told then
@@ -287,13 +292,12 @@ local function success()
     s.quotaAt = t - q.quotaAge
   end
   local window = told and windowed()
-  if not told or window then
-    s.spare = 0
+  local settled, spare, refill = false, 0, 0
+  if told and not window then
+    settled, spare, refill = hint()
   end
-  if told and not window and hint() then
-    -- that is all
-  elseif q.throttled == 0 and q.epoch == s.epoch then
-    grow()
+  if not settled and q.throttled == 0 and q.epoch == s.epoch then
+    grow(spare, refill)
   end
   s.credit = t
   if window then
@@ -319,6 +323,7 @@ local function throttle()
   local again = s.level > 0 and s.passed == 0
   local was = spacing()
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
+  s.elsewhere = q.elsewhere
   if s.oks > 0 then
     local r = max(s.rate, s.unspread)
     local given = r
