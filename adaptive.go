@@ -156,10 +156,11 @@ func WithIncrease(share float64) LimiterOption {
 // Limit and nothing left of it; of a backoff given here it takes what it says.
 //
 // A pause is never longer than two call intervals at the rate after the cut, unless
-// nothing got through since the last throttle: then the bound is the backoff's base at
-// least, and doubles; so pauses reach the backoff's own length only where throttles go
-// on. Where no call has succeeded yet an AdaptiveLimiter has no rate, and nothing but
-// the backoff bounds the pause.
+// nothing got through since the last throttle: then the backoff begins anew, and each
+// pause grows by the backoff's multiplier or step from the last one, or from the time
+// until the next attempt where the rate held that up for longer. So pauses reach the
+// backoff's own length only where throttles go on. Where no call has succeeded yet an
+// AdaptiveLimiter has no rate, and nothing but the backoff bounds the pause.
 // [WithForgiveAfter] says how a series ends.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })

@@ -204,7 +204,7 @@ func TestAdaptivePausesEveryone(t *testing.T) {
 func TestAdaptivePauseBackoff(t *testing.T) {
 	const second = time.Second
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(.1), WithMinRate(.1), WithPauseBackoff(steadyPause)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(2), WithMinRate(.1), WithPauseBackoff(steadyPause)))
 		throttle := func() time.Duration {
 			c := letGo(t, a, 1)
 			time.Sleep(time.Nanosecond)
@@ -214,6 +214,7 @@ func TestAdaptivePauseBackoff(t *testing.T) {
 		for i, want := range []time.Duration{second, 2 * second, 4 * second, 8 * second, 8 * second} {
 			assert.Equal(t, want, throttle(), "throttle %d", i+1)
 		}
+		a.SetLimit(.1) // so that two call intervals are longer than any of them
 		calls(t, a, 30)
 		assert.Equal(t, 4*second, throttle(), "three of five levels forgiven")
 		calls(t, a, 9)

@@ -271,6 +271,11 @@ func (b Backoff) grown(retry int) time.Duration {
 	return saturate(float64(b.base)*math.Pow(b.multiplier, n)+float64(b.step)*n, b.max)
 }
 
+// after is the delay, before jitter, that follows one of d.
+func (b Backoff) after(d time.Duration) time.Duration {
+	return saturate(float64(d)*b.multiplier+float64(b.step), b.max)
+}
+
 // saturate is f nanoseconds, at most limit. It compares before it converts,
 // since converting a float that overflows gives anything, negative times too.
 func saturate(f float64, limit time.Duration) time.Duration {

@@ -16,8 +16,9 @@ type brake struct {
 	forgive int           // un-throttled calls that lower the level by one
 	level   int           // 0 while all is well
 	passed  int           // un-throttled calls since the level changed
-	most    time.Duration // that the last pause could take, where that is bounded
 	at      instant       // when the level last rose
+	closed  bool          // nothing has got through since
+	last    time.Duration // pause that no server asked for
 }
 
 const (
@@ -59,38 +60,39 @@ func (b *roomBrake) stop(r *room, e ending) {
 }
 
 // learn returns the pause that an attempt asks for, 0 if none. If the server names
-// none, it is that of the level, or of so many levels ahead, but at most atMost long.
-// Where nothing got through since the last throttle, that bound is at least the base of
-// the backoff, and doubles from one to the next. never is no bound.
+// none, it is that of the level, or of so many levels ahead, but at most atMost long;
+// never is no bound. Where there is one and nothing got through since the last throttle,
+// the server is closed, and its rate says nothing of how long: then the backoff begins
+// anew, and goes on from the last pause, or the time until the next attempt if the rate
+// held that up for longer.
 func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
 		if b.late(e.sent) {
 			return e.retryAfter
 		}
-		again := b.level > 0 && b.passed == 0
-		b.at, b.passed = now, 0
+		again, gap := b.closed, e.sent.since(b.at)
+		b.at, b.passed, b.closed = now, 0, true
 		b.level++
 		if e.retryAfter > 0 {
 			return e.retryAfter
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)
-		if atMost == never {
-			return wait
+		switch {
+		case atMost == never:
+		case again:
+			wait = max(b.backoff.Delay(1, 0), b.backoff.after(max(b.last, min(gap, atMost))))
+		case wait > atMost:
+			wait = atMost - time.Duration(rand.Int64N(int64(atMost/2)+1))
 		}
-		if again { // the server is closed, and its rate says nothing of how long
-			atMost = max(atMost, b.backoff.base, min(2*b.most, year))
-		}
-		b.most = atMost
-		if wait > b.most {
-			wait = b.most - time.Duration(rand.Int64N(int64(b.most/2)+1))
-		}
+		b.last = wait
 		return wait
 	case OutcomeQuotaExhausted:
 		return e.retryAfter
 	case OutcomeDropped:
 		return 0
 	}
+	b.closed = false
 	if b.level > 0 {
 		if b.passed++; b.passed >= b.forgive {
 			b.level, b.passed = b.level-1, 0

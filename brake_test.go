@@ -8,12 +8,12 @@ import (
 )
 
 // Pauses keep to their bound, by chance within its upper half, while calls get through
-// between the throttles. Where none does, it is the backoff's base at least, and doubles.
+// between the throttles. Where none does, the backoff begins anew.
 func TestBrakeKeepsToItsBound(t *testing.T) {
 	const most = 100 * ms
 	throttled, ok := ending{outcome: OutcomeThrottled, cost: 1}, ending{outcome: OutcomeSuccess, cost: 1}
 	for range 200 {
-		b := brake{backoff: Must(NewBackoff(WithBase(10*time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: defaultForgive}
+		b := brake{backoff: Must(NewBackoff(WithBase(10*time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
 		now := instant(0)
 		for throttle := range 4 {
 			now = now.after(time.Second)
@@ -23,12 +23,41 @@ func TestBrakeKeepsToItsBound(t *testing.T) {
 			b.learn(now, ok, 0, most) // the server isn't closed
 		}
 		b.learn(now.after(time.Second), throttled, 0, most)
-		for _, bound := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second} {
-			now = now.after(time.Minute)
-			wait := b.learn(now, throttled, 0, most)
-			assert.GreaterOrEqual(t, wait, bound/2)
-			assert.LessOrEqual(t, wait, bound)
+		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute} {
+			now = now.after(time.Hour) // in which nobody wanted anything
+			assert.Equal(t, want, b.learn(now, throttled, 0, most))
 		}
+	}
+}
+
+// At a closed server pauses grow from the time between two attempts where the rate, and
+// not the pause, held up the second, in the way of the backoff.
+func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		backoff Backoff
+		gap     time.Duration // from one throttle to the next attempt, at least
+		want    []time.Duration
+	}{
+		{"the pause is longer", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), ms, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second}},
+		{"the rate is slower", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), 1500 * ms, []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}},
+		{"it grows threefold", Must(NewBackoff(WithBase(ms), WithMultiplier(3), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), time.Second, []time.Duration{3 * time.Second, 9 * time.Second, 10 * time.Second}},
+		{"it grows by steps", Must(LinearBackoff(time.Second, time.Minute)), 5 * time.Second, []time.Duration{6 * time.Second, 7 * time.Second, 8 * time.Second}},
+		{"it stays as it is", Must(ConstantBackoff(3 * time.Second)), time.Second, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
+		{"none at all", Backoff{}, time.Second, []time.Duration{0, 0}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b, now := brake{backoff: tt.backoff, forgive: 1}, instant(time.Hour)
+			b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, 10*time.Second)
+			wait := time.Duration(0) // say that the first one was short
+			b.last = wait
+			for _, want := range tt.want {
+				sent := now.after(max(wait, tt.gap))
+				now = sent.after(time.Minute) // its answer takes long, which says nothing
+				wait = b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: sent}, 0, 10*time.Second)
+				assert.Equal(t, want, wait)
+			}
+		})
 	}
 }
 

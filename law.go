@@ -87,7 +87,9 @@ const (
 	startGrow    = .15                     // of a call more in flight for each success, before the first throttle
 	patience     = time.Second             // after which silence lets one more go,
 	patienceMax  = 10 * time.Second        // at a closed door after twice the latency, but at most this
-	backTo       = .9                      // of the ceiling, at once after a cut
+	backTo       = .9                      // of the ceiling, at once after a cut,
+	backToSlow   = .85                     // below slowRate, where a throttle costs everyone more time
+	slowRate     = 1.                      // calls per second
 	backOver     = 5                       // calls that the way back takes
 	probeOver    = 100                     // calls that the last tenth takes,
 	agreeWithin  = .1                      // as many again for each cut in a row that finds the ceiling within this share of the last one,
@@ -348,9 +350,13 @@ func (l *aimd) slope(now instant) float64 {
 	// after all, the time lost is made up for.
 	rarely := 1 + float64(l.agreed)
 	slope := l.increase * c / max(rarely*probeOver/c, age)
+	back := backTo
+	if c < slowRate {
+		back = backToSlow
+	}
 	switch {
-	case l.rate < backTo*c:
-		slope = max(slope, (backTo-l.decrease)*c*c/backOver)
+	case l.rate < back*c:
+		slope = max(slope, (back-l.decrease)*c*c/backOver)
 	case l.rate > c:
 		slope *= 1 + pushOn*(1+rarely)/2*(l.rate/c-1)
 	}

@@ -113,6 +113,33 @@ func TestLawCutsToHalfOfTheLesser(t *testing.T) {
 	}
 }
 
+// After a cut the rate is back to just below the ceiling within a few calls, and less far
+// where calls are slow; from there on it probes.
+func TestLawReturnsAtOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		ceiling, back float64
+	}{
+		{"fast", 100, 90},
+		{"one a second", 1, .9},
+		{"slower", .99, .85 * .99},
+		{"a call in an hour", 1. / 3600, .85 / 3600},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(1e-6, math.Inf(1))
+			l := d.law.(*aimd)
+			l.setLimit(d.now, tt.ceiling)
+			l.rate = tt.ceiling / 2
+			d.succeed(6, ceilSeconds(1/l.limit()))
+			assert.GreaterOrEqual(t, l.limit(), tt.back)
+			l.rate = .999 * tt.back
+			way := l.slope(d.now)
+			l.rate = 1.001 * tt.back
+			assert.Less(t, l.slope(d.now), way/20)
+		})
+	}
+}
+
 func TestLawIgnoresLateThrottles(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	d.law.setLimit(d.now, 10)

@@ -449,7 +449,7 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 
 // throttle is the multiplicative decrease, and the pause.
 func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
-	again := s.Level > 0 && s.Passed == 0
+	again := s.Row > 0
 	was := s.spacing()
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
 	s.Elsewhere = 0

@@ -320,7 +320,7 @@ local function turn()
 end
 
 local function throttle()
-  local again = s.level > 0 and s.passed == 0
+  local again = s.row > 0
   local was = spacing()
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
   s.elsewhere = q.elsewhere
