@@ -17,6 +17,7 @@ type options struct {
 	seeds, random        int
 	from                 uint64
 	quick, full, targets bool
+	split                bool
 	json, md, html       string
 	profile              string
 	own                  own
@@ -36,6 +37,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.BoolVar(&o.quick, "quick", false, "a board in a minute or two: every client, the suite, a few random scenarios")
 	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 10 seeds, 200 random scenarios that no law was tuned on")
 	f.BoolVar(&o.targets, "targets", false, "print the check list of targets; alone, run what it needs")
+	f.BoolVar(&o.split, "split", false, "print the means of keepable random scenarios by kind of server and signal, too")
 	f.StringVar(&o.json, "json", "", "write everything to this file as JSON")
 	f.StringVar(&o.md, "md", "", "write the board to this file as markdown, with charts beside it")
 	f.StringVar(&o.html, "html", "", "write the report to this file as one HTML page")

@@ -59,6 +59,7 @@ func run(args []string, stdout, stderr io.Writer) (err error) {
 	bar.end(fmt.Sprintf("%d results in %v", len(results), time.Since(start).Round(time.Millisecond)))
 
 	data.Board = board.New(p.clients, results)
+	data.Board.Split = o.split
 	if err := data.Board.Text(stdout); err != nil {
 		return err
 	}

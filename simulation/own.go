@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -49,16 +50,6 @@ var knobs = [...]knob{
 	{"increase", "`share` of the rate by which the limiter probes", "WithIncrease", cruise.WithIncrease},
 }
 
-// signals are the names of what servers tell.
-var signals = map[string]server.Signal{
-	"none":        0,
-	"retry-after": server.RetryAfter,
-	"seconds":     server.RetryAfter | server.WholeSeconds,
-	"remaining":   server.Remaining,
-	"rest":        server.Remaining | server.NoLimit,
-	"reset":       server.Remaining | server.Reset,
-}
-
 // flags declares the flags of a server and a limiter of the user's.
 func (o *own) flags(f *flag.FlagSet) {
 	f.StringVar(&o.kind, "server", "", "try your own server: `kind` bucket, fixed, sliding or concurrency")
@@ -101,13 +92,15 @@ func (o *own) scenario() (*scenario.Scenario, error) {
 			spec.Kind = k
 		}
 	}
-	signal, told := signals[o.signal]
-	spec.Signal = signal
+	signal := slices.IndexFunc(server.Signals, func(s server.Signal) bool { return s.String() == o.signal })
+	if signal >= 0 {
+		spec.Signal = server.Signals[signal]
+	}
 	switch {
 	case spec.Kind < 0:
 		return nil, fmt.Errorf("-server %s: want bucket, fixed, sliding or concurrency", o.kind)
-	case !told:
-		return nil, fmt.Errorf("-signal %s: want none, retry-after, seconds, remaining or reset", o.signal)
+	case signal < 0:
+		return nil, fmt.Errorf("-signal %s: want one of %v", o.signal, server.Signals)
 	case spec.Kind == server.Concurrency && !(o.burst >= 1):
 		return nil, fmt.Errorf("-server concurrency: want its slots, -burst 1 or more")
 	case spec.Kind == server.Concurrency && o.work <= 0:

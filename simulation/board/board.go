@@ -10,6 +10,7 @@ import (
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
+	"github.com/a7df5faa/cruise/simulation/server"
 )
 
 // Board is results with what follows from them.
@@ -19,6 +20,7 @@ type Board struct {
 	Own     string             // the client that the others are compared with; "" if none ran
 	Pacer   map[string]float64 // use of the pacer, by scenario
 	Tight   map[string]bool    // scenarios whose limit nobody can keep
+	Split   bool               // the keepable ones are grouped by kind of server and signal, too
 
 	byScenario map[string][]score.Result
 }
@@ -104,13 +106,25 @@ func (b *Board) Groups() []Group {
 }
 
 func (b *Board) groups() []Group {
-	return []Group{
+	keepable := func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }
+	groups := []Group{
 		{suite, func(s *scenario.Scenario) bool { return s.Suite }},
 		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
 		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
-		{Keepable, func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }},
+		{Keepable, keepable},
 		{tight, func(s *scenario.Scenario) bool { return s.Random && b.tight(s) }},
 	}
+	if !b.Split {
+		return groups
+	}
+	for kind := server.Bucket; kind <= server.SlidingWindow; kind++ {
+		for _, signal := range server.Signals {
+			groups = append(groups, Group{fmt.Sprintf("%v, %v", kind, signal), func(s *scenario.Scenario) bool {
+				return keepable(s) && s.Server.Kind == kind && s.Server.Signal == signal
+			}})
+		}
+	}
+	return groups
 }
 
 func (b *Board) tight(s *scenario.Scenario) bool { return b.Tight[s.Name] }

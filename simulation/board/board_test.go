@@ -3,6 +3,7 @@ package board
 import (
 	"bytes"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,6 +50,25 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 		if row.Better != want {
 			t.Errorf("%s, %s: %d", row.Group, row.Client, row.Better)
 		}
+	}
+}
+
+func TestKeepableScenariosAreSplitOnRequest(t *testing.T) {
+	b := sample()
+	names := func() (list []string) {
+		for _, g := range b.Groups() {
+			list = append(list, g.Name)
+		}
+		return list
+	}
+	whole := names()
+	b.Split = true
+	if got, want := names(), append(whole, "bucket, none"); !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+	rows := b.Rows()
+	if last := rows[len(rows)-1]; last.Scenarios != 1 {
+		t.Errorf("%d scenarios of random-1", last.Scenarios)
 	}
 }
 

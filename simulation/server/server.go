@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"time"
 )
 
@@ -47,6 +48,18 @@ const (
 	// NoLimit leaves the limit out of Remaining, as Heroku does.
 	NoLimit
 )
+
+// Signals are what servers of the command's flags and of random scenarios tell.
+var Signals = []Signal{0, RetryAfter, RetryAfter | WholeSeconds, Remaining, Remaining | NoLimit, Remaining | Reset}
+
+// String is the signal's name as the command's flags spell it.
+func (s Signal) String() string {
+	i := slices.Index(Signals, s)
+	if i < 0 {
+		return fmt.Sprintf("%#b", uint8(s))
+	}
+	return [...]string{"none", "retry-after", "seconds", "remaining", "rest", "reset"}[i]
+}
 
 // Span is a stretch of time.
 type Span struct {

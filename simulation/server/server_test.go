@@ -13,6 +13,16 @@ func build(t *testing.T, spec Spec) *Server {
 
 func passes(s *Server, at time.Duration) bool { return !s.Take(at).Throttled }
 
+func TestSignalsHaveNames(t *testing.T) {
+	seen := map[string]Signal{}
+	for _, s := range append(Signals, Reset) {
+		if other, ok := seen[s.String()]; ok || s.String() == "" {
+			t.Errorf("%q is %b and %b", s, s, other)
+		}
+		seen[s.String()] = s
+	}
+}
+
 func TestBucketServesItsBurstAndThenItsRate(t *testing.T) {
 	s := build(t, Spec{Kind: Bucket, Rate: Constant(4), Burst: 4})
 	n := 0
