@@ -426,10 +426,12 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 	if left := float64(q.Remaining); left >= reserve {
 		// What is left is no reason to hurry while it grows less: it may be all
 		// that there is for a long time.
-		if q.Reset > 0 || q.Remaining >= l.hintLeft {
-			more.spare = min(hintMost, left/reserve-1)
+		if !l.elsewhere {
+			if q.Reset > 0 || q.Remaining >= l.hintLeft {
+				more.spare = min(hintMost, left/reserve-1)
+			}
+			more.refill = l.refilled(q)
 		}
-		more.refill = l.refilled(q)
 		l.hintAt, l.hintLeft = now, q.Remaining
 		return more, false
 	}
@@ -471,7 +473,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 // at once, and no further than to twice the rate. In a window nothing comes back before
 // its end, when everything does in one step.
 func (l *aimd) refilled(q Quota) (more float64) {
-	if q.Limit <= 0 || l.elsewhere {
+	if q.Limit <= 0 {
 		return 0
 	}
 	part := max(rationAfter, q.Limit/4, 2*l.inflight) // answers overtake each other

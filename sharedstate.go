@@ -359,10 +359,12 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 	}
 	was := s.HintLeft
 	if float64(left) >= reserve {
-		if q.Quota.Reset > 0 || left >= was {
-			more.spare = min(hintMost, float64(left)/reserve-1)
+		if s.Elsewhere == 0 {
+			if q.Quota.Reset > 0 || left >= was {
+				more.spare = min(hintMost, float64(left)/reserve-1)
+			}
+			more.refill = s.refilled(left, int64(q.Quota.Limit), int64(untold))
 		}
-		more.refill = s.refilled(left, int64(q.Quota.Limit), int64(untold))
 		s.HintAt, s.HintLeft = t, left
 		return more, false
 	}
@@ -389,7 +391,7 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 // refilled returns by what share of itself the rate may grow since what was used of a
 // limit is back already: see aimd.
 func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
-	if limit <= 0 || s.Elsewhere == 1 {
+	if limit <= 0 {
 		return 0
 	}
 	part := max(rationAfter, limit/4, untold)

@@ -46,7 +46,7 @@ func TestSharedQuotaNewestCounts(t *testing.T) {
 // process does. Of a window nothing comes back before its end, when everything does.
 func TestSharedRateFollowsWhatComesBack(t *testing.T) {
 	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
-	grown := func(elsewhere bool, left func(used int) int) float64 {
+	grown := func(elsewhere bool, limit int, left func(used int) int) float64 {
 		at, used := int64(1e15), 0
 		s := SharedState{
 			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, OpenAt: at - 100e6,
@@ -57,15 +57,16 @@ func TestSharedRateFollowsWhatComesBack(t *testing.T) {
 			at += 500_000
 			calls := int(s.Rate / 2e6)
 			used += calls
-			q := Quota{Limit: 100, Remaining: left(used)}
-			s.Sync(time.Duration(at)*time.Microsecond, StoreRequest{
-				Law: law, Epoch: 2, Want: calls, Least: 1, Successes: int64(calls), Quota: &q,
-			})
+			q := StoreRequest{Law: law, Epoch: 2, Want: calls, Least: 1, Successes: int64(calls)}
+			if limit > 0 {
+				q.Quota = &Quota{Limit: limit, Remaining: left(used)}
+			}
+			s.Sync(time.Duration(at)*time.Microsecond, q)
 		}
 		return float64(s.Rate) / 10e6
 	}
-	assert.InDelta(t, 28, grown(false, func(int) int { return 90 }), 8)
-	assert.Less(t, grown(false, func(int) int { return 50 }), 1.5, "half of it is in use")
-	assert.Less(t, grown(false, func(used int) int { return 99 - used%70 }), 1.5, "a window")
-	assert.Less(t, grown(true, func(int) int { return 90 }), 2., "something else limits calls")
+	assert.InDelta(t, 28, grown(false, 100, func(int) int { return 90 }), 8)
+	assert.Less(t, grown(false, 100, func(int) int { return 50 }), 1.5, "half of it is in use")
+	assert.Less(t, grown(false, 100, func(used int) int { return 99 - used%70 }), 1.5, "a window")
+	assert.Equal(t, grown(false, 0, nil), grown(true, 100, func(int) int { return 90 }), "something else limits calls")
 }

@@ -206,7 +206,7 @@ local function flat(left)
 end
 
 local function refilled(left, limit, untold)
-  if limit <= 0 or s.elsewhere == 1 then
+  if limit <= 0 then
     return 0
   end
   local part = max(RATION_AFTER, floor(limit / 4), untold)
@@ -239,11 +239,13 @@ local function hint()
   end
   local was = s.hintLeft
   if left >= reserve then
-    local spare = 0
-    if q.quotaReset > 0 or left >= was then
-      spare = min(HINT_MOST, left / reserve - 1)
+    local spare, refill = 0, 0
+    if s.elsewhere == 0 then
+      if q.quotaReset > 0 or left >= was then
+        spare = min(HINT_MOST, left / reserve - 1)
+      end
+      refill = refilled(left, limit, untold)
     end
-    local refill = refilled(left, limit, untold)
     s.hintAt, s.hintLeft = t, left
     return false, spare, refill
   end
