@@ -495,7 +495,11 @@ func elsewhere(throttle *Quota, last Quota) bool {
 	if throttle != nil {
 		return throttle.Remaining > 0
 	}
-	return last.Remaining > last.Limit/2
+	enough := hintLeast
+	if last.Limit > 0 {
+		enough = last.Limit / 2
+	}
+	return last.Remaining > enough
 }
 
 // flat reports whether what is left stays where it is, at the most that was ever seen,

@@ -618,6 +618,8 @@ func TestLawDoesNotFollowAQuotaThatThrottlesNobody(t *testing.T) {
 		{"nothing said, little left before", left(6), []*Quota{nil}, true},
 		{"nothing said, more than half left before", left(7), []*Quota{nil}, false},
 		{"nothing ever said", nil, []*Quota{nil}, true},
+		{"nothing said, few left of nobody knows how many", &Quota{Remaining: 10}, []*Quota{nil}, true},
+		{"nothing said, many left of nobody knows how many", &Quota{Remaining: 11}, []*Quota{nil}, false},
 		{"nothing left, then some", left(11), []*Quota{left(0), left(1)}, false},
 		{"some left, then nothing", left(11), []*Quota{left(1), left(0)}, true},
 	} {
