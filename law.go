@@ -101,7 +101,8 @@ const (
 	creditOver   = 3                       // call intervals that one success can be credited with
 	pauseGaps    = 2                       // call intervals that a first pause takes at most
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
-	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens
+	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens,
+	reopenAfter  = 2                       // calls by which that is a measure
 	outageLeast  = 3 * time.Minute         // closed, by which it may be an outage,
 	outageMost   = 20                      // of which this many times less than before is learnt at most
 	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
@@ -295,13 +296,18 @@ func (l *aimd) ration(now instant, q Quota) bool {
 // The first success of all ends a closed time too, but tells nothing of the long run.
 // Nor does a closed time that is long: it may have been an outage. So at the beginning
 // it does not count as time in which the server delivered, and later not less than a
-// part of the old ceiling is learnt from it.
+// part of the old ceiling is learnt from it. One call alone says nothing: where processes
+// share a limit of a few calls, each would go by who was first.
 func (l *aimd) reopen(now instant) {
 	first, long := l.delivered.n == 1, now.since(l.closedAt) > outageLeast
 	if first && long {
 		l.delivered = meter{}
 		l.delivered.busy(now)
 		l.delivered.add(now)
+	}
+	if !first && l.delivered.n-l.openOks < reopenAfter {
+		l.credit = now
+		return // what comes next counts with it
 	}
 	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
 	given := float64(l.delivered.n-l.openOks) / took

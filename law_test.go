@@ -338,6 +338,25 @@ func TestLawMeasuresFromAReopening(t *testing.T) {
 	assert.InDelta(t, 5, d.law.limit(), .3, "half of the 10 a second since then")
 }
 
+// One call alone between two closings says nothing of what the server gives. With the
+// next, all that went through since counts.
+func TestLawLearnsNothingFromOneCall(t *testing.T) {
+	d := newLawDriver(0.001, math.Inf(1))
+	closing := func() {
+		d.throttle()
+		d.after(10 * time.Second).throttle()
+		d.after(100*ms).succeed(1, 100*ms)
+	}
+	d.law.setLimit(d.now, 10)
+	d.succeed(100, 100*ms)
+	closing()
+	d.law.setLimit(d.now, 10)
+	closing()
+	assert.Greater(t, d.law.limit(), .5)
+	closing()
+	assert.InDelta(t, .095, d.law.limit(), .005, "0.95 of two calls in twenty seconds")
+}
+
 // Calls that take longer and longer stand in a queue: the rate falls below what comes
 // out of it, and is back as soon as the queue is worked off. Nothing else does that.
 func TestLawWorksOffQueues(t *testing.T) {
