@@ -312,8 +312,7 @@ func TestSharedQuota(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var throttled [2]float64
-			for i, tells := range []bool{false, true} {
+			run := func(tells bool) (throttled float64) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
 					var workers []Learner
@@ -325,15 +324,23 @@ func TestSharedQuota(t *testing.T) {
 					warm := max(2*time.Minute, srv.window)
 					f := simulate(workers, srv, 0, warm, warm+max(10*time.Minute, srv.window))
 					t.Logf("told %v: use %.3f, throttled %.2f %%, Jain %.2f", tells, f.use, 100*f.throttled, f.jain)
-					throttled[i] = f.throttled
+					throttled = f.throttled
 					if tells {
 						assert.GreaterOrEqual(t, f.use, .9)
 						assert.GreaterOrEqual(t, f.jain, .9)
-						assert.LessOrEqual(t, f.throttled, .003)
 					}
 				})
+				return throttled
 			}
-			assert.Less(t, throttled[1], throttled[0]/2)
+			// One run in some hundreds is throttled several times as often.
+			median := func(tells bool) float64 {
+				runs := []float64{run(tells), run(tells), run(tells)}
+				slices.Sort(runs)
+				return runs[1]
+			}
+			told := median(true)
+			assert.LessOrEqual(t, told, .003)
+			assert.Less(t, told, median(false)/2)
 		})
 	}
 }
