@@ -24,7 +24,8 @@ type StoreRequest struct {
 
 	// Throttled tells that an attempt sent in Epoch was throttled, and Backoff
 	// how long everyone pauses for it at most, 0 if Pause says how long. Elsewhere
-	// says that enough was left of the quota: something else limits calls.
+	// says of it that enough was left of the quota, so that something else limits
+	// calls: some by its own Quota, else most by the last of a success.
 	Throttled, Elsewhere bool
 	Backoff              time.Duration
 	// Successes is the cost of all attempts that succeeded since the last sync.

@@ -70,3 +70,27 @@ func TestSharedRateFollowsWhatComesBack(t *testing.T) {
 	assert.Less(t, grown(false, 100, func(used int) int { return 99 - used%70 }), 1.5, "a window")
 	assert.Equal(t, grown(false, 0, nil), grown(true, 100, func(int) int { return 90 }), "something else limits calls")
 }
+
+// Pauses are bounded by two distances of slots until nothing gets through between two
+// throttles, also where what did get through has just forgiven a level.
+func TestSharedPauseIsShortWhileCallsGetThrough(t *testing.T) {
+	const forgive = 10
+	law := SharedLaw{Min: 1e6, Max: 1e6, Initial: 1e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: forgive, PauseBase: 10 * time.Second}
+	for between, want := range map[int64]time.Duration{0: 10 * time.Second, forgive - 1: 2 * time.Second, forgive: 2 * time.Second} {
+		var s SharedState
+		at := time.Duration(0)
+		throttle := func() time.Duration {
+			at += time.Minute
+			return s.Sync(at, StoreRequest{Law: law, Epoch: s.Epoch, Throttled: true, Backoff: time.Hour}).Pause
+		}
+		s.Sync(at, StoreRequest{Law: law})
+		throttle()
+		throttle()
+		s.Sync(at+30*time.Second, StoreRequest{Law: law, Epoch: s.Epoch, Successes: 1 + forgive})
+		throttle()
+		if between > 0 {
+			s.Sync(at+30*time.Second, StoreRequest{Law: law, Epoch: s.Epoch, Successes: between})
+		}
+		assert.Equal(t, want, throttle(), "%d successes", between)
+	}
+}

@@ -1,0 +1,2 @@
+// Package tools pins the commands that the checks build.
+package tools
