@@ -99,6 +99,7 @@ const (
 	probeMax     = 50 * time.Second        // and at most
 	pushOn       = 40                      // times faster per unit of excess above the ceiling
 	creditOver   = 3                       // call intervals that one success can be credited with
+	longShare    = .95                     // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps    = 2                       // call intervals that a first pause takes at most
 	closedRow    = 2                       // throttles in a row by which a server counts as closed
 	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens,
@@ -399,11 +400,12 @@ func (l *aimd) cut(now instant) {
 }
 
 // given is what the server delivers, +Inf where nothing can be said. Where there is no
-// rate calls come ever faster, so only the last ones count.
+// rate calls come ever faster, so only the last ones count. The long run holds ways back,
+// in which the server would have given more.
 func (l *aimd) given(now instant) float64 {
 	given := l.delivered.over(now, memoryShort)
 	if !math.IsInf(l.rate, 1) {
-		given = min(given, l.delivered.over(now, memoryLong))
+		given = min(given, l.delivered.over(now, memoryLong)/longShare)
 	}
 	return given
 }

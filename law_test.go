@@ -92,17 +92,24 @@ func TestLawOnlyThrottlesGiveARate(t *testing.T) {
 func TestLawCutsToHalfOfTheLesser(t *testing.T) {
 	for _, tt := range []struct {
 		name string
+		slow int // calls of 200, after which 10 a second get through
 		set  float64
 		want float64 // at most, before any way back
 	}{
-		{"of what was delivered", 1000, 5},
-		{"of the rate", 4, 2},
+		{"of what was delivered", 0, 1000, 5},
+		{"of the rate", 0, 4, 2},
+		{"of what was delivered at last, if the way back is all that was slow", 10, 1000, 5},
+		{"of what was delivered in the long run, allowing for a way back", 100, 1000, 200. / 30 / .95 / 2},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.01, math.Inf(1))
-			for range 200 { // 10 a second, which nothing held back
+			for i := range 200 { // nothing holds them back
+				took := 100 * ms
+				if i < tt.slow {
+					took *= 2
+				}
 				sent := d.send()
-				d.after(100*ms).end(OutcomeSuccess, sent)
+				d.after(took).end(OutcomeSuccess, sent)
 			}
 			d.law.setLimit(d.now, tt.set)
 			this := d.throttle()
