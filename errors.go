@@ -55,8 +55,8 @@ type Error struct {
 	// limits of time, since the first attempt ended, as nobody read the clock.
 	Elapsed time.Duration
 	// RetryAfter is how long it will be until another try makes sense, where
-	// that is known: the wait that the server asked for, or what is left of a
-	// pause; 0 means unknown.
+	// that is known: the wait that the server asked for, what is left of a pause, or
+	// the backoff; 0 means unknown.
 	RetryAfter time.Duration
 	// Last is the last error of the call itself; nil if it was never made.
 	Last error
@@ -167,9 +167,10 @@ func Throttled(err error, hints ...Hint) error {
 	return wrap(err, OutcomeThrottled, hints)
 }
 
-// QuotaExhausted marks err as the end of a long quota: the call is not retried,
-// and with [RetryAfter] everyone behind the limiter is told so until then. It
-// returns nil for a nil err.
+// QuotaExhausted marks err as the end of a long quota: the call is not retried, and
+// with [RetryAfter] everyone behind the limiter pauses until then. Calls that may not
+// wait so long fail at once, with [ErrServerDelay] or [ErrDeadline] and the time left.
+// It returns nil for a nil err.
 func QuotaExhausted(err error, hints ...Hint) error {
 	return wrap(err, OutcomeQuotaExhausted, hints)
 }

@@ -9,7 +9,8 @@ import (
 )
 
 // Outcome says what one attempt of a call tells about the server. Only
-// [OutcomeSuccess] grows a rate and only [OutcomeThrottled] cuts one.
+// [OutcomeSuccess] grows a rate, and [OutcomeThrottled] cuts one; successes do so too
+// where the quota that they [Report] is nearly used up, or they take ever longer.
 type Outcome uint8
 
 const (

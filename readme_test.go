@@ -2,7 +2,6 @@ package cruise_test
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -10,8 +9,6 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
-	"net/http"
-	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -25,42 +22,47 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// startServer serves an app, after one 429.
-func startServer() *httptest.Server {
-	requests := 0
-	return httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		if requests++; requests == 1 {
-			w.WriteHeader(http.StatusTooManyRequests)
-			return
-		}
-		fmt.Fprint(w, `{"name":"example"}`)
-	}))
+// APIError is how the client of some API tells that a call failed.
+type APIError struct {
+	Code string
+	Wait time.Duration
+}
+
+func (e *APIError) Error() string { return e.Code }
+
+// appClient is the client of an API that throttles its first call.
+type appClient struct{ calls int }
+
+func (c *appClient) App(_ context.Context, name string) (string, error) {
+	if c.calls++; c.calls == 1 {
+		return "", &APIError{Code: "rate_limited", Wait: time.Second / 100}
+	}
+	return name, nil
 }
 
 func Example() {
-	server := startServer()
-	defer server.Close()
+	client := &appClient{}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var app struct{ Name string }
-	req := cruise.Must(http.NewRequest(http.MethodGet, server.URL, nil))
+	var app string
 
 	// README
 	api := cruise.Must(cruise.New()) // one for each API, shared by all goroutines
 
-	err := api.Do(ctx, func(ctx context.Context) error {
-		resp, err := http.DefaultClient.Do(req.WithContext(ctx))
-		if err != nil {
-			return err // worth another attempt
+	err := api.Do(ctx, func(ctx context.Context) (err error) {
+		app, err = client.App(ctx, "example") // any call that can fail
+		if failed, ok := errors.AsType[*APIError](err); ok {
+			switch failed.Code {
+			case "rate_limited":
+				return cruise.Throttled(err, cruise.RetryAfter(failed.Wait)) // everyone slows down
+			case "not_found":
+				return cruise.Permanent(err) // another attempt would not help
+			}
 		}
-		defer resp.Body.Close()
-		if resp.StatusCode == http.StatusTooManyRequests {
-			return cruise.Throttled(errors.New(resp.Status)) // everyone slows down
-		}
-		return json.NewDecoder(resp.Body).Decode(&app)
+		return err // nil, or worth another attempt
 	})
 
-	fmt.Println(app.Name, err)
+	fmt.Println(app, err)
 	// Output: example <nil>
 }
 

@@ -135,6 +135,9 @@ type SharedState struct {
 	Counted, Before int64 // workers in it, and in the one before
 }
 
+// MaxSharedPause is the longest pause that workers share, 31 days.
+const MaxSharedPause = 31 * 24 * time.Hour
+
 // The constants of the shared law, beside those of the law of one process. Times
 // are microseconds. They are in the script of cruiseredis too.
 const (
@@ -157,8 +160,6 @@ const (
 	sharedQueue   = sharedPeriod / 8     // how far ahead slots are given out where they are not short
 	sharedMost    = 1_000_000            // slots in one sync
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
-	// MaxSharedPause is the longest pause that workers share, 31 days.
-	MaxSharedPause = 31 * 24 * time.Hour
 )
 
 // sharedCauses are what Why says, and the others their places.

@@ -17,7 +17,7 @@
 //	cruise.retries           counter    {retry}     cruise.reason: the outcome that failed
 //	cruise.give_ups          counter    {call}      cruise.reason: attempts_exhausted, deadline …
 //	cruise.throttles         counter    {throttle}  cruise.scope; cruise.limit: as the server named it, if it did
-//	cruise.rate_cuts         counter    {cut}       cruise.scope; cruise.cause: throttle, quota, set
+//	cruise.rate_cuts         counter    {cut}       cruise.scope; cruise.cause: throttle, quota, latency, set
 //	cruise.pauses            counter    {pause}     cruise.scope
 //	cruise.wait.duration     histogram  s           of each attempt, in the limiter
 //	cruise.rate_limit        gauge      {call}/s    cruise.scope; not reported while there is none

@@ -4,8 +4,8 @@
 //	api, err := cruise.New(cruise.WithObserver(cruiseslog.NewObserver(logger)))
 //
 // At warn: throttled, rate cut, paused, gave up, shared store unreachable. At info:
-// rate recovered, no longer throttled, goes on after a pause, rate raised, rate set,
-// shared store back. At debug, for each call: attempts, retries, and why a call
+// rate recovered, no longer throttled, goes on after a pause, rate raised, rate lowered,
+// rate set, shared store back. At debug, for each call: attempts, retries, and why a call
 // waits.
 //
 // What repeats itself without changing anything is counted, and told by the

@@ -78,7 +78,7 @@ func (o *options) write(data report.Data) error {
 	}
 	var charts []board.Chart
 	for _, f := range files {
-		charts = append(charts, board.Chart{File: f.Name, Alt: f.Alt})
+		charts = append(charts, board.Chart{File: f.Name, Alt: f.Alt, Caption: f.Caption})
 		if err := os.WriteFile(filepath.Join(filepath.Dir(o.md), f.Name), []byte(f.SVG), 0o644); err != nil {
 			return err
 		}

@@ -31,8 +31,12 @@ type bar struct {
 	Y, Width            int
 }
 
-// Median is in nanoseconds a call.
-func (b *bar) Median() float64 { return b.ns[len(b.ns)/2] }
+// Median is in nanoseconds a call, of an even number the mean of the middle two, as
+// benchstat has it.
+func (b *bar) Median() float64 {
+	n := len(b.ns)
+	return (b.ns[(n-1)/2] + b.ns[n/2]) / 2
+}
 
 // Own reports whether it is cruise's.
 func (b *bar) Own() bool { return strings.HasPrefix(b.By, "cruise") }

@@ -133,7 +133,7 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 	if err := b.Text(&text); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Markdown(&md, []Chart{{"chart.svg", "a chart"}}); err != nil {
+	if err := b.Markdown(&md, []Chart{{"chart.svg", "a chart", "What it shows."}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.JSON(&js); err != nil {
@@ -147,7 +147,7 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
 		}
 	}
-	for _, want := range []string{"![a chart](chart.svg)", "**0.900**", "### a\n\nOne.", "*pacer-0.8*", "use&lt;.6"} {
+	for _, want := range []string{"![a chart](chart.svg)\n\nWhat it shows.", "**0.900**", "### a\n\nOne.", "*pacer-0.8*", "use&lt;.6"} {
 		if !strings.Contains(md.String(), want) {
 			t.Errorf("the markdown lacks %q:\n%s", want, md.String())
 		}

@@ -9,8 +9,9 @@ import (
 
 // Chart is a picture that the markdown shows.
 type Chart struct {
-	File string
-	Alt  string
+	File    string
+	Alt     string
+	Caption string // what it shows, and by which colours and lines
 }
 
 // Markdown writes the board as a page, with pictures of the given files.
@@ -32,7 +33,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	fmt.Fprintf(&out, "Throttled is the mean over callers of their throttled requests (random scenarios: of all requests), use is what was got of what the server offered,\n")
 	fmt.Fprintf(&out, "the longest wait is a caller's between two successes (means are geometric), and Jain's index is 1 when all callers get the same.\n\n")
 	for _, c := range charts {
-		fmt.Fprintf(&out, "![%s](%s)\n\n", c.Alt, c.File)
+		fmt.Fprintf(&out, "![%s](%s)\n\n%s\n\n", c.Alt, c.File, c.Caption)
 	}
 	for _, t := range b.Means() {
 		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)

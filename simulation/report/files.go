@@ -9,9 +9,10 @@ import (
 
 // File is a chart as a file of its own.
 type File struct {
-	Name string
-	Alt  string
-	SVG  string
+	Name    string
+	Alt     string
+	Caption string
+	SVG     string
 }
 
 // changing is the scenario that is drawn over time for those who read one
@@ -37,8 +38,10 @@ func (d Data) Files() ([]File, error) {
 		}
 		files = append(files, File{
 			Name: "scoreboard-use-throttled.svg",
-			Alt:  "Use of what the server gives against throttled share, means over the " + groups[0],
-			SVG:  file(svg),
+			Alt:  "Use of what the server gives against throttled share",
+			Caption: "Use of what the server gives against throttled share, means over the " + groups[0] +
+				": the upper left corner is the best place. Orange clients are yardsticks, which are told the limit.",
+			SVG: file(svg),
 		})
 	}
 	recs := d.recordings(changing)
@@ -52,12 +55,17 @@ func (d Data) Files() ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, File{Name: "scoreboard-step-" + rec.Client + ".svg", Alt: alt(rec), SVG: file(svg)})
+		files = append(files, File{
+			Name:    "scoreboard-step-" + rec.Client + ".svg",
+			Alt:     "Rate of " + rec.Client + " over time, where the limit falls and comes back",
+			Caption: caption(rec),
+			SVG:     file(svg),
+		})
 	}
 	return files, nil
 }
 
-func alt(rec *engine.Recording) string {
+func caption(rec *engine.Recording) string {
 	total := rec.Totals()
-	return fmt.Sprintf("%s where the limit falls from 50 a second to 5 and comes back: %d of %d requests throttled", rec.Client, total.Throttled, total.Requests)
+	return fmt.Sprintf("%s where the limit (dashed) falls from 50 a second to 5 and comes back: %d of %d requests throttled (red).", rec.Client, total.Throttled, total.Requests)
 }

@@ -77,7 +77,7 @@ func TestFilesAreImagesThatTellWhatTheyShow(t *testing.T) {
 		t.Errorf("%d files", len(files))
 	}
 	for _, f := range files {
-		if f.Alt == "" || !strings.HasSuffix(f.Name, ".svg") {
+		if f.Alt == "" || f.Caption == "" || !strings.HasSuffix(f.Name, ".svg") {
 			t.Errorf("%q: %q", f.Name, f.Alt)
 		}
 		for d := xml.NewDecoder(strings.NewReader(f.SVG)); ; {

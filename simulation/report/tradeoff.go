@@ -78,29 +78,34 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	return render(p, width, high, what+strings.Join(words, ", "))
 }
 
-// spread moves labels apart that would be on top of each other, by at least gap.
+// spread moves labels apart that would be on top of each other, by at least gap: those
+// in the column downwards, and up again from its end; those beside their points upwards,
+// where there is room.
 func spread(marks []mark, gap, low, high float64) {
-	for _, aside := range []bool{true, false} {
-		var side []*mark
-		for i := range marks {
-			if marks[i].aside == aside {
-				marks[i].labelY = marks[i].use
-				side = append(side, &marks[i])
-			}
+	var aside, field []*mark
+	for i := range marks {
+		m := &marks[i]
+		m.labelY = m.use
+		if m.aside {
+			aside = append(aside, m)
+		} else {
+			field = append(field, m)
 		}
-		slices.SortStableFunc(side, func(a, b *mark) int { return cmp.Compare(b.use, a.use) })
-		for i := range side {
-			most := high
-			if i > 0 {
-				most = side[i-1].labelY - gap
-			}
-			// Labels in a column know no neighbours but those above and below.
-			if aside || i > 0 && math.Abs(math.Log(side[i].throttled/side[i-1].throttled)) < 1 {
-				side[i].labelY = min(side[i].labelY, most)
-			}
-		}
-		for i := len(side) - 1; i >= 0 && aside; i-- {
-			side[i].labelY = max(side[i].labelY, low+float64(len(side)-1-i)*gap)
+	}
+	slices.SortStableFunc(aside, func(a, b *mark) int { return cmp.Compare(b.use, a.use) })
+	most := high
+	for _, m := range aside {
+		m.labelY = min(m.labelY, most)
+		most = m.labelY - gap
+	}
+	for i := range aside {
+		m := aside[len(aside)-1-i]
+		m.labelY = max(m.labelY, low+float64(i)*gap)
+	}
+	slices.SortStableFunc(field, func(a, b *mark) int { return cmp.Compare(a.use, b.use) })
+	for i, m := range field {
+		if i > 0 && math.Abs(math.Log(m.throttled/field[i-1].throttled)) < 1 {
+			m.labelY = max(m.labelY, field[i-1].labelY+gap)
 		}
 	}
 }
