@@ -75,7 +75,7 @@ type LimiterOption interface {
 type adaptiveConfig struct {
 	faults
 	initial  rate.Limit
-	min, max rate.Limit
+	min, max rate.Limit // min 0: not given
 	burst    int
 	decrease float64
 	increase float64
@@ -102,7 +102,7 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 }
 
 // WithMinRate is the rate, in calls per second, below which no throttle cuts.
-// Default one call in ten minutes.
+// Default one call in ten minutes, or the initial or maximum rate if that is less.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", shown(limit))
@@ -185,7 +185,6 @@ var defaultMinRate = rate.Every(10 * time.Minute)
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	c := adaptiveConfig{
 		initial:  rate.Inf,
-		min:      defaultMinRate,
 		max:      rate.Inf,
 		decrease: 0.5,
 		increase: 0.1,
@@ -201,9 +200,7 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 		opt.limiter(&c)
 	}
 	if len(c.faults) == 0 {
-		c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
-		c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
-			"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
+		c.checkRates()
 	}
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
@@ -212,6 +209,16 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 		min: float64(c.min), max: perSecond(c.max),
 		decrease: c.decrease, increase: c.increase, cold: c.cold,
 	}, brake{backoff: c.pause, forgive: c.forgive})), nil
+}
+
+// checkRates finds a minimum rate where none was given, and checks all three.
+func (c *adaptiveConfig) checkRates() {
+	if c.min == 0 {
+		c.min = min(defaultMinRate, c.initial, c.max)
+	}
+	c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
+	c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
+		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
 }
 
 func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
@@ -236,7 +243,8 @@ func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
 // WaitN waits until a call of cost n may go, and takes n tokens. A negative n is
 // an error, and n of 0 does not wait. It returns the context's error and cause if
 // that ends first; [ErrDeadline] in an [*Error] at once if the wait could not end
-// in time; and [ErrCost] if n is above a burst that was set by [WithBurst].
+// in time; and [ErrCost] if n is above a burst that was set by [WithBurst], or above
+// 2^31-1.
 //
 // Every WaitN that returned nil for n above 0 must be followed by one
 // [AdaptiveLimiter.Learn].
@@ -252,8 +260,8 @@ func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant,
 	if n <= 0 {
 		return free(ctx, n)
 	}
-	if a.burst > 0 && n > a.burst {
-		return came, sent, costError(n, a.burst)
+	if most := a.maxCost(); n > most {
+		return came, sent, costError(n, most)
 	}
 	return a.room.enter(ctx, n)
 }
@@ -311,18 +319,24 @@ func (m *mail) put(at, sent instant) {
 	m.n.Add(1)
 }
 
-// open tells the law of the successes in the mail, as if they had all come with the
-// last one.
+// open tells the law of the successes in the mail. They have come since the law was
+// last told of anything, nobody knows when: it is told as if in equal steps.
 func (a *AdaptiveLimiter) open(now instant) {
 	n := a.mail.n.Load()
 	if n == a.mail.opened {
 		return
 	}
 	e := ending{outcome: OutcomeSuccess, sent: instant(a.mail.sent.Load()), cost: 1}
-	at := min(instant(a.mail.at.Load())+a.room.skew, now)
-	for ; a.mail.opened < n; a.mail.opened++ {
-		a.tellLaw(at, e)
+	last := min(instant(a.mail.at.Load())+a.room.skew, now)
+	from, sent, all := a.told, e.sent, n-a.mail.opened
+	for i := int64(1); i <= all; i++ {
+		before := instant(float64(max(0, last-from)) * float64(all-i) / float64(all))
+		if sent != 0 {
+			e.sent = sent - before
+		}
+		a.tellLaw(last-before, e)
 	}
+	a.mail.opened = n
 }
 
 // tellLaw tells the law how an attempt ended.
@@ -460,7 +474,11 @@ func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
-	return a.ask(now, n, (*bucket).peek)
+	wait := a.ask(now, n, (*bucket).peek)
+	if wait == 0 {
+		a.law.free(now) // only a room above may hold it up
+	}
+	return wait
 }
 
 // ask asks the law, and the tokens in one way or the other.
@@ -491,6 +509,7 @@ func (a *AdaptiveLimiter) atLeast(now instant, n int) time.Duration {
 func (a *AdaptiveLimiter) hold(now, until instant) {
 	if a.paced {
 		a.tokens.hold(now, until)
+		a.tokens.tokens = min(0, a.tokens.tokens) // the server has none of what was saved here
 	}
 }
 

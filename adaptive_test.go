@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"sync"
@@ -39,6 +40,7 @@ func TestAdaptiveOptions(t *testing.T) {
 		{"maximum rate negative", []LimiterOption{WithMaxRate(-1)}, "cruise: WithMaxRate(-1): want calls per second above 0, or rate.Inf"},
 		{"maximum rate NaN", []LimiterOption{WithMaxRate(rate.Limit(nan))}, "cruise: WithMaxRate(NaN): want calls per second above 0, or rate.Inf"},
 		{"maximum rate +Inf", []LimiterOption{WithMaxRate(rate.Limit(inf))}, "cruise: WithMaxRate(+Inf): want calls per second above 0, or rate.Inf"},
+		{"below the default minimum", []LimiterOption{WithMaxRate(rate.Every(time.Hour)), WithInitialRate(rate.Every(2 * time.Hour))}, ""},
 		{"minimum above maximum", []LimiterOption{WithMinRate(2), WithMaxRate(1)}, "cruise: WithMinRate(2): want at most 1, the maximum rate"},
 		{"initial below minimum", []LimiterOption{WithInitialRate(1), WithMinRate(2), WithMaxRate(3)}, "cruise: WithInitialRate(1): want 2 to 3, the minimum and maximum rate"},
 		{"initial above maximum", []LimiterOption{WithInitialRate(4), WithMinRate(2), WithMaxRate(3)}, "cruise: WithInitialRate(4): want 2 to 3, the minimum and maximum rate"},
@@ -255,6 +257,9 @@ func TestAdaptiveCosts(t *testing.T) {
 		letGo(t, a, 50).ends(OutcomeSuccess, 0)
 		assert.Zero(t, time.Since(start), "and the bucket has grown to hold them")
 
+		if math.MaxInt > math.MaxInt32 {
+			assert.ErrorIs(t, a.WaitN(t.Context(), math.MaxInt), ErrCost, "more than any rate could save up")
+		}
 		b := Must(NewAdaptiveLimiter(WithBurst(5)))
 		assert.ErrorIs(t, b.WaitN(t.Context(), 6), ErrCost)
 		assert.NoError(t, b.WaitN(t.Context(), 5))
@@ -390,4 +395,29 @@ func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
 		assert.EqualValues(t, callers*each, s.Successes)
 		assert.Zero(t, a.law.(*aimd).inflight)
 	})
+}
+
+// A limiter that is watched hears of each success when it comes, any other one of many
+// at once. Both learn the same from them.
+func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {
+	limit := func(opts ...LimiterOption) (limit rate.Limit) {
+		synctest.Test(t, func(t *testing.T) {
+			a := Must(NewAdaptiveLimiter(opts...))
+			for n := range 40 { // in flight at once, served one after the other
+				var all sync.WaitGroup
+				for i := range n + 1 {
+					all.Go(func() {
+						call := letGo(t, a, 1)
+						time.Sleep(time.Duration(i+1) * 25 * time.Millisecond)
+						call.ends(OutcomeSuccess, 0)
+					})
+				}
+				all.Wait()
+			}
+			letGo(t, a, 1).ends(OutcomeThrottled, 0)
+			limit = a.Limit()
+		})
+		return limit
+	}
+	assert.InEpsilon(t, float64(limit(WithObserver(ObserverFunc(func(context.Context, Event) {})))), float64(limit()), .1)
 }

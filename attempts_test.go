@@ -62,6 +62,7 @@ func TestAttemptsGivesUpAfterTheLastTurn(t *testing.T) {
 	for attempt, err := range plain().Attempts(dead) {
 		turns++
 		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, dead, attempt.Context())
 		attempt.Done(nil) // changes nothing
 	}
 	assert.Equal(t, 1, turns)

@@ -177,9 +177,8 @@ func (b *bucket) atLeast(now instant, n int) time.Duration {
 	return ceilSeconds((float64(n) - b.at(now)) / float64(b.limit))
 }
 
-// hold empties the bucket so that the first call leaves at until, if its token
-// can be there by then, and the others after it at the limit: a pause saves no
-// burst.
+// hold leaves one token at until, if there would be one by then, so that the first
+// call leaves at until, and the others after it at the limit: a pause saves no burst.
 func (b *bucket) hold(now, until instant) {
 	if b.limit == rate.Inf {
 		return
@@ -188,7 +187,7 @@ func (b *bucket) hold(now, until instant) {
 		return // a pause is lifted whose first token is on its way
 	}
 	b.empty = max(now, until-instant(ceilSeconds(1/float64(b.limit))))
-	b.tokens, b.last = min(0, b.at(b.empty)), b.empty
+	b.tokens, b.last = min(1, b.at(until))-until.since(b.empty).Seconds()*float64(b.limit), b.empty
 }
 
 func (b *bucket) setLimit(now instant, limit rate.Limit) {

@@ -96,6 +96,34 @@ func TestBudgetDenial(t *testing.T) {
 	assert.NoError(t, err, "first attempts are free")
 }
 
+// What the limiter slows down anyway may be tried until it gets through.
+func TestUncountedThrottlesNeedNoBudget(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []cruise.Option
+		err  error // what each attempt but the last ends with
+		want error
+	}{
+		{"paced", nil, cruise.Throttled(errServer), nil},
+		{"without a limiter", []cruise.Option{cruise.WithoutLimiter()}, cruise.Throttled(errServer), cruise.ErrBudgetExhausted},
+		{"other failures", []cruise.Option{cruise.WithMaxAttempts(100)}, errServer, cruise.ErrBudgetExhausted},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := cruise.Must(cruise.New(append(tt.opts, cruise.WithUncountedThrottles(), cruise.WithBudget(cruise.Must(cruise.NewBudget(2, 1, 0))))...))
+				attempts := 0
+				err := r.Do(t.Context(), func(context.Context) error {
+					if attempts++; attempts > 20 {
+						return nil
+					}
+					return tt.err
+				})
+				assert.ErrorIs(t, err, tt.want)
+			})
+		})
+	}
+}
+
 func TestNewBudgetErrors(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, tt := range []struct {

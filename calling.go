@@ -25,7 +25,7 @@ type calling struct {
 
 // begin prepares the first attempt.
 func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) error {
-	c.r, c.ctx, c.cost = r, ctx, 1
+	c.r, c.ctx, c.attemptCtx, c.cost = r, ctx, ctx, 1
 	if r.observer != nil || r.maxElapsed > 0 || r.gate == nil {
 		c.started = clock() // else the limiter tells when the call came
 	}
@@ -109,7 +109,10 @@ func (c *calling) refused(err error) error {
 	case c.ctx.Err() != nil:
 		reason = contextError(c.ctx)
 	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
-		_, reason = c.left()
+		// Else it is a deadline of the limiter's own, such as that of its network.
+		if left, why := c.left(); left <= 0 || errors.Is(reason, ErrDeadline) {
+			reason = why
+		}
 	}
 	return c.giveUp(reason, wait)
 }
@@ -209,11 +212,14 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if left, reason := c.left(); reason != nil && wait >= left {
 		return false, c.giveUp(reason, wait)
 	}
-	budget := r.Budget()
-	if !budget.take() {
-		return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
+	// Throttles that do not count are no failures, as long as the limiter slows them down.
+	if !r.freeThrottles || v.Outcome != OutcomeThrottled || !r.pausesFor(v.Scope) {
+		budget := r.Budget()
+		if !budget.take() {
+			return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
+		}
+		c.paid = budget
 	}
-	c.paid = budget
 	if backoff == nil {
 		wait = 0 // the limiter pauses for everyone: its line is the place to wait
 	}

@@ -3,6 +3,7 @@ package cruise_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -123,6 +124,18 @@ func TestSoonerOfDeadlineAndMaxElapsedIsTheReason(t *testing.T) {
 		}
 	}
 }
+
+// A limiter may have deadlines of its own, such as that of a network.
+func TestMaxElapsedHidesNoErrorOfTheLimiter(t *testing.T) {
+	lost := fmt.Errorf("dial: %w", context.DeadlineExceeded)
+	r := plain(cruise.WithLimiter(broken{lost}), cruise.WithMaxElapsed(time.Hour))
+	e := gaveUp(t, r.Do(t.Context(), func(context.Context) error { return nil }))
+	assert.Equal(t, lost, e.Reason)
+}
+
+type broken struct{ err error }
+
+func (b broken) WaitN(context.Context, int) error { return b.err }
 
 func TestMaxElapsedCountsTheWaitForTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -54,8 +54,8 @@ func ResponsiveDelay() DelayRule {
 	}
 }
 
-// LinearDelay is linear back off: one step more for each throttle, up to 15 min,
-// and none again after a success.
+// LinearDelay is linear back off: one step more for each throttle, up to 15 min, and
+// none again after a success. step must be above 0 and at most 15 min.
 func LinearDelay(step time.Duration) DelayRule {
 	return DelayRule{First: step, Add: step, Max: 15 * time.Minute, Reset: true}
 }

@@ -27,7 +27,7 @@ var (
 	// was not begun. It matches [context.DeadlineExceeded] too.
 	ErrDeadline error = &sentinel{"cruise: wait would pass the deadline", context.DeadlineExceeded}
 	// ErrCost: the call costs more than the limiter can ever admit at once.
-	ErrCost = errors.New("cruise: cost above the limiter's burst")
+	ErrCost = errors.New("cruise: cost above what the limiter ever admits at once")
 )
 
 // sentinel is an error that is also another one.

@@ -21,7 +21,7 @@ func TestErrorMessage(t *testing.T) {
 		{cruise.Error{}, "cruise: call not made: no reason"},
 		{cruise.Error{Reason: context.Canceled}, "cruise: call not made: context canceled"},
 		{cruise.Error{Reason: cruise.ErrDeadline, RetryAfter: 5 * time.Second}, "cruise: call not made: wait would pass the deadline (try again in 5s)"},
-		{cruise.Error{Reason: fmt.Errorf("%w: cost 5, burst 3", cruise.ErrCost)}, "cruise: call not made: cost above the limiter's burst: cost 5, burst 3"},
+		{cruise.Error{Reason: fmt.Errorf("%w: cost 5, at most 3", cruise.ErrCost)}, "cruise: call not made: cost above what the limiter ever admits at once: cost 5, at most 3"},
 		{
 			cruise.Error{Reason: cruise.ErrServerDelay, Attempts: 1, Elapsed: 120 * time.Millisecond, RetryAfter: time.Hour, Last: last},
 			"cruise: gave up after 1 attempt in 120ms: server asked for a longer wait than allowed (try again in 1h0m0s): 503 Service Unavailable",

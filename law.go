@@ -14,9 +14,11 @@ type law interface {
 	room(now instant) time.Duration
 	// sent tells that an attempt was let go.
 	sent(now instant)
-	// held tells that the rate made someone wait.
+	// held tells that the rate made someone wait, and free that it does not: only
+	// another limiter may.
 	held(now instant)
-	// done tells how an attempt ended; idle says that nobody waits now.
+	free(now instant)
+	// done tells how an attempt ended; idle says that nobody waits for the rate now.
 	done(now instant, e ending, idle bool) lesson
 	// limit is the rate in calls per second, +Inf for none.
 	limit() float64
@@ -158,6 +160,12 @@ func (l *aimd) held(now instant) {
 	l.delivered.busy(now)
 }
 
+func (l *aimd) free(now instant) {
+	if l.inflight == 0 && now >= l.resume {
+		l.delivered.idle(now)
+	}
+}
+
 func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	l.inflight = max(0, l.inflight-1)
 	l.moved = now
@@ -190,8 +198,8 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))
 	}
-	if idle && l.inflight == 0 && now >= l.resume {
-		l.delivered.idle(now)
+	if idle {
+		l.free(now)
 	}
 	return this
 }

@@ -129,8 +129,8 @@ func checkCost(n int) error {
 	return nil
 }
 
-func costError(n, burst int) error {
-	return &Error{Reason: fmt.Errorf("%w: cost %d, burst %d", ErrCost, n, burst)}
+func costError(n, most int) error {
+	return &Error{Reason: fmt.Errorf("%w: cost %d, at most %d", ErrCost, n, most)}
 }
 
 // waitFor waits for a limiter of whatever make. x/time's says why it refuses in text

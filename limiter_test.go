@@ -65,9 +65,9 @@ func TestTokenBucketCost(t *testing.T) {
 	}{
 		{"nothing", 10, 0, "", nil},
 		{"the whole burst", 10, 5, "", nil},
-		{"above the burst", 10, 6, "cruise: call not made: cost above the limiter's burst: cost 6, burst 5", ErrCost},
-		{"above the burst, without a limit", rate.Inf, 6, "cruise: call not made: cost above the limiter's burst: cost 6, burst 5", ErrCost},
-		{"most", 10, math.MaxInt, fmt.Sprintf("cruise: call not made: cost above the limiter's burst: cost %d, burst 5", math.MaxInt), ErrCost},
+		{"above the burst", 10, 6, "cruise: call not made: cost above what the limiter ever admits at once: cost 6, at most 5", ErrCost},
+		{"above the burst, without a limit", rate.Inf, 6, "cruise: call not made: cost above what the limiter ever admits at once: cost 6, at most 5", ErrCost},
+		{"most", 10, math.MaxInt, fmt.Sprintf("cruise: call not made: cost above what the limiter ever admits at once: cost %d, at most 5", math.MaxInt), ErrCost},
 		{"negative", 10, -1, "cruise: cost -1: want 0 or more", nil},
 		{"most negative", 10, math.MinInt, fmt.Sprintf("cruise: cost %d: want 0 or more", math.MinInt), nil},
 	} {

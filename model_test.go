@@ -115,10 +115,11 @@ func (m *roomModel) pause(d int64) {
 	}
 }
 
-// hold empties the bucket, so that its first token is there when the pause ends.
+// hold leaves the bucket one token when the pause ends, if it would have one then.
 func (m *roomModel) hold() {
 	if m.pausedTo > m.now {
-		m.have, m.since = 0, max(m.now, m.pausedTo-(token+m.limit-1)/m.limit)
+		since := max(m.now, m.pausedTo-(token+m.limit-1)/m.limit)
+		m.have, m.since = min(token, m.tokens(m.pausedTo))-(m.pausedTo-since)*m.limit, since
 	}
 }
 

@@ -43,10 +43,15 @@ type config struct {
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
 		c.want(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
-		v := reflect.ValueOf(l)
-		c.want(v.Kind() != reflect.Pointer || !v.IsNil(), "WithLimiter(nil %T): want what its constructor returns without an error", l)
+		c.want(l == nil || !isNil(l), "WithLimiter(nil %T): want what its constructor returns without an error", l)
 		c.limiter, c.limiterSet = l, true
 	})
+}
+
+// isNil reports whether l is nil, or a nil pointer.
+func isNil(l Limiter) bool {
+	v := reflect.ValueOf(l)
+	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
 // WithoutLimiter makes calls go at once, paced by nothing but their backoff. Those
@@ -112,8 +117,9 @@ func WithAttemptTimeout(d time.Duration) Option {
 }
 
 // WithUncountedThrottles makes throttled attempts not count towards
-// [WithMaxAttempts]: bulk work that is paced by its limiter then fails only for
-// other reasons. Bound it by a deadline or by [WithMaxElapsed].
+// [WithMaxAttempts], nor towards the [Budget] where the limiter pauses for them: bulk
+// work that is paced by its limiter then fails only for other reasons. Bound it by a
+// deadline or by [WithMaxElapsed].
 func WithUncountedThrottles() Option {
 	return option(func(c *config) { c.freeThrottles = true })
 }

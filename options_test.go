@@ -39,7 +39,7 @@ func TestNewErrors(t *testing.T) {
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
 		{
 			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithMinRate(1), bucket},
-			"cruise: options of a limiter beside WithLimiter: give them to NewAdaptiveLimiter",
+			"cruise: WithLimiter(*rate.Limiter) and 1 options of a limiter: want either, or give the options to the limiter's constructor",
 		},
 		{
 			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(0)},

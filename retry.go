@@ -65,7 +65,7 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		c.limiter = limiter
 	} else {
-		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "options of a limiter beside WithLimiter: give them to NewAdaptiveLimiter")
+		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) and %d options of a limiter: want either, or give the options to the limiter's constructor", c.limiter, len(c.limiterOpts))
 		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
 			c.faults = append(c.faults, err)
 		}

@@ -64,6 +64,25 @@ func TestScopesAreForgotten(t *testing.T) {
 	})
 }
 
+// Scopes within scopes are forgotten as fast as they come, however deep.
+func TestScopesWithinScopesAreForgotten(t *testing.T) {
+	for depth := 1; depth <= 8; depth++ {
+		r := Must(New(WithMaxScopes(10), buckets(rate.Inf, 1)))
+		for i := range 1000 {
+			s := r
+			for d := range depth {
+				s = s.Scope(fmt.Sprint(d), fmt.Sprint(i))
+			}
+			if err := s.Do(t.Context(), ok); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if n := len(r.scopes.entries); n != 10 {
+			t.Errorf("%d kept at depth %d", n, depth)
+		}
+	}
+}
+
 func TestScopeKeys(t *testing.T) {
 	r := Must(New(buckets(rate.Inf, 1)))
 	long := strings.Repeat("k", 1<<20)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -370,6 +372,9 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 		{"refusing", []Option{one(stranger{refuses}, nil)}, refuses},
 		{"failing function", []Option{one(nil, refuses)}, refuses},
 		{"nil", []Option{one(nil, nil)}, errNilScopeLimiter},
+		{"nil of a make", []Option{one((*TokenBucket)(nil), nil)}, errNilScopeLimiter},
+		{"zero", []Option{one(&TokenBucket{}, nil)}, errZeroLimiter},
+		{"below a zero one", []Option{WithLimiter(&AdaptiveLimiter{})}, errZeroLimiter},
 		{"the same twice", []Option{one(shared, nil)}, errUsedScopeLimiter},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -390,6 +395,68 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A function that makes limiters may show them to others at once.
+func TestScopeLimiterIsLookedAtWhileItIsMade(t *testing.T) {
+	var latest atomic.Pointer[TokenBucket]
+	latest.Store(Must(NewTokenBucket(rate.Inf, 1)))
+	r := Must(New(WithScopeLimiter(func(_, _ string) (Limiter, error) {
+		b, err := NewTokenBucket(rate.Inf, 1)
+		latest.Store(b)
+		return b, err
+	})))
+	ctx, cancel := context.WithCancel(t.Context())
+	var group sync.WaitGroup
+	defer group.Wait()
+	defer cancel()
+	group.Go(func() {
+		for ctx.Err() == nil {
+			_ = latest.Load().Waiting()
+		}
+	})
+	for i := range 2000 {
+		if err := r.Scope("A", strconv.Itoa(i)).Do(t.Context(), ok); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// An account that only the common limiter holds up wants nothing of its own, so the
+// time that it waits there says nothing of what its own limit gives.
+func TestScopeHeldUpAboveLearnsNothingFromThat(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		common := Must(NewTokenBucket(.1, 1))
+		r := Must(New(WithLimiter(common), WithScopeLimiter(func(_, _ string) (Limiter, error) {
+			return NewAdaptiveLimiter(WithInitialRate(50))
+		})))
+		account := r.Scope("A", "a")
+		limiter := account.Limiter().(*AdaptiveLimiter)
+		ctx, cancel := context.WithCancel(t.Context())
+		var workers sync.WaitGroup
+		defer workers.Wait()
+		defer cancel()
+		var throttle atomic.Bool
+		for range 5 {
+			workers.Go(func() {
+				for ctx.Err() == nil {
+					_ = account.Do(ctx, func(context.Context) error {
+						time.Sleep(10 * time.Millisecond)
+						if throttle.Swap(false) {
+							return Throttled(errBusy, InScope("A"))
+						}
+						return nil
+					})
+				}
+			})
+		}
+		time.Sleep(10 * time.Minute)
+		throttle.Store(true)
+		time.Sleep(time.Minute)
+		if got := limiter.Limit(); got < 20 {
+			t.Errorf("%v a second, want half of what it gave while it was asked", got)
+		}
+	})
 }
 
 // The default limiter of a scope tells the observer of the Retrier.

@@ -71,9 +71,7 @@ func newScopes(c *config) *scopes {
 	if s.idle == 0 {
 		s.idle = DefaultScopeIdle
 	}
-	if h, ok := s.root.(housed); ok {
-		s.rootRoom = h.house()
-	}
+	s.rootRoom = roomOf(s.root)
 	s.recent.next, s.recent.prev = &s.recent, &s.recent
 	return s
 }
@@ -83,6 +81,15 @@ type housed interface {
 	Learner
 	house() *room
 	maxCost() int
+}
+
+// roomOf is the room of a limiter that can be part of a tree; nil if it has none, or
+// was not made by its constructor.
+func roomOf(l Limiter) *room {
+	if h, ok := l.(housed); ok && h.house().pacer != nil {
+		return h.house()
+	}
+	return nil
 }
 
 func (b *TokenBucket) house() *room     { return &b.room }
@@ -96,7 +103,7 @@ func (a *AdaptiveLimiter) maxCost() int {
 	if a.burst > 0 {
 		return a.burst
 	}
-	return math.MaxInt
+	return math.MaxInt32
 }
 
 // Keys above this length are kept as their hash.
@@ -125,30 +132,38 @@ var (
 // be followed by an unuse.
 func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
 	for {
-		s.mu.Lock()
-		now := clock()
-		e, missing, parent := s.find(l, now)
+		e, missing, parent := s.enter(l)
 		if e != nil {
-			e.uses++
-			s.forget(now)
-			s.mu.Unlock()
 			return e, nil
 		}
-		s.mu.Unlock()
 		limiter, err := s.make(missing)
 		if err != nil {
 			return nil, err
 		}
-		if limiter == nil {
+		if isNil(limiter) {
 			return nil, errNilScopeLimiter
 		}
-		s.mu.Lock()
-		err = s.insert(parent, missing, limiter)
-		s.mu.Unlock()
-		if err != nil {
+		if err := s.insert(parent, missing, limiter); err != nil {
 			return nil, err
 		}
 	}
+}
+
+// enter is find that counts a use of the entry.
+func (s *scopes) enter(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock()
+	if e, missing, parent = s.find(l, now); e == nil {
+		return nil, missing, parent
+	}
+	e.uses++
+	few := 0
+	for x := l; x != nil; x = x.parent {
+		few += 4
+	}
+	s.forget(now, few)
+	return e, nil, nil
 }
 
 func (s *scopes) unuse(e *scopeEntry) {
@@ -157,11 +172,20 @@ func (s *scopes) unuse(e *scopeEntry) {
 	s.mu.Unlock()
 }
 
-// find returns the entry of l, or which of the scopes around it has none yet, and
-// the entry around that.
+// find returns the entry of l, which is used now, or which of the scopes around it has
+// none yet, and the entry around that.
 func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
+	e, missing, parent = s.lookUp(l)
+	for p := e; p != nil; p = p.id.parent {
+		p.used = now
+		s.touch(p) // later than all within it
+	}
+	return e, missing, parent
+}
+
+func (s *scopes) lookUp(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
 	if l.parent != nil {
-		if parent, missing, e = s.find(l.parent, now); missing != nil {
+		if parent, missing, e = s.lookUp(l.parent); missing != nil {
 			return nil, missing, e
 		}
 	}
@@ -173,13 +197,13 @@ func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *sco
 	if e == nil {
 		return nil, l, parent
 	}
-	e.used = now
-	s.touch(e)
 	return e, nil, parent
 }
 
 // insert makes an entry, unless there is one by now, or the parent has gone.
 func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	now := clock()
 	if parent != nil && s.entries[parent.id] != parent {
 		return nil
@@ -188,9 +212,8 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 	if s.entries[id] != nil {
 		return nil
 	}
-	e := &scopeEntry{id: id, limiter: limiter, used: now}
-	if h, ok := limiter.(housed); ok {
-		e.room = h.house()
+	e := &scopeEntry{id: id, limiter: limiter, room: roomOf(limiter), used: now}
+	if e.room != nil {
 		above := s.rootRoom
 		for p := parent; p != nil; p = p.id.parent {
 			if p.room != nil {
@@ -221,10 +244,11 @@ func (s *scopes) touch(e *scopeEntry) {
 	e.prev.next, e.next.prev = e, e
 }
 
-// forget drops what is too old or too much, a few at a time, so that no call pays
-// for many.
-func (s *scopes) forget(now instant) {
-	for range 4 {
+// forget drops what is too old or too much, few at a time, so that no call pays for
+// many, but more than a call can add. An entry comes here before those around it, which
+// are in use as long as it is kept.
+func (s *scopes) forget(now instant, few int) {
+	for range few {
 		e := s.recent.prev
 		if e == &s.recent || len(s.entries) <= s.max && now.since(e.used) <= s.idle {
 			return

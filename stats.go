@@ -34,8 +34,9 @@ type ScopeStats struct {
 }
 
 // Scopes yields what the limiters of r are doing: its own first, unless it has
-// none, then those of its scopes that are kept, the most recently used first. Of
-// a scope's Retrier it is the same as of the Retrier that the scope is of.
+// none, then those of its scopes that are kept, the most recently used first, each
+// before those within it. Of a scope's Retrier it is the same as of the Retrier that
+// the scope is of.
 //
 // Which scopes there are is settled when the loop begins; each limiter is asked
 // when its turn comes, and no lock is held in the loop's body. What has neither

@@ -25,18 +25,30 @@ type branch struct {
 	adopted atomic.Bool // once and for all
 }
 
-// A treeLock is the lock of a room, or that of the tree that the room is in.
+// A treeLock is the lock of a room, or that of the tree that the room is in. A room
+// may be adopted while somebody looks at it, so whoever has got a lock asks whether
+// it is still the one.
 type treeLock struct {
 	own sync.Mutex
-	of  *sync.Mutex
+	of  atomic.Pointer[sync.Mutex]
 }
 
-func (l *treeLock) Lock()   { l.root().Lock() }
+func (l *treeLock) Lock() {
+	for {
+		m := l.root()
+		m.Lock()
+		if m == l.root() {
+			return
+		}
+		m.Unlock()
+	}
+}
+
 func (l *treeLock) Unlock() { l.root().Unlock() }
 
 func (l *treeLock) root() *sync.Mutex {
-	if l.of != nil {
-		return l.of
+	if m := l.of.Load(); m != nil {
+		return m
 	}
 	return &l.own
 }
@@ -56,12 +68,16 @@ func (l *treeLock) lockPatiently() {
 	m := l.root()
 	for range looks {
 		if m.TryLock() {
-			return
+			if m == l.root() {
+				return
+			}
+			m.Unlock()
+			break
 		}
 		for range between {
 		}
 	}
-	m.Lock()
+	l.Lock()
 }
 
 // A peeker is a pacer that can tell the wait of a call that does not go yet. A
@@ -77,8 +93,8 @@ var (
 	_ peeker = (*AdaptiveLimiter)(nil)
 )
 
-// adopt makes a room that nobody has entered yet stand below up, or at the root
-// if that is nil, and reports whether it did: it does so only once.
+// adopt makes a room stand below up, or at the root if that is nil, and reports
+// whether it did: it does so only once.
 func (r *room) adopt(up *room) bool {
 	if r == up || !r.adopted.CompareAndSwap(false, true) {
 		return false
@@ -86,9 +102,11 @@ func (r *room) adopt(up *room) bool {
 	if up == nil {
 		return true
 	}
-	r.mu.of = up.mu.root()
+	r.mu.own.Lock()
+	defer r.mu.own.Unlock()
 	r.up = up
 	r.seat.below = r
+	r.mu.of.Store(up.mu.root())
 	return true
 }
 

@@ -396,6 +396,9 @@ func (r *room) makeUp(now instant, n int, ask func(instant, int) time.Duration) 
 }
 
 func (r *room) arm(now instant, wait time.Duration) {
+	if wait != never {
+		wait = min(wait, year/2) // past a year, advance takes the clock for another one
+	}
 	r.behind, r.fires = 0, now.after(wait)
 	switch {
 	case r.timer == nil && wait == never:
@@ -478,7 +481,7 @@ func (r *room) resumeNow() {
 
 // changed must follow a change for the slower, once the state is whole again:
 // whoever cannot make their deadline any more, or will not wait that long, is
-// told so now.
+// told so now; or if a room below holds them up, as soon as that lets them go.
 func (r *room) changed(now instant) {
 	r.sweep(now)
 	r.release(now)

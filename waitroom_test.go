@@ -233,10 +233,17 @@ func TestRoom(t *testing.T) {
 			time.Sleep(second)
 			require.NoError(t, q.SetLimit(1))
 		}, []turn{{"a", 10 * second, nil}, {"b", 11 * second, nil}}},
-		{"a pause of a slow bucket does not delay the token on its way", 0.1, 1, func(t *testing.T, q *queue) {
+		{"a pause of a slow bucket keeps the one token that it has", 0.1, 3, func(t *testing.T, q *queue) {
 			q.Pause(second)
 			q.join("a", 1)
-		}, []turn{{"a", 10 * second, nil}}},
+			q.join("b", 1)
+		}, []turn{{"a", second, nil}, {"b", 11 * second, nil}}},
+		{"a pause of a slow bucket does not delay the token on its way", 0.1, 1, func(t *testing.T, q *queue) {
+			q.join("a", 1)
+			time.Sleep(4 * second)
+			q.Pause(second)
+			q.join("b", 1)
+		}, []turn{{"a", 0, nil}, {"b", 10 * second, nil}}},
 		{"a pause holds without a rate too", rate.Inf, 1, func(t *testing.T, q *queue) {
 			q.Pause(second)
 			q.join("a", 1)
@@ -338,6 +345,10 @@ func TestRoom(t *testing.T) {
 			q.join("b", 1)
 			q.join("c", 1)
 		}, []turn{{"a", 0, nil}, {"b", 1, nil}, {"c", 2, nil}}},
+		{"a pause may be longer than a year", rate.Inf, 1, func(t *testing.T, q *queue) {
+			q.Pause(2 * year)
+			q.join("a", 1)
+		}, []turn{{"a", 2 * year, nil}}},
 		{"once in 317 years is a wait without end", 1e-10, 1, func(t *testing.T, q *queue) {
 			q.join("a", 1)
 			q.join("b", 1)

@@ -51,7 +51,7 @@ func main() {
 	server := &cloud{limit: rate.NewLimiter(perSecond, 10)}
 
 	// Bulk work has time: throttles are waited out, however many there are.
-	retrier := cruise.Must(cruise.New(cruise.WithUncountedThrottles(), cruise.WithoutBudget()))
+	retrier := cruise.Must(cruise.New(cruise.WithUncountedThrottles()))
 
 	start := time.Now()
 	var active atomic.Int64
