@@ -148,3 +148,44 @@ func TestTransportParksTheBlamedScope(t *testing.T) {
 		}
 	}
 }
+
+// Whatever limiter a scope has: who resumes it by hand opens it, and only then.
+func TestResumeOpensAParkedScope(t *testing.T) {
+	for name, limiter := range map[string]func(scope, key string) (cruise.Limiter, error){
+		"AdaptiveLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
+		"TokenBucket":     func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(10, 10) },
+		"SlidingWindow": func(string, string) (cruise.Limiter, error) {
+			return cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Second})
+		},
+		"DelayLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewDelayLimiter(cruise.ResponsiveDelay()) },
+		"SharedLimiter": func(string, string) (cruise.Limiter, error) {
+			return cruise.NewSharedLimiter(cruise.NewMemoryStore())
+		},
+	} {
+		for _, host := range []string{"api.example.com", strings.Repeat("long.", 20) + "example.com"} {
+			t.Run(name+", "+host, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := inOrder(says(429, "no more", "Retry-After: 86400"), says(200, ""))
+					tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithScopeLimiter(limiter)))
+					url := "http://" + host
+					for _, left := range []time.Duration{24 * time.Hour, 23 * time.Hour} {
+						_, err := tr.RoundTrip(request(t, "GET", url, nil))
+						require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+						e, ok := errors.AsType[*cruise.Error](err)
+						require.True(t, ok)
+						assert.Equal(t, left, e.RetryAfter)
+						_, ok = errors.AsType[*cruisehttp.ResponseError](err)
+						assert.True(t, ok, "what the server said")
+						time.Sleep(time.Hour)
+					}
+					assert.Equal(t, 1, base.count())
+					paused, ok := tr.Retrier().Scope(cruisehttp.GlobalScope, host).Limiter().(interface{ Resume() })
+					require.True(t, ok)
+					paused.Resume()
+					send(t, tr, url)
+					assert.Equal(t, 2, base.count())
+				})
+			})
+		}
+	}
+}

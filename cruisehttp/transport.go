@@ -87,7 +87,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
 		if err != nil {
-			return x.gaveUp(err)
+			return x.gaveUp(attempt, err)
 		}
 		if !x.attempt(attempt) {
 			break
@@ -250,7 +250,7 @@ func (x *exchange) learnBucket() {
 }
 
 // gaveUp ends the exchange with the Retrier's error.
-func (x *exchange) gaveUp(err error) (*http.Response, error) {
+func (x *exchange) gaveUp(a *cruise.Attempt, err error) (*http.Response, error) {
 	if x.resp == nil {
 		if _, ok := errors.AsType[*cruise.Error](err); ok || x.err == nil {
 			return nil, &failure{err}
@@ -264,9 +264,7 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		if sizeOf(answer.Header) > MaxBody {
 			answer.Header = nil
 		}
-		if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
-			x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
-		}
+		x.t.park(a, x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)], parked{until: time.Now().Add(wait), reason: reason, answer: &answer})
 	}
 	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
 		discard(x.resp)
