@@ -189,3 +189,79 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 		}
 	}
 }
+
+// What the classifier makes of a response decides how the request ends, and whether
+// those after it are sent.
+func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
+	day := says(429, "no more", "Retry-After: 86400")
+	for _, c := range []struct {
+		name     string
+		resp     func() (*http.Response, error)
+		verdict  cruise.Verdict
+		attempts int
+		reason   error // nil: the response
+		left     time.Duration
+		parked   bool
+	}{
+		{"declines", day, cruise.Verdict{}, 1, cruise.ErrQuotaExhausted, 24 * time.Hour, true},
+		{"a quota of two hours", day, cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 2 * time.Hour}, 1, cruise.ErrQuotaExhausted, 2 * time.Hour, true},
+		{"permanent", day, cruise.Verdict{Outcome: cruise.OutcomePermanent}, 1, nil, 0, false},
+		{"a throttle", day, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Second}, 2, nil, 0, false},
+		{"a throttle for long", day, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 10 * time.Minute}, 1, cruise.ErrServerDelay, 10 * time.Minute, true},
+		{"transient", day, cruise.Verdict{Outcome: cruise.OutcomeTransient}, 2, nil, 0, false},
+		{"success", day, cruise.Verdict{Outcome: cruise.OutcomeSuccess}, 1, nil, 0, false},
+		{"dropped", day, cruise.Verdict{Outcome: cruise.OutcomeDropped}, 1, nil, 0, false},
+		{"a quota by status 403", says(403, "no more"), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: time.Hour}, 1, cruise.ErrQuotaExhausted, time.Hour, true},
+		{"a quota of unknown end", says(403, "no more"), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted}, 1, cruise.ErrQuotaExhausted, 0, false},
+	} {
+		for name, limiter := range map[string][]cruise.Option{
+			"adaptive": nil,
+			"x/time":   {cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(rate.Inf, 1), nil })},
+		} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := inOrder(c.resp)
+					tr := transport(t, base, cruisehttp.WithRetrier(append(limiter, cruise.WithMaxAttempts(2),
+						cruise.WithClassifier(func(error) cruise.Verdict { return c.verdict }))...))
+					for range 2 {
+						before := base.count()
+						resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+						if c.reason == nil {
+							require.NoError(t, err)
+							assert.Equal(t, "no more", text(t, resp))
+						} else {
+							require.ErrorIs(t, err, c.reason)
+							e, ok := errors.AsType[*cruise.Error](err)
+							require.True(t, ok)
+							assert.Equal(t, c.left, e.RetryAfter)
+							_, ok = errors.AsType[*cruisehttp.ResponseError](err)
+							assert.True(t, ok, "what the server said")
+						}
+						if before == 0 || !c.parked {
+							assert.Equal(t, before+c.attempts, base.count())
+						} else {
+							assert.Equal(t, before, base.count(), "nothing was sent")
+						}
+						assert.Zero(t, base.open.Load(), "response bodies left open")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A request that was cancelled because another host asks for a long wait says nothing
+// of its own.
+func TestWaitsAsCausesParkNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(429, "", "Retry-After: 30"), says(200, ""))
+		tr := transport(t, base)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(&cruise.Error{Reason: cruise.ErrServerDelay, RetryAfter: time.Hour}) })
+		_, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, cruise.ErrServerDelay)
+		send(t, tr, example)
+		assert.Equal(t, 30*time.Second, time.Since(base.start).Truncate(time.Second))
+	})
+}

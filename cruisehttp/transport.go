@@ -276,16 +276,31 @@ func (x *exchange) gaveUp(a *cruise.Attempt, err error) (*http.Response, error) 
 	return x.resp, nil
 }
 
-// reason is why a response is turned into an error, nil if it is not.
+// reason is why a response is turned into an error, nil if it is not, and how long
+// that will hold; 0 if that is unknown.
 func (x *exchange) reason(err error) (wait time.Duration, reason error) {
-	wait = x.signal.Wait(0)
+	e, ok := errors.AsType[*cruise.Error](err)
 	switch {
-	case x.signal.Outcome == cruise.OutcomeQuotaExhausted:
-		return wait, cruise.ErrQuotaExhausted
-	case errors.Is(err, cruise.ErrServerDelay):
-		return wait, cruise.ErrServerDelay
+	case !ok:
+		// Of a verdict that somebody else is to act on nothing is told.
+		if x.signal.Outcome == cruise.OutcomeQuotaExhausted && nested(x.req.Context()) {
+			return x.signal.Wait(0), cruise.ErrQuotaExhausted
+		}
+	case e.Reason == cruise.ErrQuotaExhausted, e.Reason == cruise.ErrServerDelay: // themselves, not as the cause of a context
+		return e.RetryAfter, e.Reason
 	}
 	return 0, nil
+}
+
+var (
+	guest    = cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(1)))
+	errGuest = errors.New("cruisehttp: a guest's error")
+)
+
+// nested tells whether another Retrier is in charge of a context: a Retrier within
+// its call returns an error as it is, and else says that it gave up.
+func nested(ctx context.Context) bool {
+	return guest.Do(ctx, func(context.Context) error { return errGuest }) == errGuest
 }
 
 // send sends r, bounded by the timeouts. finish ends those that do not cover
