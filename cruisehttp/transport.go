@@ -268,12 +268,24 @@ func (x *exchange) gaveUp(a *cruise.Attempt, err error) (*http.Response, error) 
 	}
 	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
 		discard(x.resp)
-		if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge
+		if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge, or no retry was worth it
+			if reason == nil {
+				reason = ended(x.req.Context())
+			}
 			err = &cruise.Error{Reason: reason, Attempts: 1, RetryAfter: wait, Last: x.answer}
 		}
 		return nil, &failure{err}
 	}
 	return x.resp, nil
+}
+
+// ended is the end of a context, with its cause where the canceller gave one.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // reason is why a response is turned into an error, nil if it is not, and how long
