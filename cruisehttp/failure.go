@@ -17,9 +17,12 @@ import (
 // as a [cruise.Classifier]: a name that does not exist, a certificate that is
 // not trusted, a server that speaks no TLS and a request that net/http cannot send are
 // permanent, and the error code ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a
-// throttle. It declines all others, which [cruise.Classify] understands: a cancellation is dropped,
-// timeouts, resets and the rest are transient.
+// throttle. nil is a success. It declines all others, which [cruise.Classify]
+// understands: a cancellation is dropped, timeouts, resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
+	if err == nil {
+		return cruise.Verdict{Outcome: cruise.OutcomeSuccess}
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return cruise.Verdict{}
 	}

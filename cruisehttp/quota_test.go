@@ -42,6 +42,30 @@ func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
 	}
 }
 
+// Observers are told why a throttle is not retried: because of the response, be it a
+// failure or a success of which a part is missing.
+func TestThrottlesThatTheResponseSaysNotToRetry(t *testing.T) {
+	for want, resp := range map[string]func() (*http.Response, error){
+		`cruisehttp: 429 Too Many Requests (X-Should-Retry false): cruisehttp: not retried: by the response, the same request should not be sent again`: says(429, "", "X-Should-Retry: false"),
+		`cruisehttp: 200 OK (field unprocesseditems.t.x): cruisehttp: not retried: by the response, the same request should not be sent again`:          says(200, `{"UnprocessedItems":{"t":[{"x":1}]}}`, "X-Amzn-Requestid: 1", "Content-Type: application/x-amz-json-1.0"),
+	} {
+		var got error
+		tr := transport(t, inOrder(resp), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.AttemptEnded); ok {
+				assert.Equal(t, cruise.OutcomeThrottled, e.Outcome)
+				got = e.Err
+			}
+		}))))
+		resp, err := tr.RoundTrip(request(t, "POST", example, nil, "X-Amz-Target: DynamoDB_20120810.BatchWriteItem"))
+		require.NoError(t, err)
+		text(t, resp)
+		require.EqualError(t, got, want)
+		answer, ok := errors.AsType[*cruisehttp.ResponseError](got)
+		require.True(t, ok)
+		assert.Error(t, answer.NotRetried)
+	}
+}
+
 func TestTransportReportsQuotas(t *testing.T) {
 	base := inOrder(says(200, "", "X-RateLimit-Limit: 100", "X-RateLimit-Remaining: 7", "X-RateLimit-Reset: 60"))
 	tr := transport(t, base)

@@ -258,6 +258,7 @@ func TestClassify(t *testing.T) {
 		err  error
 		want cruise.Outcome
 	}{
+		{"nothing", nil, cruise.OutcomeSuccess},
 		{"cancelled", wrap(context.Canceled), cruise.OutcomeDropped},
 		{"timeout", wrap(context.DeadlineExceeded), cruise.OutcomeTransient},
 		{"no such host", wrap(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}), cruise.OutcomePermanent},

@@ -229,7 +229,9 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	return true
 }
 
-var errBrake = errors.New("cruisehttp: not retried: the server says that it is no use")
+// errBrake is of a throttled request that is not to be repeated: the server says so, or
+// it has taken a part of it.
+var errBrake = errors.New("cruisehttp: not retried: by the response, the same request should not be sent again")
 
 // learnBucket remembers the bucket that the response names, and pauses it too if
 // the request ran into it under another name.
