@@ -28,7 +28,8 @@ type ResponseError struct {
 	// Until is when another try makes sense; zero if that is unknown.
 	Until time.Time
 	// NotRetried is why the request was not sent again, although its outcome was
-	// worth it: one of the Err variables of this package; nil if it may be.
+	// worth it: one of the Err variables of this package, or with Signal.Brake an
+	// error that says that the response is against it; nil if it may be.
 	NotRetried error
 }
 

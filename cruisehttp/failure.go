@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/a7df5faa/cruise"
@@ -14,15 +15,18 @@ import (
 
 // Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
 // as a [cruise.Classifier]: a name that does not exist, a certificate that is
-// not trusted and a server that speaks no TLS are permanent, and the error code
-// ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a throttle. It declines all
-// others, which [cruise.Classify] understands: a cancellation is dropped,
-// timeouts, resets and the rest are transient.
+// not trusted, a server that speaks no TLS and a request that net/http cannot send are
+// permanent, and the error code ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a
+// throttle. nil is a success. It declines all others, which [cruise.Classify]
+// understands: a cancellation is dropped, timeouts, resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
+	if err == nil {
+		return cruise.Verdict{Outcome: cruise.OutcomeSuccess}
+	}
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return cruise.Verdict{}
 	}
-	if permanentFailure(err) {
+	if permanentFailure(err) || unsendable(err) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	// The types of net/http for this are not exported.
@@ -54,7 +58,35 @@ func permanentFailure(err error) bool {
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
 		return permanentAlert(alert)
 	}
+	if _, ok := errors.AsType[*net.AddrError](err); ok {
+		return true // an address that is none
+	}
 	return errors.Is(err, http.ErrSchemeMismatch)
+}
+
+// misuses are what net/http says of a request that it cannot send, in errors of no
+// type. Looking at the request instead would blame one that a RoundTripper beneath
+// completes, and miss what it spoils.
+var misuses = []string{
+	"unsupported protocol scheme ",
+	"http: invalid header field ",
+	"http: invalid method ",
+	"http: invalid trailer field ",
+	"http: nil Request.",
+	"http: no Host in request URL",
+}
+
+// unsendable looks at the innermost error: what is around it quotes URLs and servers.
+func unsendable(err error) bool {
+	for {
+		inner := errors.Unwrap(err)
+		if inner == nil {
+			break
+		}
+		err = inner
+	}
+	text := strings.TrimPrefix(err.Error(), "net/")
+	return slices.ContainsFunc(misuses, func(misuse string) bool { return strings.HasPrefix(text, misuse) })
 }
 
 // permanentAlert tells the alerts about certificates and versions (RFC 8446

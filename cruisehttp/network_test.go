@@ -168,6 +168,42 @@ func TestTransportWithACrowd(t *testing.T) {
 	}
 }
 
+// What net/http cannot send today it cannot send in a second.
+func TestRequestsThatCannotBeSentAreTriedOnce(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		spoil func(*http.Request)
+		says  string
+	}{
+		{"no such scheme", func(r *http.Request) { r.URL.Scheme = "htp" }, `unsupported protocol scheme "htp"`},
+		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }, `unsupported protocol scheme ""`},
+		{"no host", func(r *http.Request) { r.URL.Host = "" }, "http: no Host in request URL"},
+		{"no such port", func(r *http.Request) { r.URL.Host = "127.0.0.1:99999" }, "dial tcp: address 99999: invalid port"},
+		{"no URL", func(r *http.Request) { r.URL = nil }, "http: nil Request.URL"},
+		{"no header", func(r *http.Request) { r.Header = nil }, "http: nil Request.Header"},
+		{"name of a header", func(r *http.Request) { r.Header["a b"] = []string{"x"} }, `net/http: invalid header field name "a b"`},
+		{"value of a header", func(r *http.Request) { r.Header.Set("X", "a\nb") }, `net/http: invalid header field value for "X"`},
+		{"name of a trailer", func(r *http.Request) { r.Trailer = http.Header{"a b": nil} }, `net/http: invalid trailer field name "a b"`},
+		{"method", func(r *http.Request) { r.Method = "GE T" }, `net/http: invalid method "GE T"`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			nothingLeft(t)
+			srv, base, _ := listen(t, false, func(http.ResponseWriter, *http.Request) {})
+			attempts := 0
+			tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+				attempts++
+				return base.RoundTrip(r)
+			}))
+			req := request(t, "PUT", srv.URL, strings.NewReader("body"), "X-A: b")
+			c.spoil(req)
+			_, err := tr.RoundTrip(req)
+			require.EqualError(t, err, c.says)
+			assert.Equal(t, 1, attempts)
+			assert.Equal(t, cruise.OutcomePermanent.String(), cruisehttp.Classify(fmt.Errorf("x: %w", err)).Outcome.String())
+		})
+	}
+}
+
 func TestTransportCancelled(t *testing.T) {
 	for version, http2 := range versions {
 		t.Run(version, func(t *testing.T) {

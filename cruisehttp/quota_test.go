@@ -42,6 +42,30 @@ func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
 	}
 }
 
+// Observers are told why a throttle is not retried: because of the response, be it a
+// failure or a success of which a part is missing.
+func TestThrottlesThatTheResponseSaysNotToRetry(t *testing.T) {
+	for want, resp := range map[string]func() (*http.Response, error){
+		`cruisehttp: 429 Too Many Requests (X-Should-Retry false): cruisehttp: not retried: by the response, the same request should not be sent again`: says(429, "", "X-Should-Retry: false"),
+		`cruisehttp: 200 OK (field unprocesseditems.t.x): cruisehttp: not retried: by the response, the same request should not be sent again`:          says(200, `{"UnprocessedItems":{"t":[{"x":1}]}}`, "X-Amzn-Requestid: 1", "Content-Type: application/x-amz-json-1.0"),
+	} {
+		var got error
+		tr := transport(t, inOrder(resp), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.AttemptEnded); ok {
+				assert.Equal(t, cruise.OutcomeThrottled, e.Outcome)
+				got = e.Err
+			}
+		}))))
+		resp, err := tr.RoundTrip(request(t, "POST", example, nil, "X-Amz-Target: DynamoDB_20120810.BatchWriteItem"))
+		require.NoError(t, err)
+		text(t, resp)
+		require.EqualError(t, got, want)
+		answer, ok := errors.AsType[*cruisehttp.ResponseError](got)
+		require.True(t, ok)
+		assert.Error(t, answer.NotRetried)
+	}
+}
+
 func TestTransportReportsQuotas(t *testing.T) {
 	base := inOrder(says(200, "", "X-RateLimit-Limit: 100", "X-RateLimit-Remaining: 7", "X-RateLimit-Reset: 60"))
 	tr := transport(t, base)
@@ -147,4 +171,121 @@ func TestTransportParksTheBlamedScope(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Whatever limiter a scope has: who resumes it by hand opens it, and only then.
+func TestResumeOpensAParkedScope(t *testing.T) {
+	for name, limiter := range map[string]func(scope, key string) (cruise.Limiter, error){
+		"AdaptiveLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
+		"TokenBucket":     func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(10, 10) },
+		"SlidingWindow": func(string, string) (cruise.Limiter, error) {
+			return cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Second})
+		},
+		"DelayLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewDelayLimiter(cruise.ResponsiveDelay()) },
+		"SharedLimiter": func(string, string) (cruise.Limiter, error) {
+			return cruise.NewSharedLimiter(cruise.NewMemoryStore())
+		},
+	} {
+		for _, host := range []string{"api.example.com", strings.Repeat("long.", 20) + "example.com"} {
+			t.Run(name+", "+host, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := inOrder(says(429, "no more", "Retry-After: 86400"), says(200, ""))
+					tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithScopeLimiter(limiter)))
+					url := "http://" + host
+					for _, left := range []time.Duration{24 * time.Hour, 23 * time.Hour} {
+						_, err := tr.RoundTrip(request(t, "GET", url, nil))
+						require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+						e, ok := errors.AsType[*cruise.Error](err)
+						require.True(t, ok)
+						assert.Equal(t, left, e.RetryAfter)
+						_, ok = errors.AsType[*cruisehttp.ResponseError](err)
+						assert.True(t, ok, "what the server said")
+						time.Sleep(time.Hour)
+					}
+					assert.Equal(t, 1, base.count())
+					paused, ok := tr.Retrier().Scope(cruisehttp.GlobalScope, host).Limiter().(interface{ Resume() })
+					require.True(t, ok)
+					paused.Resume()
+					send(t, tr, url)
+					assert.Equal(t, 2, base.count())
+				})
+			})
+		}
+	}
+}
+
+// What the classifier makes of a response decides how the request ends, and whether
+// those after it are sent.
+func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
+	day := says(429, "no more", "Retry-After: 86400")
+	for _, c := range []struct {
+		name     string
+		resp     func() (*http.Response, error)
+		verdict  cruise.Verdict
+		attempts int
+		reason   error // nil: the response
+		left     time.Duration
+		parked   bool
+	}{
+		{"declines", day, cruise.Verdict{}, 1, cruise.ErrQuotaExhausted, 24 * time.Hour, true},
+		{"a quota of two hours", day, cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 2 * time.Hour}, 1, cruise.ErrQuotaExhausted, 2 * time.Hour, true},
+		{"permanent", day, cruise.Verdict{Outcome: cruise.OutcomePermanent}, 1, nil, 0, false},
+		{"a throttle", day, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Second}, 2, nil, 0, false},
+		{"a throttle for long", day, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 10 * time.Minute}, 1, cruise.ErrServerDelay, 10 * time.Minute, true},
+		{"transient", day, cruise.Verdict{Outcome: cruise.OutcomeTransient}, 2, nil, 0, false},
+		{"success", day, cruise.Verdict{Outcome: cruise.OutcomeSuccess}, 1, nil, 0, false},
+		{"dropped", day, cruise.Verdict{Outcome: cruise.OutcomeDropped}, 1, nil, 0, false},
+		{"a quota by status 403", says(403, "no more"), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: time.Hour}, 1, cruise.ErrQuotaExhausted, time.Hour, true},
+		{"a quota of unknown end", says(403, "no more"), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted}, 1, cruise.ErrQuotaExhausted, 0, false},
+	} {
+		for name, limiter := range map[string][]cruise.Option{
+			"adaptive": nil,
+			"x/time":   {cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(rate.Inf, 1), nil })},
+		} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := inOrder(c.resp)
+					tr := transport(t, base, cruisehttp.WithRetrier(append(limiter, cruise.WithMaxAttempts(2),
+						cruise.WithClassifier(func(error) cruise.Verdict { return c.verdict }))...))
+					for range 2 {
+						before := base.count()
+						resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+						if c.reason == nil {
+							require.NoError(t, err)
+							assert.Equal(t, "no more", text(t, resp))
+						} else {
+							require.ErrorIs(t, err, c.reason)
+							e, ok := errors.AsType[*cruise.Error](err)
+							require.True(t, ok)
+							assert.Equal(t, c.left, e.RetryAfter)
+							_, ok = errors.AsType[*cruisehttp.ResponseError](err)
+							assert.True(t, ok, "what the server said")
+						}
+						if before == 0 || !c.parked {
+							assert.Equal(t, before+c.attempts, base.count())
+						} else {
+							assert.Equal(t, before, base.count(), "nothing was sent")
+						}
+						assert.Zero(t, base.open.Load(), "response bodies left open")
+					}
+				})
+			})
+		}
+	}
+}
+
+// A request that was cancelled because another host asks for a long wait says nothing
+// of its own.
+func TestWaitsAsCausesParkNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(429, "", "Retry-After: 30"), says(200, ""))
+		tr := transport(t, base)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(time.Second, func() { cancel(&cruise.Error{Reason: cruise.ErrServerDelay, RetryAfter: time.Hour}) })
+		_, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+		require.ErrorIs(t, err, context.Canceled)
+		require.ErrorIs(t, err, cruise.ErrServerDelay)
+		send(t, tr, example)
+		assert.Equal(t, 30*time.Second, time.Since(base.start).Truncate(time.Second))
+	})
 }

@@ -258,6 +258,7 @@ func TestClassify(t *testing.T) {
 		err  error
 		want cruise.Outcome
 	}{
+		{"nothing", nil, cruise.OutcomeSuccess},
 		{"cancelled", wrap(context.Canceled), cruise.OutcomeDropped},
 		{"timeout", wrap(context.DeadlineExceeded), cruise.OutcomeTransient},
 		{"no such host", wrap(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}), cruise.OutcomePermanent},
@@ -271,6 +272,10 @@ func TestClassify(t *testing.T) {
 		{"certificate refused", wrap(&net.OpError{Op: "remote error", Err: tls.AlertError(42)}), cruise.OutcomePermanent},
 		{"internal error of TLS", wrap(&net.OpError{Op: "remote error", Err: tls.AlertError(80)}), cruise.OutcomeTransient},
 		{"end of file", wrap(io.EOF), cruise.OutcomeTransient},
+		{"no such scheme", wrap(errors.New(`unsupported protocol scheme "x"`)), cruise.OutcomePermanent},
+		{"no such scheme, says the server", wrap(errors.New(`malformed HTTP response "unsupported protocol scheme "`)), cruise.OutcomeTransient},
+		{"no such scheme, says the URL", &url.Error{Op: "Get", URL: "https://x/?http: invalid method ", Err: io.EOF}, cruise.OutcomeTransient},
+		{"no such port", wrap(&net.OpError{Op: "dial", Err: &net.AddrError{Err: "invalid port", Addr: "99999"}}), cruise.OutcomePermanent},
 		{"refused", wrap(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), cruise.OutcomeTransient},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -87,7 +87,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
 		if err != nil {
-			return x.gaveUp(err)
+			return x.gaveUp(attempt, err)
 		}
 		if !x.attempt(attempt) {
 			break
@@ -229,7 +229,9 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	return true
 }
 
-var errBrake = errors.New("cruisehttp: not retried: the server says that it is no use")
+// errBrake is of a throttled request that is not to be repeated: the server says so, or
+// it has taken a part of it.
+var errBrake = errors.New("cruisehttp: not retried: by the response, the same request should not be sent again")
 
 // learnBucket remembers the bucket that the response names, and pauses it too if
 // the request ran into it under another name.
@@ -250,7 +252,7 @@ func (x *exchange) learnBucket() {
 }
 
 // gaveUp ends the exchange with the Retrier's error.
-func (x *exchange) gaveUp(err error) (*http.Response, error) {
+func (x *exchange) gaveUp(a *cruise.Attempt, err error) (*http.Response, error) {
 	if x.resp == nil {
 		if _, ok := errors.AsType[*cruise.Error](err); ok || x.err == nil {
 			return nil, &failure{err}
@@ -264,13 +266,14 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		if sizeOf(answer.Header) > MaxBody {
 			answer.Header = nil
 		}
-		if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
-			x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
-		}
+		x.t.park(a, x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)], parked{until: time.Now().Add(wait), reason: reason, answer: &answer})
 	}
 	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
 		discard(x.resp)
-		if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge
+		if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge, or no retry was worth it
+			if reason == nil {
+				reason = ended(x.req.Context())
+			}
 			err = &cruise.Error{Reason: reason, Attempts: 1, RetryAfter: wait, Last: x.answer}
 		}
 		return nil, &failure{err}
@@ -278,16 +281,40 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 	return x.resp, nil
 }
 
-// reason is why a response is turned into an error, nil if it is not.
+// ended is the end of a context, with its cause where the canceller gave one.
+func ended(ctx context.Context) error {
+	err, cause := ctx.Err(), context.Cause(ctx)
+	if cause == err {
+		return err
+	}
+	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// reason is why a response is turned into an error, nil if it is not, and how long
+// that will hold; 0 if that is unknown.
 func (x *exchange) reason(err error) (wait time.Duration, reason error) {
-	wait = x.signal.Wait(0)
+	e, ok := errors.AsType[*cruise.Error](err)
 	switch {
-	case x.signal.Outcome == cruise.OutcomeQuotaExhausted:
-		return wait, cruise.ErrQuotaExhausted
-	case errors.Is(err, cruise.ErrServerDelay):
-		return wait, cruise.ErrServerDelay
+	case !ok:
+		// Of a verdict that somebody else is to act on nothing is told.
+		if x.signal.Outcome == cruise.OutcomeQuotaExhausted && nested(x.req.Context()) {
+			return x.signal.Wait(0), cruise.ErrQuotaExhausted
+		}
+	case e.Reason == cruise.ErrQuotaExhausted, e.Reason == cruise.ErrServerDelay: // themselves, not as the cause of a context
+		return e.RetryAfter, e.Reason
 	}
 	return 0, nil
+}
+
+var (
+	guest    = cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(1)))
+	errGuest = errors.New("cruisehttp: a guest's error")
+)
+
+// nested tells whether another Retrier is in charge of a context: a Retrier within
+// its call returns an error as it is, and else says that it gave up.
+func nested(ctx context.Context) bool {
+	return guest.Do(ctx, func(context.Context) error { return errGuest }) == errGuest
 }
 
 // send sends r, bounded by the timeouts. finish ends those that do not cover

@@ -245,6 +245,32 @@ func TestTransportFailsOnAContextThatEnds(t *testing.T) {
 	})
 }
 
+// Whether the response is worth a retry or not.
+func TestTransportFailsOnAContextThatHasEnded(t *testing.T) {
+	why := errors.New("why")
+	for _, status := range []int{404, 429, 503} {
+		for name, cause := range map[string]error{"context canceled": nil, "context canceled: why": why} {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				base := inOrder(func() (*http.Response, error) {
+					cancel(cause)
+					return answer(status, "no"), nil
+				})
+				_, err := transport(t, base).RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+				require.ErrorIs(t, err, context.Canceled)
+				if cause != nil {
+					require.ErrorIs(t, err, cause)
+				}
+				assert.ErrorContains(t, err, "cruise: gave up after 1 attempt in 0s: "+name+": cruisehttp: "+strconv.Itoa(status))
+				answer, ok := errors.AsType[*cruisehttp.ResponseError](err)
+				require.True(t, ok)
+				assert.Equal(t, status, answer.StatusCode)
+				assert.Zero(t, base.open.Load())
+			})
+		}
+	}
+}
+
 func TestTransportDoesNotModifyTheRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(503, ""), says(200, ""))
