@@ -201,6 +201,25 @@ func TestConfigureClientAndCall(t *testing.T) {
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes(), "once, though given twice")
 }
 
+// Presigning sends nothing, so it neither waits nor fails.
+func TestPresigning(t *testing.T) {
+	s := serve(t, first(0, 0, "", ""))
+	cfg, seen := throttled(t, s)
+	without := config(s.URL)
+	without.APIOptions = []func(*middleware.Stack) error{cruiseaws.WithoutRetries}
+	for name, cfg := range map[string]aws.Config{"throttled": cfg, "without retries": without} {
+		presign := s3.NewPresignClient(newS3(cfg))
+		got, err := presign.PresignGetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+		require.NoError(t, err, name)
+		assert.Contains(t, got.URL, "X-Amz-Signature=", name)
+		form, err := presign.PresignPostObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+		require.NoError(t, err, name)
+		assert.NotEmpty(t, form.Values["X-Amz-Signature"], name)
+	}
+	assert.Zero(t, s.seen.Load())
+	assert.Empty(t, seen.events)
+}
+
 func TestScopes(t *testing.T) {
 	s := serve(t, first(0, 0, "", `{}`))
 	var got []cruiseaws.Operation
