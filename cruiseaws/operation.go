@@ -3,7 +3,9 @@ package cruiseaws
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
+	"net/http"
 	"time"
 
 	"github.com/aws/smithy-go/middleware"
@@ -29,6 +31,7 @@ type operation struct {
 	stop     func()
 	attempt  *cruise.Attempt // nil when all is over
 	admitted bool            // for an attempt that has not begun
+	release  func()          // ends what an attempt with a timeout holds; nil if its body will
 	gaveUp   error
 }
 
@@ -65,17 +68,48 @@ func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next 
 	// The attempt has a timeout, and a body may be read after its end.
 	bounded, cancel := context.WithCancel(mixed{ctx, attempt})
 	detach := context.AfterFunc(attempt, cancel)
+	o.release = cancel
 	out, metadata, err := next.HandleFinalize(bounded, in)
 	detach()
-	if err != nil {
+	if err != nil || o.release != nil {
 		cancel()
-		if attempt.Err() != nil && ctx.Err() == nil {
-			err = &timeoutError{err}
-		}
-	} else {
-		context.AfterFunc(ctx, cancel)
+	}
+	o.release = nil
+	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
+		err = &timeoutError{err}
 	}
 	return out, metadata, err
+}
+
+// receive is around each exchange. Bodies of all kinds pass here: those that the SDK
+// reads and closes itself, and those that an output streams to the caller.
+func (o *operation) receive(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+	out, metadata, err := next.HandleDeserialize(ctx, in)
+	r, ok := out.RawResponse.(*smithyhttp.Response)
+	if ok && err == nil && o.release != nil && r.Response != nil && r.Body != nil && r.Body != http.NoBody {
+		r.Body = &heldBody{r.Body, o.release}
+		o.release = nil
+	}
+	return out, metadata, err
+}
+
+// heldBody releases its attempt when nothing more will come of it.
+type heldBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b *heldBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
 }
 
 // mixed is a context with further values.

@@ -179,6 +179,7 @@ const (
 	retryID   = "Retry" // of the SDK's own middleware
 	wholeID   = "CruiseOperation"
 	attemptID = "CruiseAttempt"
+	bodyID    = "CruiseBody"
 	captureID = "CruiseInput"
 )
 
@@ -202,7 +203,8 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 	return errors.Join(
 		stack.Initialize.Add(middleware.InitializeMiddlewareFunc(captureID, c.capture), middleware.Before),
 		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(wholeID, c.whole), retryID, middleware.Before),
-		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(attemptID, c.send), retryID, middleware.After))
+		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(attemptID, c.send), retryID, middleware.After),
+		stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(bodyID, c.receive), middleware.After))
 }
 
 // WithoutRetries is an API option that switches the SDK's retries off, for calls
