@@ -63,10 +63,10 @@ func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next 
 	attempt := o.attempt.Context()
 	deadline, ok := attempt.Deadline()
 	if whole, has := ctx.Deadline(); !ok || has && !whole.After(deadline) {
-		return next.HandleFinalize(mixed{ctx, attempt}, in)
+		return next.HandleFinalize(extended{ctx, attempt}, in)
 	}
 	// The attempt has a timeout, and a body may be read after its end.
-	bounded, cancel := context.WithCancel(mixed{ctx, attempt})
+	bounded, cancel := context.WithCancel(extended{ctx, attempt})
 	detach := context.AfterFunc(attempt, cancel)
 	o.release = cancel
 	out, metadata, err := next.HandleFinalize(bounded, in)
@@ -112,17 +112,17 @@ func (b *heldBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// mixed is a context with further values.
-type mixed struct {
+// extended is a context with the values of another one behind its own.
+type extended struct {
 	context.Context
 	values context.Context
 }
 
-func (m mixed) Value(key any) any {
-	if v := m.Context.Value(key); v != nil {
+func (e extended) Value(key any) any {
+	if v := e.Context.Value(key); v != nil {
 		return v
 	}
-	return m.values.Value(key)
+	return e.values.Value(key)
 }
 
 // timeoutError is the end of an attempt that had its time.
