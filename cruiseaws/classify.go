@@ -26,7 +26,8 @@ import (
 //	TransactionCanceledException                    throttled if a reason is, and none
 //	                                                is permanent; transient for a conflict
 //	SES "Daily message quota exceeded"              quota exhausted
-//	429 "Limit Exceeded" of an API Gateway plan     quota exhausted
+//	429 "Limit Exceeded", and no more words, of     quota exhausted
+//	an API Gateway plan
 //	an operation that the SDK itself has retried,   permanent: see [SDKAttempts]
 //	or would have, had its retry quota not run out
 //
@@ -120,8 +121,9 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	switch {
 	case code == "TransactionCanceledException":
 		return canceled(err)
+	// A plan's message is these words alone: "Rate Limit Exceeded" is a throttle.
 	case throttle && strings.Contains(message, "Daily message quota exceeded"),
-		status == 429 && strings.Contains(message, "Limit Exceeded"):
+		status == 429 && strings.EqualFold(strings.TrimSuffix(message, "."), "Limit Exceeded"):
 		return cruise.OutcomeQuotaExhausted
 	case throttle, status == 429:
 		return cruise.OutcomeThrottled

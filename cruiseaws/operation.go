@@ -3,7 +3,9 @@ package cruiseaws
 import (
 	"context"
 	"errors"
+	"io"
 	"iter"
+	"net/http"
 	"time"
 
 	"github.com/aws/smithy-go/middleware"
@@ -29,6 +31,7 @@ type operation struct {
 	stop     func()
 	attempt  *cruise.Attempt // nil when all is over
 	admitted bool            // for an attempt that has not begun
+	release  func()          // ends what an attempt with a timeout holds; nil if its body will
 	gaveUp   error
 }
 
@@ -60,35 +63,66 @@ func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next 
 	attempt := o.attempt.Context()
 	deadline, ok := attempt.Deadline()
 	if whole, has := ctx.Deadline(); !ok || has && !whole.After(deadline) {
-		return next.HandleFinalize(mixed{ctx, attempt}, in)
+		return next.HandleFinalize(extended{ctx, attempt}, in)
 	}
 	// The attempt has a timeout, and a body may be read after its end.
-	bounded, cancel := context.WithCancel(mixed{ctx, attempt})
+	bounded, cancel := context.WithCancel(extended{ctx, attempt})
 	detach := context.AfterFunc(attempt, cancel)
+	o.release = cancel
 	out, metadata, err := next.HandleFinalize(bounded, in)
 	detach()
-	if err != nil {
+	if err != nil || o.release != nil {
 		cancel()
-		if attempt.Err() != nil && ctx.Err() == nil {
-			err = &timeoutError{err}
-		}
-	} else {
-		context.AfterFunc(ctx, cancel)
+	}
+	o.release = nil
+	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
+		err = &timeoutError{err}
 	}
 	return out, metadata, err
 }
 
-// mixed is a context with further values.
-type mixed struct {
+// receive is around each exchange. Bodies of all kinds pass here: those that the SDK
+// reads and closes itself, and those that an output streams to the caller.
+func (o *operation) receive(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
+	out, metadata, err := next.HandleDeserialize(ctx, in)
+	r, ok := out.RawResponse.(*smithyhttp.Response)
+	if ok && err == nil && o.release != nil && r.Response != nil && r.Body != nil && r.Body != http.NoBody {
+		r.Body = &heldBody{r.Body, o.release}
+		o.release = nil
+	}
+	return out, metadata, err
+}
+
+// heldBody releases its attempt when nothing more will come of it.
+type heldBody struct {
+	io.ReadCloser
+	release func()
+}
+
+func (b *heldBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.release()
+	}
+	return n, err
+}
+
+func (b *heldBody) Close() error {
+	defer b.release()
+	return b.ReadCloser.Close()
+}
+
+// extended is a context with the values of another one behind its own.
+type extended struct {
 	context.Context
 	values context.Context
 }
 
-func (m mixed) Value(key any) any {
-	if v := m.Context.Value(key); v != nil {
+func (e extended) Value(key any) any {
+	if v := e.Context.Value(key); v != nil {
 		return v
 	}
-	return m.values.Value(key)
+	return e.values.Value(key)
 }
 
 // timeoutError is the end of an attempt that had its time.

@@ -179,6 +179,7 @@ const (
 	retryID   = "Retry" // of the SDK's own middleware
 	wholeID   = "CruiseOperation"
 	attemptID = "CruiseAttempt"
+	bodyID    = "CruiseBody"
 	captureID = "CruiseInput"
 )
 
@@ -186,10 +187,14 @@ const (
 // [aws.Config], of a client's options, or of the options of one call.
 //
 // It takes the place of the SDK's retryer, whichever that is. The error of an
-// operation that was given up has a [cruise.Error] in it.
+// operation that was given up has a [cruise.Error] in it. Presigning sends nothing
+// and is left alone.
 func (t *Throttle) APIOption(stack *middleware.Stack) error {
 	if _, ok := stack.Finalize.Get(wholeID); ok {
 		return nil // for the client and for the call, say
+	}
+	if _, ok := stack.Finalize.Get(retryID); !ok {
+		return nil // presigned
 	}
 	c := &operation{throttle: t}
 	if err := swapRetryer(stack, c); err != nil {
@@ -198,19 +203,20 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 	return errors.Join(
 		stack.Initialize.Add(middleware.InitializeMiddlewareFunc(captureID, c.capture), middleware.Before),
 		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(wholeID, c.whole), retryID, middleware.Before),
-		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(attemptID, c.send), retryID, middleware.After))
+		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(attemptID, c.send), retryID, middleware.After),
+		stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(bodyID, c.receive), middleware.After))
 }
 
 // WithoutRetries is an API option that switches the SDK's retries off, for calls
 // inside [cruise.Retrier.Do]: see [Do].
 func WithoutRetries(stack *middleware.Stack) error { return swapRetryer(stack, aws.NopRetryer{}) }
 
-// swapRetryer gives the SDK's retry loop another retryer, and leaves the rest of
-// it as the client set it up.
+// swapRetryer gives the SDK's retry loop, if there is one, another retryer, and
+// leaves the rest of it as the client set it up.
 func swapRetryer(stack *middleware.Stack, r aws.Retryer) error {
 	old, ok := stack.Finalize.Get(retryID)
 	if !ok {
-		return errors.New(`cruiseaws: the operation has no "Retry" middleware to take over`)
+		return nil
 	}
 	loop := retry.NewAttemptMiddleware(r, smithyhttp.RequestCloner, func(a *retry.Attempt) {
 		if old, ok := old.(*retry.Attempt); ok {

@@ -62,7 +62,7 @@ func (o *Observer) collect(_ context.Context, to metric.Observer) error {
 	shown := map[string]*gauge{}
 	for _, name := range order {
 		g := found[name]
-		as := o.scopeNames.of(name, g.pause > 0 || g.waiting > 0, now)
+		as := o.gaugeScopes.of(name, g.pause > 0 || g.waiting > 0, now)
 		if shown[as] == nil {
 			shown[as] = &gauge{limit: rate.Inf}
 		}

@@ -39,8 +39,9 @@
 // nobody else's business. Of limiters with the same name the lowest limit, the
 // longest pause and the sum of the queues are reported. [WithKeys] tells the keys
 // apart; in any case there are no more than [WithMaxScopes] values, and one more,
-// "other", for what has no room. A scope in trouble takes the place of one that had
-// none for ten minutes.
+// "other", for what has no room. In gauges, a scope in trouble takes the place of one
+// that had none for ten minutes. In counters the first to have trouble keep their
+// places, since a series that was begun stays for as long as the program runs.
 //
 // # Spans
 //

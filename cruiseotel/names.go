@@ -48,10 +48,13 @@ func reasonIndex(reason error) int {
 
 func nameOf(names []string, i int) string { return names[min(i, len(names)-1)] }
 
+// everything is the name of a Retrier's own limiter, which is around those of scopes.
+const everything = "all"
+
 // pathName is what cruise.scope says of a limiter.
 func (o *Observer) pathName(path []cruise.ScopeKey) string {
 	if len(path) == 0 {
-		return "all"
+		return everything
 	}
 	parts := make([]string, 0, len(path))
 	for _, p := range path {
@@ -72,9 +75,11 @@ const hold = 10 * time.Minute
 
 // names keeps the values of an attribute few: the first to come have a place, and
 // lose it only to one that is in trouble, after a long time without any of their own.
-// So values change seldom, however many there are in all.
+// So values change seldom, however many there are in all. Those of counters never
+// change, since each would leave its series behind.
 type names struct {
 	most int
+	stay bool // nobody loses a place
 
 	mu    sync.Mutex           // guards the field below
 	place map[string]time.Time // when there was trouble last, or it came
@@ -90,7 +95,7 @@ func (n *names) of(name string, trouble bool, now time.Time) string {
 		return name
 	case ok:
 	case len(n.place) < n.most:
-	case !trouble || !n.makeRoom(now):
+	case !trouble || n.stay || !n.makeRoom(now):
 		return other
 	}
 	if n.place == nil {

@@ -39,11 +39,12 @@ type Observer struct {
 	queue, scopes, alone metric.Int64ObservableGauge
 	registration         metric.Registration
 
-	api        attribute.KeyValue
-	apiOnly    metric.MeasurementOption
-	limitNames names
-	scopeNames names
-	keys       func(scope, key string) string // nil: not told
+	api           attribute.KeyValue
+	apiOnly       metric.MeasurementOption
+	gaugeScopes   names
+	counterScopes names
+	counterLimits names
+	keys          func(scope, key string) string // nil: not told
 
 	throttled atomic.Pointer[trace.SpanContext] // the last
 
@@ -70,7 +71,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 }
 
 // WithMaxScopes is how many values cruise.scope, and cruise.limit, may have beside
-// "other", 1 or more; less counts as 1. Default [DefaultMaxScopes], 10.
+// "other", 1 or more; less counts as 1. "all" is one of them. Default
+// [DefaultMaxScopes], 10.
 func WithMaxScopes(n int) Option {
 	return func(c *config) { c.maxScopes = max(1, n) }
 }
@@ -97,7 +99,8 @@ func New(api string, opts ...Option) (*Observer, error) {
 	}
 	o := &Observer{
 		api: attribute.String("cruise.api", api), keys: c.keys,
-		limitNames: names{most: c.maxScopes}, scopeNames: names{most: c.maxScopes},
+		gaugeScopes:   names{most: c.maxScopes},
+		counterScopes: names{most: c.maxScopes, stay: true}, counterLimits: names{most: c.maxScopes, stay: true},
 	}
 	o.apiOnly = metric.WithAttributeSet(attribute.NewSet(o.api))
 	o.record = []metric.RecordOption{o.apiOnly}
@@ -127,7 +130,7 @@ func (o *Observer) instruments(m metric.Meter) error {
 	o.throttles = counter("cruise.throttles", "{throttle}", "Throttles of the server that limiters learned of.")
 	o.cuts = counter("cruise.rate_cuts", "{cut}", "Cuts of the rate limit, by cause.")
 	o.pauses = counter("cruise.pauses", "{pause}", "Pauses begun or extended.")
-	all := attribute.String("cruise.scope", "all")
+	all := attribute.String("cruise.scope", o.counterScopes.of(everything, false, time.Now()))
 	o.throttles.Add(context.Background(), 0, metric.WithAttributes(o.api, all))
 	o.cuts.Add(context.Background(), 0, metric.WithAttributes(o.api, all, attribute.String("cruise.cause", causeName(cruise.CauseThrottle))))
 	o.pauses.Add(context.Background(), 0, metric.WithAttributes(o.api, all))
@@ -215,7 +218,7 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 		if e.Scope == "" {
 			o.troubled(ctx, o.throttles)
 		} else {
-			o.troubled(ctx, o.throttles, attribute.String("cruise.limit", o.limitNames.of(e.Scope, true, time.Now())))
+			o.troubled(ctx, o.throttles, attribute.String("cruise.limit", o.counterLimits.of(e.Scope, true, time.Now())))
 		}
 	case cruise.RateChanged:
 		if e.To < e.From {
@@ -228,8 +231,9 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 
 // troubled counts one of what a limiter tells, with its scope.
 func (o *Observer) troubled(ctx context.Context, c metric.Int64Counter, attrs ...attribute.KeyValue) {
-	scope := o.scopeNames.of(o.pathName(cruise.ScopeOf(ctx)), true, time.Now())
-	attrs = append(attrs, o.api, attribute.String("cruise.scope", scope))
+	name, now := o.pathName(cruise.ScopeOf(ctx)), time.Now()
+	o.gaugeScopes.of(name, true, now)
+	attrs = append(attrs, o.api, attribute.String("cruise.scope", o.counterScopes.of(name, true, now)))
 	c.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
 }
 

@@ -267,6 +267,29 @@ func TestManyNamedLimitsBecomeOther(t *testing.T) {
 	assert.Equal(t, []string{"throttles{all} 0", "throttles{limit 0,all} 1", "throttles{other,all} 4"}, m.read(t, "cruise.throttles"))
 }
 
+// The series of a counter stay for as long as the program runs, so names that come
+// after the first are "other" however much time goes by. Those of gauges don't.
+func TestCountersKeepTheirFirstNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t, cruiseotel.WithMaxScopes(2), cruiseotel.WithKeys(func(_, key string) string { return key }))
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithoutLimiter(), cruise.WithMaxAttempts(1)))
+		o.Add(api)
+		for i := range 5 {
+			_ = api.Scope("S", fmt.Sprint(i)).Do(t.Context(), func(context.Context) error {
+				return cruise.Throttled(errBoom, cruise.RetryAfter(time.Minute))
+			})
+			o.Observe(t.Context(), cruise.ThrottleSeen{Scope: fmt.Sprint("limit ", i)})
+			assert.Contains(t, m.read(t, "cruise.pause.remaining"), fmt.Sprintf("pause.remaining{S:%d} 60", i))
+			time.Sleep(time.Hour)
+		}
+		assert.Equal(t, []string{
+			"pauses{S:0} 1", "pauses{all} 0", "pauses{other} 4",
+			"throttles{S:0} 1", "throttles{all} 0", "throttles{limit 0,all} 1", "throttles{limit 1,all} 1", "throttles{other,all} 3", "throttles{other} 4",
+		}, m.read(t, "cruise.throttles", "cruise.pauses"))
+	})
+}
+
 func TestSpansTellWhatHappenedToACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()

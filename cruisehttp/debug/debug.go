@@ -129,13 +129,17 @@ var (
 	credentials = regexp.MustCompile(`//[^/\s"'@]+@`)
 	schemes     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`)
 	named       = regexp.MustCompile(`(?i)\b(authorization|token|api[-_]?key|password|passwd|secret|signature|credential)(["']?\s*[:= ]\s*["']?)[^\s"',;]+`)
+	bots        = regexp.MustCompile(`\b(bot[0-9]+:)[A-Za-z0-9_-]+`) // Telegram's, in paths
 	tokens      = regexp.MustCompile(`[A-Za-z0-9+/_=.-]{24,}`)
+	parts       = regexp.MustCompile(`[^/.]{24,}`)
+	awsKey      = regexp.MustCompile(`^[A-Za-z0-9/]{40}\.?$`) // or a path
 	digits      = regexp.MustCompile(`[0-9]`)
 )
 
 // Redacted is the text of an error without what may be secret: query strings and
 // credentials of URLs, what follows words such as token or password, and words of 24
-// characters and more that have a digit. It is cut after 240 characters.
+// characters and more that have a digit, or such parts of paths. It is cut after 240
+// characters.
 func Redacted(err error) string {
 	text := []rune(err.Error())
 	if cut := 8 * maxText; len(text) > cut {
@@ -145,17 +149,29 @@ func Redacted(err error) string {
 	s = credentials.ReplaceAllString(s, "//…@")
 	s = schemes.ReplaceAllString(s, "$1 …")
 	s = named.ReplaceAllString(s, "$1$2…")
+	s = bots.ReplaceAllString(s, "$1…")
 	s = tokens.ReplaceAllStringFunc(s, func(word string) string {
-		if strings.Contains(word, "/") && !strings.ContainsAny(word, "+=") {
-			return word // a path
+		if isPath(word) {
+			return parts.ReplaceAllStringFunc(word, hide)
 		}
-		if !digits.MatchString(word) {
-			return word
-		}
-		return "…"
+		return hide(word)
 	})
 	if text := []rune(s); len(text) > maxText {
 		s = string(text[:maxText-1]) + "…"
 	}
 	return s
+}
+
+// isPath tells a path, or a URL without its scheme, from a key with slashes.
+func isPath(word string) bool {
+	key := strings.ContainsAny(word, "+=") || awsKey.MatchString(word) && word != strings.ToLower(word)
+	return strings.Contains(word, "/") && !key
+}
+
+// hide is what is shown of a long word: nothing, if it has a digit.
+func hide(word string) string {
+	if digits.MatchString(word) {
+		return "…"
+	}
+	return word
 }

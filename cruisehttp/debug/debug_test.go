@@ -332,6 +332,17 @@ func TestRedacted(t *testing.T) {
 		{"bare token", "for eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9 no", "for … no"},
 		{"a long word", "ProvisionedThroughputExceededException", "ProvisionedThroughputExceededException"},
 		{"a path", "open /usr/share/applications/v1/things: no", "open /usr/share/applications/v1/things: no"},
+		{"a URL", `Get "https://dynamodb.eu-central-1.amazonaws.com/v1/projects/my-project-123/topics": EOF`, `Get "https://dynamodb.eu-central-1.amazonaws.com/v1/projects/my-project-123/topics": EOF`},
+		{"a resource", "v1/projects/my-project-123/topics: no", "v1/projects/my-project-123/topics: no"},
+		{"a method", "/google.pubsub.v1.Publisher/ListTopicSubscriptions: no", "/google.pubsub.v1.Publisher/ListTopicSubscriptions: no"},
+		{"an identifier in a path", "/v1/customers/0123456789abcdef0123456789abcdef/orders", "/v1/customers/…/orders"},
+		{"a webhook", `Post "https://hooks.slack.com/services/T01234567/B01234567/abcDEF123abcDEF123abcDEF": EOF`, `Post "https://hooks.slack.com/services/T01234567/B01234567/…": EOF`},
+		{"a bot", `Post "https://api.telegram.org/bot123456789:AAF-ABC1234ghIklzyx57W2v1u123ew11abcd/sendMessage": EOF`, `Post "https://api.telegram.org/bot123456789:…/sendMessage": EOF`},
+		{"a short token of a bot", "/bot1:Abc_-def/getMe", "/bot1:…/getMe"},
+		{"a token in a path", "/v1/eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U", "/v1/….….…"},
+		{"a key with slashes", "no key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "no key …"},
+		{"a key at the end", "no key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY.", "no key …"},
+		{"as long as a key", "/var/lib/applications/version1/things/ab", "/var/lib/applications/version1/things/ab"},
 		{"long", strings.Repeat("ab ", 200), strings.Repeat("ab ", 79) + "ab…"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, debug.Redacted(errors.New(tt.err))) })

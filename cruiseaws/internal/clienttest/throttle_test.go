@@ -17,6 +17,7 @@ import (
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/emr"
 	"github.com/aws/aws-sdk-go-v2/service/s3"
+	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
@@ -201,6 +202,25 @@ func TestConfigureClientAndCall(t *testing.T) {
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes(), "once, though given twice")
 }
 
+// Presigning sends nothing, so it neither waits nor fails.
+func TestPresigning(t *testing.T) {
+	s := serve(t, first(0, 0, "", ""))
+	cfg, seen := throttled(t, s)
+	without := config(s.URL)
+	without.APIOptions = []func(*middleware.Stack) error{cruiseaws.WithoutRetries}
+	for name, cfg := range map[string]aws.Config{"throttled": cfg, "without retries": without} {
+		presign := s3.NewPresignClient(newS3(cfg))
+		got, err := presign.PresignGetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+		require.NoError(t, err, name)
+		assert.Contains(t, got.URL, "X-Amz-Signature=", name)
+		form, err := presign.PresignPostObject(t.Context(), &s3.PutObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+		require.NoError(t, err, name)
+		assert.NotEmpty(t, form.Values["X-Amz-Signature"], name)
+	}
+	assert.Zero(t, s.seen.Load())
+	assert.Empty(t, seen.events)
+}
+
 func TestScopes(t *testing.T) {
 	s := serve(t, first(0, 0, "", `{}`))
 	var got []cruiseaws.Operation
@@ -367,6 +387,89 @@ func TestBodyOutlivesItsAttempt(t *testing.T) {
 	assert.Equal(t, "begin end", string(body))
 	require.NoError(t, object.Body.Close())
 	assert.Equal(t, []string{"success"}, seen.outcomes())
+}
+
+func TestEventsOutliveTheirAttempt(t *testing.T) {
+	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		time.Sleep(300 * time.Millisecond)
+	})
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	out, err := newS3(cfg).SelectObjectContent(t.Context(), selectAll)
+	require.NoError(t, err)
+	for range out.GetStream().Events() {
+		assert.Fail(t, "none was sent")
+	}
+	assert.NoError(t, out.GetStream().Err(), "the end, not a cut")
+	assert.Equal(t, []string{"success"}, seen.outcomes())
+}
+
+var selectAll = &s3.SelectObjectContentInput{
+	Bucket: aws.String("b"), Key: aws.String("k"), Expression: aws.String("SELECT *"), ExpressionType: "SQL",
+	InputSerialization: &s3types.InputSerialization{}, OutputSerialization: &s3types.OutputSerialization{},
+}
+
+// sender is an HTTP client that remembers the context of the last request.
+type sender struct{ ctx context.Context }
+
+func (s *sender) Do(r *http.Request) (*http.Response, error) {
+	s.ctx = r.Context()
+	return http.DefaultClient.Do(r)
+}
+
+// Of an attempt with a timeout nothing is left to the context of its caller, which
+// may be that of the whole program.
+func TestAttemptsWithATimeoutAreReleased(t *testing.T) {
+	object := &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")}
+	for name, tc := range map[string]struct {
+		body string
+		call func(context.Context, aws.Config) (end func() error, err error) // end is nil if the call is over
+	}{
+		"no stream": {emrFound, func(ctx context.Context, cfg aws.Config) (func() error, error) {
+			return nil, describe(ctx, emr.NewFromConfig(cfg))
+		}},
+		"no body": {"", func(ctx context.Context, cfg aws.Config) (func() error, error) {
+			_, err := newS3(cfg).GetObject(ctx, object)
+			return nil, err
+		}},
+		"body closed": {"hello", func(ctx context.Context, cfg aws.Config) (func() error, error) {
+			out, err := newS3(cfg).GetObject(ctx, object)
+			return func() error { return out.Body.Close() }, err
+		}},
+		"body read": {"hello", func(ctx context.Context, cfg aws.Config) (func() error, error) {
+			out, err := newS3(cfg).GetObject(ctx, object)
+			return func() error {
+				_, err := io.Copy(io.Discard, out.Body)
+				return err
+			}, err
+		}},
+		"events closed": {"endless", func(ctx context.Context, cfg aws.Config) (func() error, error) {
+			out, err := newS3(cfg).SelectObjectContent(ctx, selectAll)
+			return func() error { return out.GetStream().Close() }, err
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, func(_ int64, w http.ResponseWriter, r *http.Request) {
+				if tc.body != "endless" {
+					_, _ = io.WriteString(w, tc.body)
+					return
+				}
+				_ = http.NewResponseController(w).Flush()
+				<-r.Context().Done()
+			})
+			cfg, _ := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(time.Minute)))
+			sent := &sender{}
+			cfg.HTTPClient = sent
+			end, err := tc.call(t.Context(), cfg)
+			require.NoError(t, err)
+			if end != nil {
+				require.NoError(t, sent.ctx.Err(), "it goes on")
+				require.NoError(t, end())
+			}
+			assert.ErrorIs(t, sent.ctx.Err(), context.Canceled)
+			assert.NoError(t, t.Context().Err())
+		})
+	}
 }
 
 func TestCancelledCallsTeachNothing(t *testing.T) {
