@@ -32,10 +32,13 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 			return streamer(ctx, desc, cc, method, s.opts...)
 		}
 		s.next, s.stop = iter.Pull2(s.retrier.Attempts(ctx, s.cost))
-		s.release = context.AfterFunc(ctx, s.abandon)
 		if err := s.advance(nil); err != nil {
 			return nil, err
 		}
+		// Not before there is a stream: until then attempts end with ctx anyway.
+		s.turn.Lock()
+		defer s.turn.Unlock()
+		s.release = context.AfterFunc(ctx, s.abandon)
 		return s, nil
 	}
 }
@@ -63,7 +66,7 @@ type stream struct {
 	turn    sync.Mutex // guards the fields below
 	next    func() (*cruise.Attempt, error, bool)
 	stop    func()
-	release func() bool
+	release func() bool     // nil until there is a stream
 	attempt *cruise.Attempt // nil when the last one has ended
 }
 
@@ -153,7 +156,9 @@ func (s *stream) broken(cs *opened, err error) error {
 func (s *stream) end() {
 	s.attempt = nil
 	s.stop()
-	s.release()
+	if s.release != nil {
+		s.release()
+	}
 }
 
 // settle ends the attempts with what became of the last one, which will not be

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
@@ -244,4 +245,55 @@ func TestCancelWhileAStreamBacksOff(t *testing.T) {
 	var gaveUp *cruise.Error
 	assert.ErrorAs(t, err, &gaveUp)
 	assert.Contains(t, err.Error(), "slow down", "the server's word is not lost")
+}
+
+// open opens a stream of a new Interceptor on what the streamer returns, without a
+// connection.
+func open(t *testing.T, ctx context.Context, streamer func(context.Context) (grpc.ClientStream, error), opts ...cruisegrpc.Option) (grpc.ClientStream, error) {
+	t.Helper()
+	i, err := cruisegrpc.New(opts...)
+	require.NoError(t, err)
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	return i.Stream()(ctx, desc, nil, "/a.B/Talk", func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+		return streamer(ctx)
+	})
+}
+
+// silent is the stream of a server that never says a word.
+type silent struct {
+	grpc.ClientStream
+	ctx context.Context
+}
+
+func (s silent) SendMsg(any) error    { return nil }
+func (s silent) CloseSend() error     { return nil }
+func (s silent) Trailer() metadata.MD { return nil }
+func (s silent) RecvMsg(any) error    { <-s.ctx.Done(); return status.FromContextError(s.ctx.Err()).Err() }
+
+func TestStreamOfAContextThatHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 200 { // the race detector sees what goes wrong in few of them
+		s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		})
+		require.Nil(t, s)
+		require.Equal(t, codes.Canceled, status.Code(err))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestContextEndsWhileAStreamOpens(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := &log{}
+	s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+		cancel()
+		time.Sleep(10 * time.Millisecond) // who waits for its end knows by now
+		return silent{ctx: ctx}, nil
+	}, cruisegrpc.WithRetrier(cruise.WithObserver(seen)))
+	require.NoError(t, err)
+	assert.NoError(t, s.SendMsg(hello()))
+	assert.NoError(t, s.CloseSend())
+	assert.Equal(t, codes.Canceled, status.Code(s.RecvMsg(hello())))
+	assert.Equal(t, []string{"dropped"}, seen.outcomes())
 }
