@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/googleapi"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -23,6 +24,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegoogle"
+	"github.com/a7df5faa/cruise/cruisegrpc"
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
@@ -142,6 +144,33 @@ func TestClassifyAds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.want, cruisegoogle.ClassifyAds(tc.err))
+		})
+	}
+}
+
+// Within an interceptor, a mutation that may be done is not repeated, and a limit is
+// that of its scope.
+func TestClassifyAdsWithinAnInterceptor(t *testing.T) {
+	const method = "/google.ads.googleads.v17.services.CampaignService/MutateCampaigns"
+	for name, tc := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"in passing": {status.Error(codes.Unavailable, "gone"), []string{"permanent"}},
+		"a limit":    {adsStatus(t, 4, 2, time.Millisecond), []string{"throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := &log{}
+			i, err := cruisegoogle.NewInterceptor(cruisegrpc.WithClassifier(cruisegoogle.ClassifyAds), cruisegrpc.WithRetrier(cruise.WithObserver(seen)))
+			require.NoError(t, err)
+			calls := 0
+			_ = i.Unary()(t.Context(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				if calls++; calls == 1 {
+					return tc.err
+				}
+				return nil
+			})
+			assert.Equal(t, tc.want, seen.outcomes())
 		})
 	}
 }
