@@ -49,7 +49,8 @@ const (
 // rateScope and retryAfterSeconds, in the text of any error, as SOAP clients return
 // it: "[RateExceededError <rateName=…, rateScope=ACCOUNT, retryAfterSeconds=30>]".
 // For clients that read the response themselves see [AdsError], for an HTTP client of
-// the Google Ads API [AdsScopes].
+// the Google Ads API [AdsScopes]; for a gRPC client give it to an interceptor by
+// [cruisegrpc.WithClassifier].
 func ClassifyAds(err error) cruise.Verdict {
 	if v := adsFailure(err); v.Outcome != cruise.OutcomeUnknown && unmarked(err) {
 		return v

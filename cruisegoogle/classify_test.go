@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,16 +14,21 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"google.golang.org/api/googleapi"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	spb "google.golang.org/genproto/googleapis/rpc/status"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protojson"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/protoadapt"
 	"google.golang.org/protobuf/types/known/anypb"
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegoogle"
+	"github.com/a7df5faa/cruise/cruisegrpc"
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
@@ -61,6 +67,64 @@ func TestClassify(t *testing.T) {
 	v := cruisegoogle.Classify(rest(403, daily))
 	assert.Equal(t, cruise.OutcomeQuotaExhausted, v.Outcome)
 	assert.WithinDuration(t, cruisehttp.NextPacificDay(time.Now()), time.Now().Add(v.RetryAfter), time.Minute)
+}
+
+// A quota is the same whichever way the service tells of it.
+func TestRestAndGRPCAgree(t *testing.T) {
+	limit := func(name, unit string) *errdetails.ErrorInfo {
+		return &errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: "googleapis.com", Metadata: map[string]string{
+			"quota_limit": name, "quota_unit": unit, "service": "x.googleapis.com"}}
+	}
+	violation := func(v *errdetails.QuotaFailure_Violation) *errdetails.QuotaFailure {
+		return &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{v}}
+	}
+	const tooMany = "Too many requests."
+	inSeconds := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
+	now := time.Now()
+	day, month := cruisehttp.NextPacificDay(now).Sub(now), cruisehttp.NextPacificMonth(now).Sub(now)
+	for name, tc := range map[string]struct {
+		message string
+		details []protoadapt.MessageV1
+		outcome cruise.Outcome
+		wait    time.Duration
+	}{
+		"per day":            {tooMany, []protoadapt.MessageV1{limit("ReadsPerDay", "")}, cruise.OutcomeQuotaExhausted, day},
+		"per-day":            {tooMany, []protoadapt.MessageV1{limit("reads-per-day", "")}, cruise.OutcomeQuotaExhausted, day},
+		"per_day":            {tooMany, []protoadapt.MessageV1{limit("queries_per_day", "")}, cruise.OutcomeQuotaExhausted, day},
+		"in words":           {tooMany, []protoadapt.MessageV1{limit("Queries per day", ""), inSeconds}, cruise.OutcomeQuotaExhausted, day},
+		"daily":              {tooMany, []protoadapt.MessageV1{limit("DailyLimit", "")}, cruise.OutcomeQuotaExhausted, day},
+		"of a violation":     {tooMany, []protoadapt.MessageV1{violation(&errdetails.QuotaFailure_Violation{QuotaId: "Reads_Per_Day", QuotaMetric: "x.googleapis.com/reads"})}, cruise.OutcomeQuotaExhausted, day},
+		"a unit of a day":    {tooMany, []protoadapt.MessageV1{limit("DefaultLimit", "1/d/{project}")}, cruise.OutcomeQuotaExhausted, day},
+		"a unit of a minute": {tooMany, []protoadapt.MessageV1{limit("DefaultLimit", "1/min/{project}"), inSeconds}, cruise.OutcomeThrottled, 3 * time.Second},
+		"per month":          {tooMany, []protoadapt.MessageV1{limit("queries per_month", "")}, cruise.OutcomeQuotaExhausted, month},
+		"monthly":            {tooMany, []protoadapt.MessageV1{limit("MonthlyLimit", "")}, cruise.OutcomeQuotaExhausted, month},
+		"a unit of a month":  {tooMany, []protoadapt.MessageV1{limit("DefaultLimit", "1/mo/{project}")}, cruise.OutcomeQuotaExhausted, month},
+		"as text alone":      {"Quota exceeded for quota metric 'Queries' and limit 'Queries per day' of service 'x.googleapis.com'.", nil, cruise.OutcomeQuotaExhausted, day},
+		"as text, monthly":   {"Quota exceeded for limit 'Queries per day'", []protoadapt.MessageV1{limit("MonthlyLimit", "")}, cruise.OutcomeQuotaExhausted, month},
+		"as text, a minute":  {"Quota exceeded for quota metric 'Queries' and limit 'Queries per minute' of service 'x.googleapis.com'.", nil, cruise.OutcomeThrottled, 0},
+		"as a description": {tooMany, []protoadapt.MessageV1{violation(&errdetails.QuotaFailure_Violation{
+			ApiService: "x.googleapis.com", Description: "Daily Limit for read operations exceeded"})}, cruise.OutcomeQuotaExhausted, day},
+		"an allocation": {tooMany, []protoadapt.MessageV1{&errdetails.ErrorInfo{Reason: "RESOURCE_QUOTA_EXCEEDED", Domain: "googleapis.com",
+			Metadata: map[string]string{"quota_limit": "DiskSnapshotsPerDay"}}}, cruise.OutcomePermanent, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := status.New(codes.ResourceExhausted, tc.message).WithDetails(tc.details...)
+			require.NoError(t, err)
+			var details []string
+			for _, d := range s.Proto().GetDetails() {
+				details = append(details, protojson.Format(d))
+			}
+			body := fmt.Sprintf(`{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","message":%q,"details":[%s]}}`, tc.message, strings.Join(details, ","))
+			byREST, byGRPC := cruisegoogle.Classify(rest(429, body)), cruisegoogle.Classify(s.Err())
+			for _, v := range []cruise.Verdict{byREST, byGRPC} {
+				assert.Equal(t, tc.outcome.String(), v.Outcome.String())
+				assert.InDelta(t, tc.wait.Seconds(), v.RetryAfter.Seconds(), 60)
+			}
+			if tc.outcome != cruise.OutcomePermanent { // which pauses no scope
+				assert.Equal(t, byREST.Scope, byGRPC.Scope)
+			}
+		})
+	}
 }
 
 // Answers of AdWords and Google Ads.
@@ -142,6 +206,33 @@ func TestClassifyAds(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.want, cruisegoogle.ClassifyAds(tc.err))
+		})
+	}
+}
+
+// Within an interceptor, a mutation that may be done is not repeated, and a limit is
+// that of its scope.
+func TestClassifyAdsWithinAnInterceptor(t *testing.T) {
+	const method = "/google.ads.googleads.v17.services.CampaignService/MutateCampaigns"
+	for name, tc := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"in passing": {status.Error(codes.Unavailable, "gone"), []string{"permanent"}},
+		"a limit":    {adsStatus(t, 4, 2, time.Millisecond), []string{"throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			seen := &log{}
+			i, err := cruisegoogle.NewInterceptor(cruisegrpc.WithClassifier(cruisegoogle.ClassifyAds), cruisegrpc.WithRetrier(cruise.WithObserver(seen)))
+			require.NoError(t, err)
+			calls := 0
+			_ = i.Unary()(t.Context(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+				if calls++; calls == 1 {
+					return tc.err
+				}
+				return nil
+			})
+			assert.Equal(t, tc.want, seen.outcomes())
 		})
 	}
 }

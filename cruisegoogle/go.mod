@@ -3,6 +3,7 @@ module github.com/a7df5faa/cruise/cruisegoogle
 go 1.26.0
 
 require (
+	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a
 	cloud.google.com/go/pubsub/v2 v2.8.1
 	github.com/a7df5faa/cruise v0.0.0
 	github.com/a7df5faa/cruise/cruisegrpc v0.0.0
@@ -18,7 +19,6 @@ require (
 
 require (
 	cloud.google.com/go v0.123.0 // indirect
-	cloud.google.com/go/auth v0.24.1-0.20261001053825-dbc26066f70a // indirect
 	cloud.google.com/go/auth/oauth2adapt v0.3.0 // indirect
 	cloud.google.com/go/compute/metadata v0.10.0 // indirect
 	cloud.google.com/go/iam v1.14.0 // indirect

@@ -2,13 +2,17 @@ package cruisegoogle
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"regexp"
 	"strings"
 
+	"cloud.google.com/go/auth"
+	"golang.org/x/oauth2"
 	"google.golang.org/api/option"
 	htransport "google.golang.org/api/transport/http"
 
+	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
@@ -22,8 +26,10 @@ import (
 // [cruisehttp.Google] or, at the hosts of Google Ads, by [cruisehttp.GoogleAds],
 // and what can be sent twice without harm is retried, with a token that is
 // valid then: see [cruisehttp.Transport]. Bodies of up to 1 MiB are buffered where
-// that is what it takes. opts tune that; a base given there is not used. A client's Timeout would include the time in the limiter: use a
-// context, or [cruisehttp.WithAttemptTimeout].
+// that is what it takes. Credentials that are refused, by 400 or 401 to the request
+// for a token, fail the call at once, unless opts have a classifier that says otherwise.
+// opts tune all that; a base given there is not used. A client's Timeout would include
+// the time in the limiter: use a context, or [cruisehttp.WithAttemptTimeout].
 //
 // Few clients retry REST calls by themselves: resumable uploads do, and
 // cloud.google.com/go/storage. A retry of theirs is paced, and sent once, so that
@@ -40,7 +46,11 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 	if base == nil {
 		base = http.DefaultTransport
 	}
-	all := append([]cruisehttp.Option{cruisehttp.WithProfile(profile()), cruisehttp.WithBufferedBodies(bufferedBodies)}, opts...)
+	all := append([]cruisehttp.Option{
+		cruisehttp.WithProfile(profile()),
+		cruisehttp.WithBufferedBodies(bufferedBodies),
+		cruisehttp.WithRetrier(cruise.WithClassifier(refusedToken)),
+	}, opts...)
 	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithBase(base))...)
 	if err != nil {
 		return nil, err
@@ -74,6 +84,21 @@ func profile() cruisehttp.Profile {
 	p := cruisehttp.Generic()
 	p.Providers = []cruisehttp.Profile{cruisehttp.GoogleAds(), google}
 	return p
+}
+
+// refusedToken knows that credentials which the server of tokens refuses are refused
+// again. It declines all other errors.
+func refusedToken(err error) cruise.Verdict {
+	var resp *http.Response
+	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		resp = e.Response
+	} else if e, ok := errors.AsType[*auth.Error](err); ok {
+		resp = e.Response
+	}
+	if resp != nil && (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusUnauthorized) {
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	}
+	return cruise.Verdict{}
 }
 
 // Bodies of calls, of which the clients don't always keep a copy. Media are longer

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"cloud.google.com/go/auth"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/oauth2"
@@ -284,6 +285,61 @@ func refused(resp *http.Response) error {
 		return nil
 	}
 	return errors.New(resp.Status)
+}
+
+// noToken is the source of a token that its server refuses with that status.
+type noToken struct {
+	status int
+	err    func(*http.Response) error
+	asked  int
+}
+
+func (n *noToken) fail() error {
+	n.asked++
+	return n.err(&http.Response{StatusCode: n.status, Status: http.StatusText(n.status)})
+}
+
+func (n *noToken) Token() (*oauth2.Token, error) { return nil, n.fail() }
+
+type noAuthToken struct{ *noToken }
+
+func (n noAuthToken) Token(context.Context) (*auth.Token, error) { return nil, n.fail() }
+
+// Credentials that are refused are refused again.
+func TestRefusedCredentialsAreNotTriedAgain(t *testing.T) {
+	a := serve(t, first(0, answer{}, `{}`))
+	legacy := func(resp *http.Response) error {
+		return &oauth2.RetrieveError{Response: resp, ErrorCode: "invalid_grant"}
+	}
+	current := func(resp *http.Response) error { return &auth.Error{Response: resp} }
+	for name, tc := range map[string]struct {
+		source *noToken
+		want   []string
+	}{
+		"a grant":                {&noToken{status: 400, err: legacy}, []string{"permanent"}},
+		"a client":               {&noToken{status: 401, err: legacy}, []string{"permanent"}},
+		"a grant, by auth":       {&noToken{status: 400, err: current}, []string{"permanent"}},
+		"no answer":              {&noToken{err: func(*http.Response) error { return &oauth2.RetrieveError{ErrorCode: "server_error"} }}, []string{"transient", "transient"}},
+		"in passing":             {&noToken{status: 503, err: legacy}, []string{"transient", "transient"}},
+		"in passing, by auth":    {&noToken{status: 503, err: current}, []string{"transient", "transient"}},
+		"no server of a token's": {&noToken{err: func(*http.Response) error { return errors.New("unreachable") }}, []string{"transient", "transient"}},
+	} {
+		for _, way := range []option.ClientOption{
+			option.WithTokenSource(tc.source),
+			option.WithAuthCredentials(auth.NewCredentials(&auth.CredentialsOptions{TokenProvider: noAuthToken{tc.source}})),
+		} {
+			tc.source.asked = 0
+			seen := &log{}
+			client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{way},
+				cruisehttp.WithRetrier(cruise.WithObserver(seen), cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+			require.NoError(t, err, name)
+			_, err = client.Get(a.URL)
+			require.Error(t, err, name)
+			assert.Equal(t, tc.want, seen.outcomes(), name)
+			assert.Equal(t, len(tc.want), tc.source.asked, name)
+		}
+	}
+	assert.Empty(t, a.requests())
 }
 
 type header [2]string

@@ -35,8 +35,8 @@ const LongWait = time.Hour
 //	                     for the HTTP status 429 of a proxy
 //	RESOURCE_EXHAUSTED   throttled, except
 //	                       a message over its size limit: permanent
-//	                       a quota per day or month: quota exhausted
 //	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
+//	                       a quota per day or month: quota exhausted
 //	ABORTED              permanent; transient with RetryInfo or pushback
 //	DEADLINE_EXCEEDED    transient
 //	INTERNAL             permanent; transient for a stream that HTTP/2 reset
@@ -134,10 +134,10 @@ func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
 	case containsAny(s.Message(), oversized):
 		return cruise.OutcomePermanent
-	case d.long:
-		return cruise.OutcomeQuotaExhausted
 	case d.reason == "RESOURCE_QUOTA_EXCEEDED":
 		return cruise.OutcomePermanent // an allocation, not a rate
+	case d.long:
+		return cruise.OutcomeQuotaExhausted
 	case strict && d.wait == 0:
 		return cruise.OutcomePermanent
 	}
@@ -182,12 +182,19 @@ type details struct {
 	google bool // whose days begin in Los Angeles
 }
 
+// How a limit is named, its unit such as "1/d/{project}", and what a text says of
+// it: what cruisehttp.Google looks for in JSON.
 var (
-	longLimit  = regexp.MustCompile(`(?i)per-?day|daily|per-?month`)
-	monthLimit = regexp.MustCompile(`(?i)per-?month`)
+	dayLimit   = regexp.MustCompile(`(?i)per[-_ ]?day|daily`)
+	monthLimit = regexp.MustCompile(`(?i)per[-_ ]?month|monthly`)
+	dayUnit    = regexp.MustCompile(`(?i)^1/d`)
+	monthUnit  = regexp.MustCompile(`(?i)^1/mo`)
+	dayText    = regexp.MustCompile(`(?is)quota exceeded.*per day|daily limit.*exceeded`)
 )
 
 func detailsOf(s *status.Status) (d details) {
+	said := dayText.MatchString(s.Message())
+	d.google = strings.Contains(s.Message(), ".googleapis.com")
 	for _, detail := range s.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.RetryInfo:
@@ -197,30 +204,34 @@ func detailsOf(s *status.Status) (d details) {
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range detail.GetViolations() {
-				d.blame(v.GetQuotaId(), v.GetSubject())
-				d.google = d.google || strings.HasSuffix(v.GetApiService(), "googleapis.com")
+				d.blame(v.GetQuotaId(), "", v.GetSubject())
+				said = said || dayText.MatchString(v.GetDescription())
+				d.google = d.google || strings.HasSuffix(v.GetApiService(), "googleapis.com") ||
+					strings.Contains(v.GetQuotaMetric(), ".googleapis.com/")
 			}
 		case *errdetails.ErrorInfo:
 			d.reason = detail.GetReason()
-			d.blame(detail.GetMetadata()["quota_limit"], "")
+			d.blame(detail.GetMetadata()["quota_limit"], detail.GetMetadata()["quota_unit"], "")
 			d.google = d.google || detail.GetDomain() == "googleapis.com"
 		}
 	}
+	d.long = d.long || said
 	return d
 }
 
 // blame notes the limit that a detail names. A long one outranks a short one.
-func (d *details) blame(limit, subject string) {
+func (d *details) blame(limit, unit, subject string) {
 	name := limit
 	if name == "" {
 		name = subject
 	}
-	long := longLimit.MatchString(limit)
+	month := monthLimit.MatchString(limit) || monthUnit.MatchString(unit)
+	long := month || dayLimit.MatchString(limit) || dayUnit.MatchString(unit)
 	if d.scope == "" || long && !d.long {
 		d.scope = name
 	}
 	d.long = d.long || long
-	d.month = d.month || monthLimit.MatchString(limit)
+	d.month = d.month || month
 }
 
 // until is the time until a used-up quota is whole again, 0 if unknown. A short

@@ -50,6 +50,10 @@ func conformanceStatus(t *testing.T, input string) (err error, strict bool) {
 			reason, limit, _ := strings.Cut(rest, " ")
 			info = &errdetails.ErrorInfo{Reason: reason, Metadata: map[string]string{"quota_limit": limit}}
 			details = append(details, info)
+		case "unit":
+			info.Metadata["quota_unit"] = rest
+		case "told":
+			details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaMetric: "a.googleapis.com/reads", Description: rest}}})
 		case "google":
 			info.Domain = "googleapis.com"
 		case "strict":

@@ -56,7 +56,7 @@ func New(opts ...Option) (*Interceptor, error) {
 // around it.
 func (i *Interceptor) classify(err error) cruise.Verdict {
 	if i.classifier != nil {
-		if v := i.classifier(bare(err)); v.Outcome != cruise.OutcomeUnknown {
+		if v := i.classifier(err); v.Outcome != cruise.OutcomeUnknown {
 			return v
 		}
 	}

@@ -79,7 +79,9 @@ func WithIdempotent(methods ...string) Option {
 }
 
 // WithClassifier asks f what an error of a call means before [Classify] is
-// asked. What it calls transient is retried for every method.
+// asked. What it calls transient is retried for every method. An f that asks
+// Classify in turn must hand on the error that it got, or one that wraps it: that
+// one knows the trailer, and whether the method may be called twice.
 func WithClassifier(f cruise.Classifier) Option {
 	return func(c *config) {
 		if f == nil {

@@ -75,7 +75,11 @@ func (s *service) FullDuplexCall(both pb.TestService_FullDuplexCallServer) error
 		if err != nil {
 			return err
 		}
-		if err := both.Send(&pb.StreamingOutputCallResponse{Payload: m.GetPayload()}); err != nil {
+		reply := m.GetPayload()
+		for _, p := range m.GetResponseParameters() {
+			reply = &pb.Payload{Body: make([]byte, p.GetSize())}
+		}
+		if err := both.Send(&pb.StreamingOutputCallResponse{Payload: reply}); err != nil {
 			return err
 		}
 		if s.after != nil {

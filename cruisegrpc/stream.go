@@ -32,10 +32,13 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 			return streamer(ctx, desc, cc, method, s.opts...)
 		}
 		s.next, s.stop = iter.Pull2(s.retrier.Attempts(ctx, s.cost))
-		s.release = context.AfterFunc(ctx, s.abandon)
 		if err := s.advance(nil); err != nil {
 			return nil, err
 		}
+		// Not before there is a stream: until then attempts end with ctx anyway.
+		s.turn.Lock()
+		defer s.turn.Unlock()
+		s.release = context.AfterFunc(ctx, s.abandon)
 		return s, nil
 	}
 }
@@ -43,9 +46,10 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 // stream is a ClientStream that is another one after each retry.
 //
 // Only NewStream and RecvMsg replace it, so that they may read it at any time;
-// mu keeps senders off meanwhile. A send can block for as long as the server
-// does not read, so RecvMsg takes mu only when the attempt has failed, which
-// ends such a send.
+// mu keeps senders off meanwhile, and until what was sent before is sent again. A
+// send can block for as long as the server does not read, so RecvMsg takes mu only
+// when the attempt has failed, which ends such a send. CloseSend never blocks, so it
+// does without mu.
 type stream struct {
 	*call
 	open   func(context.Context) (grpc.ClientStream, error)
@@ -55,15 +59,18 @@ type stream struct {
 	current   atomic.Pointer[opened]
 	committed atomic.Bool // to the current attempt
 
-	mu     sync.Mutex // guards the fields below, and sending
-	sent   []any
-	bytes  int
-	closed bool // for sending
+	mu    sync.Mutex // guards the fields below, and sending
+	sent  []any
+	bytes int
+
+	closing   sync.Mutex // guards the fields below, and which stream is closed for sending
+	closed    bool
+	replaying bool // and closes afterwards
 
 	turn    sync.Mutex // guards the fields below
 	next    func() (*cruise.Attempt, error, bool)
 	stop    func()
-	release func() bool
+	release func() bool     // nil until there is a stream
 	attempt *cruise.Attempt // nil when the last one has ended
 }
 
@@ -73,6 +80,13 @@ type opened struct {
 	attempt context.Context
 	cancel  context.CancelFunc
 	detach  func() bool // so that the end of the attempt isn't that of the stream
+	replay  sync.WaitGroup
+}
+
+// free ends the stream, and returns when nothing is sent on it any more.
+func (o *opened) free() {
+	o.cancel()
+	o.replay.Wait()
 }
 
 // advance ends an attempt that failed with err, if any, and begins another one,
@@ -123,22 +137,42 @@ func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
 		return s.failed(err, nil, false), false
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.committed.Load() {
+		s.mu.Unlock()
 		detach()
 		cancel()
 		return nil, false
 	}
+	o := &opened{ClientStream: cs, attempt: attempt.Context(), cancel: cancel, detach: detach}
+	s.closing.Lock()
+	s.current.Store(o)
+	s.replaying = true
+	s.closing.Unlock()
+	if len(s.sent) == 0 {
+		s.replay(o)
+	} else {
+		// RecvMsg must receive meanwhile: a server that can send no more may not
+		// read on.
+		o.replay.Go(func() { s.replay(o) })
+	}
+	return nil, true
+}
+
+// replay sends on a new stream what was sent before. It is called with mu held, and
+// lets it go.
+func (s *stream) replay(o *opened) {
+	defer s.mu.Unlock()
 	for _, m := range s.sent {
-		if cs.SendMsg(m) != nil {
+		if o.SendMsg(m) != nil {
 			break // RecvMsg will say why
 		}
 	}
+	s.closing.Lock()
+	defer s.closing.Unlock()
+	s.replaying = false
 	if s.closed {
-		_ = cs.CloseSend() // never fails, by its contract
+		_ = o.CloseSend() // never fails, by its contract
 	}
-	s.current.Store(&opened{cs, attempt.Context(), cancel, detach})
-	return nil, true
 }
 
 // broken is the error of an attempt whose stream was open.
@@ -153,7 +187,9 @@ func (s *stream) broken(cs *opened, err error) error {
 func (s *stream) end() {
 	s.attempt = nil
 	s.stop()
-	s.release()
+	if s.release != nil {
+		s.release()
+	}
 }
 
 // settle ends the attempts with what became of the last one, which will not be
@@ -192,17 +228,17 @@ func (s *stream) RecvMsg(m any) error {
 		case err == nil || errors.Is(err, io.EOF):
 			s.settle(nil)
 			if err != nil || s.single {
-				cs.cancel()
+				cs.free()
 			}
 			return err
 		case s.committed.Load():
 			s.settle(s.broken(cs, err))
-			cs.cancel()
+			cs.free()
 			return err
 		}
 		failure := s.broken(cs, err)
 		cs.detach()
-		cs.cancel()
+		cs.free()
 		if err := s.advance(failure); err != nil {
 			return err
 		}
@@ -238,9 +274,12 @@ func (s *stream) send(m any) (*opened, error) {
 
 // CloseSend says that nothing more will be sent.
 func (s *stream) CloseSend() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.closing.Lock()
+	defer s.closing.Unlock()
 	s.closed = true
+	if s.replaying {
+		return nil
+	}
 	return s.current.Load().CloseSend()
 }
 

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
@@ -244,4 +247,200 @@ func TestCancelWhileAStreamBacksOff(t *testing.T) {
 	var gaveUp *cruise.Error
 	assert.ErrorAs(t, err, &gaveUp)
 	assert.Contains(t, err.Error(), "slow down", "the server's word is not lost")
+}
+
+// open opens a stream of a new Interceptor on what the streamer returns, without a
+// connection.
+func open(t *testing.T, ctx context.Context, streamer func(context.Context) (grpc.ClientStream, error), opts ...cruisegrpc.Option) (grpc.ClientStream, error) {
+	t.Helper()
+	i, err := cruisegrpc.New(opts...)
+	require.NoError(t, err)
+	desc := &grpc.StreamDesc{ClientStreams: true, ServerStreams: true}
+	return i.Stream()(ctx, desc, nil, "/a.B/Talk", func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+		return streamer(ctx)
+	})
+}
+
+// silent is the stream of a server that never says a word.
+type silent struct {
+	grpc.ClientStream
+	ctx context.Context
+}
+
+func (s silent) SendMsg(any) error    { return nil }
+func (s silent) CloseSend() error     { return nil }
+func (s silent) Trailer() metadata.MD { return nil }
+func (s silent) RecvMsg(any) error    { <-s.ctx.Done(); return status.FromContextError(s.ctx.Err()).Err() }
+
+func TestStreamOfAContextThatHasEnded(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 200 { // the race detector sees what goes wrong in few of them
+		s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+			return nil, status.FromContextError(ctx.Err()).Err()
+		})
+		require.Nil(t, s)
+		require.Equal(t, codes.Canceled, status.Code(err))
+		require.ErrorIs(t, err, context.Canceled)
+	}
+}
+
+func TestContextEndsWhileAStreamOpens(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	seen := &log{}
+	s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+		cancel()
+		time.Sleep(10 * time.Millisecond) // who waits for its end knows by now
+		return silent{ctx: ctx}, nil
+	}, cruisegrpc.WithRetrier(cruise.WithObserver(seen)))
+	require.NoError(t, err)
+	assert.NoError(t, s.SendMsg(hello()))
+	assert.NoError(t, s.CloseSend())
+	assert.Equal(t, codes.Canceled, status.Code(s.RecvMsg(hello())))
+	assert.Equal(t, []string{"dropped"}, seen.outcomes())
+}
+
+// echo is the stream of a server that says every message again, and reads the next
+// one when that has been received: a flow-control window of one message. It has
+// refused the call if refused is not nil.
+type echo struct {
+	grpc.ClientStream
+	ctx      context.Context
+	refused  error
+	messages chan proto.Message
+	closed   chan struct{}
+}
+
+func newEcho(ctx context.Context, refused error) *echo {
+	return &echo{ctx: ctx, refused: refused, messages: make(chan proto.Message), closed: make(chan struct{})}
+}
+
+func (e *echo) SendMsg(m any) error {
+	if e.refused != nil {
+		return io.EOF
+	}
+	select {
+	case e.messages <- m.(proto.Message):
+		return nil
+	case <-e.ctx.Done():
+		return io.EOF
+	}
+}
+
+func (e *echo) RecvMsg(m any) error {
+	if e.refused != nil {
+		return e.refused
+	}
+	select {
+	case got := <-e.messages:
+		proto.Merge(m.(proto.Message), got)
+		return nil
+	case <-e.closed:
+		return io.EOF
+	case <-e.ctx.Done():
+		return status.FromContextError(e.ctx.Err()).Err()
+	}
+}
+
+func (e *echo) CloseSend() error     { close(e.closed); return nil }
+func (e *echo) Trailer() metadata.MD { return nil }
+
+func payload(i int) *pb.Payload { return &pb.Payload{Body: []byte{byte(i)}} }
+
+// echoes opens a stream that is refused once, and sends 3 messages on it.
+func echoes(t *testing.T, ctx context.Context) grpc.ClientStream {
+	t.Helper()
+	attempts := 0
+	s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
+		if attempts++; attempts == 1 {
+			return newEcho(ctx, slowDown), nil
+		}
+		return newEcho(ctx, nil), nil
+	})
+	require.NoError(t, err)
+	for i := range 3 {
+		require.NoError(t, s.SendMsg(payload(i)))
+	}
+	return s
+}
+
+// A server that may send no more reads no more, so somebody must receive while the
+// messages are sent again.
+func TestStreamReceivesWhileItSendsAgain(t *testing.T) {
+	for name, closes := range map[string]int{"closed before": 0, "closed by who receives": 1} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				s := echoes(t, ctx)
+				for i := range 3 {
+					if i == closes {
+						require.NoError(t, s.CloseSend())
+					}
+					got := &pb.Payload{}
+					require.NoError(t, s.RecvMsg(got))
+					assert.Equal(t, []byte{byte(i)}, got.GetBody())
+				}
+				assert.Equal(t, io.EOF, s.RecvMsg(&pb.Payload{}))
+			})
+		})
+	}
+}
+
+// What is sent meanwhile comes after what was sent before.
+func TestStreamSendsWhileItSendsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		s := echoes(t, ctx)
+		got := &pb.Payload{}
+		require.NoError(t, s.RecvMsg(got))
+		var sender sync.WaitGroup
+		sender.Go(func() {
+			assert.NoError(t, s.SendMsg(payload(3)))
+			assert.NoError(t, s.CloseSend())
+		})
+		for range 3 {
+			require.NoError(t, s.RecvMsg(got))
+		}
+		assert.Equal(t, []byte{3}, got.GetBody(), "in order")
+		assert.Equal(t, io.EOF, s.RecvMsg(got))
+		sender.Wait()
+	})
+}
+
+// Nobody sends on a stream that has ended: the bubble would not end.
+func TestStreamEndsWhileItSendsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		s := echoes(t, ctx)
+		require.NoError(t, s.RecvMsg(&pb.Payload{}))
+		cancel()
+		for {
+			if err := s.RecvMsg(&pb.Payload{}); err != nil {
+				assert.Equal(t, codes.Canceled, status.Code(err))
+				return
+			}
+		}
+	})
+}
+
+// By default, with the windows of HTTP/2.
+func TestStreamOfLongRepliesIsRetried(t *testing.T) {
+	s := serve(t, &service{gate: first(1, slowDown)})
+	client, seen := throttle(t, s)
+	stream, err := client.FullDuplexCall(within(t, 20*time.Second))
+	require.NoError(t, err)
+	const messages = 400
+	for range messages {
+		require.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{ResponseParameters: []*pb.ResponseParameters{{Size: 8 << 10}}, Payload: &pb.Payload{Body: make([]byte, 500)}}))
+	}
+	require.NoError(t, stream.CloseSend())
+	for range messages {
+		_, err := stream.Recv()
+		require.NoError(t, err)
+	}
+	_, err = stream.Recv()
+	assert.Equal(t, io.EOF, err)
+	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
 }

@@ -3,6 +3,7 @@ package cruisegrpc_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"strings"
 	"sync"
@@ -250,6 +251,43 @@ func TestClassifierAndStrict(t *testing.T) {
 	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.EqualValues(t, 1, s.seen.Load())
+}
+
+// A classifier that asks Classify gets its answer of this very attempt.
+func TestClassifierAroundClassify(t *testing.T) {
+	down := status.Error(codes.Unavailable, "restarting")
+	for name, tc := range map[string]struct {
+		opts     []cruisegrpc.Option
+		pushback string
+		want     []string
+	}{
+		"a method that may have done its work": {nil, "", []string{"permanent"}},
+		"an idempotent one":                    {[]cruisegrpc.Option{cruisegrpc.WithIdempotent(unaryMethod)}, "", []string{"transient", "success"}},
+		"the server forbids a retry":           {[]cruisegrpc.Option{cruisegrpc.WithIdempotent(unaryMethod)}, "-1", []string{"permanent"}},
+		"the server names the wait":            {nil, "10", []string{"throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, &service{gate: func(n int64, _ metadata.MD, trailer func(metadata.MD)) error {
+				if n > 1 {
+					return nil
+				}
+				if tc.pushback != "" {
+					trailer(metadata.Pairs(cruisegrpc.PushbackKey, tc.pushback))
+				}
+				return down
+			}})
+			classifier := cruisegrpc.WithClassifier(func(err error) cruise.Verdict {
+				assert.ErrorIs(t, err, down)
+				return cruisegrpc.Classify(fmt.Errorf("of mine: %w", err))
+			})
+			client, seen := throttle(t, s, append(tc.opts, classifier)...)
+			_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+			if len(tc.want) == 1 {
+				assert.Equal(t, down, err, "untouched")
+			}
+			assert.Equal(t, tc.want, seen.outcomes())
+		})
+	}
 }
 
 // At no time are there two attempts of a call, however slow the server is.
