@@ -442,6 +442,9 @@ func (a *AdaptiveLimiter) Pause(d time.Duration) {
 // Resume ends a pause. Those who waited go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() { a.room.resumeNow() }
 
+// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.room.pauseLeft() }
+
 // Stats returns what the limiter is doing now.
 func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	if a.room.pacer == nil {

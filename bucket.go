@@ -113,6 +113,9 @@ func (b *TokenBucket) Pause(d time.Duration) { b.room.pauseFor(d) }
 // Resume ends a pause. Those who waited go at the pace of the limit.
 func (b *TokenBucket) Resume() { b.room.resumeNow() }
 
+// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+func (b *TokenBucket) PauseLeft() time.Duration { return b.room.pauseLeft() }
+
 // Waiting returns how many calls wait.
 func (b *TokenBucket) Waiting() int {
 	b.room.mu.Lock()

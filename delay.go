@@ -111,6 +111,9 @@ func (d *DelayLimiter) Pause(t time.Duration) { d.room.pauseFor(t) }
 // Resume ends a pause. Those who waited go spread over one delay.
 func (d *DelayLimiter) Resume() { d.room.resumeNow() }
 
+// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+func (d *DelayLimiter) PauseLeft() time.Duration { return d.room.pauseLeft() }
+
 // DelayStats is what a [DelayLimiter] is doing, and what it has done.
 type DelayStats struct {
 	Delay      time.Duration // of calls, as it is, without jitter

@@ -58,6 +58,24 @@ func TestNested(t *testing.T) {
 	}
 }
 
+func TestNestedTellsWhetherOthersRetry(t *testing.T) {
+	assert.False(t, cruise.Nested(t.Context()))
+	var none context.Context
+	assert.False(t, cruise.Nested(none))
+	for name, r := range map[string]*cruise.Retrier{"paced": cruise.Must(cruise.New()), "bare": plain()} {
+		t.Run(name, func(t *testing.T) {
+			calls := 0
+			err := r.Do(t.Context(), func(ctx context.Context) error {
+				outer := cruise.Nested(ctx)
+				_ = plain(cruise.WithBackoff(cruise.Backoff{})).Do(ctx, func(context.Context) error { calls++; return errBoom })
+				assert.Equal(t, outer, calls == 1)
+				return nil
+			})
+			assert.NoError(t, err)
+		})
+	}
+}
+
 func TestThreeLayersDoNotMultiply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, b, c := plain(), plain(cruise.WithAttemptTimeout(1<<40)), plain(cruise.WithUncountedThrottles())

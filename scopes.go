@@ -253,7 +253,7 @@ func (s *scopes) forget(now instant, few int) {
 		if e == &s.recent || len(s.entries) <= s.max && now.since(e.used) <= s.idle {
 			return
 		}
-		if e.uses > 0 || e.room != nil && e.room.paused() {
+		if e.uses > 0 || e.room != nil && e.room.pauseLeft() > 0 {
 			s.touch(e) // asked again in its turn
 			continue
 		}

@@ -450,6 +450,9 @@ func (s *SharedLimiter) Resume() {
 	s.room.release(now)
 }
 
+// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+func (s *SharedLimiter) PauseLeft() time.Duration { return s.room.pauseLeft() }
+
 // Stats returns what the limiter is doing now.
 func (s *SharedLimiter) Stats() SharedStats {
 	if s.room.pacer == nil {

@@ -441,11 +441,10 @@ func (r *room) rehold(now instant) {
 	}
 }
 
-// paused reports whether a pause is in force.
-func (r *room) paused() bool {
+func (r *room) pauseLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.resume > r.advance(clock())
+	return max(0, r.resume.since(r.advance(clock())))
 }
 
 // pauseFor is Pause of the limiters. It reports whether the pause is new or

@@ -379,6 +379,32 @@ func checkEmpty(t *testing.T, r *room) {
 	assert.Equal(t, [classes]line{}, r.lines, "lines")
 }
 
+func TestPauseLeft(t *testing.T) {
+	for name, l := range map[string]interface {
+		Limiter
+		Pause(time.Duration)
+		Resume()
+		PauseLeft() time.Duration
+	}{
+		"adaptive": Must(NewAdaptiveLimiter()),
+		"bucket":   Must(NewTokenBucket(1, 1)),
+		"window":   Must(NewSlidingWindow(Window{1, time.Second})),
+		"delay":    Must(NewDelayLimiter(ResponsiveDelay())),
+		"shared":   Must(NewSharedLimiter(&MemoryStore{})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				assert.Zero(t, l.PauseLeft())
+				l.Pause(time.Minute)
+				time.Sleep(20 * time.Second)
+				assert.Equal(t, 40*time.Second, l.PauseLeft())
+				l.Resume()
+				assert.Zero(t, l.PauseLeft())
+			})
+		})
+	}
+}
+
 // The rate of 1000 who wait is that of now, not that of when they came.
 func TestRoomCutReachesAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

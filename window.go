@@ -109,6 +109,9 @@ func (s *SlidingWindow) Pause(d time.Duration) { s.room.pauseFor(d) }
 // Resume ends a pause. Those who waited go spread over the shortest window.
 func (s *SlidingWindow) Resume() { s.room.resumeNow() }
 
+// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+func (s *SlidingWindow) PauseLeft() time.Duration { return s.room.pauseLeft() }
+
 // Waiting returns how many calls wait.
 func (s *SlidingWindow) Waiting() int {
 	s.room.mu.Lock()

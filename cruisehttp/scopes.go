@@ -153,7 +153,6 @@ type parked struct {
 	until  time.Time
 	reason error
 	answer *ResponseError
-	scope  []cruise.ScopeKey // as the Retrier has it
 }
 
 // maxParked bounds what a lot remembers.
@@ -201,21 +200,6 @@ func (l *lot) leave(path string) {
 	delete(l.parked, path)
 }
 
-// park parks the scope with those keys, which the attempt was in.
-func (t *Transport) park(a *cruise.Attempt, keys []string, p parked) {
-	if keys[len(keys)-1] == "" {
-		return // in no scope
-	}
-	depth := 0
-	for _, key := range keys {
-		if key != "" {
-			depth++
-		}
-	}
-	p.scope = cruise.ScopeOf(a.Context())[:depth]
-	t.lot.park(path(keys), p)
-}
-
 // parkedError is how a call fails where a scope around it is parked; nil if none is.
 func (t *Transport) parkedError(keys []string) error {
 	for {
@@ -224,32 +208,12 @@ func (t *Transport) parkedError(keys []string) error {
 			return nil
 		}
 		left := time.Until(p.until)
-		if pause, told := t.pauseLeft(keys[:n], p.scope); told {
-			left = min(left, pause) // somebody may have resumed it
+		if l, ok := t.scope(keys[:n]).Limiter().(interface{ PauseLeft() time.Duration }); ok {
+			left = min(left, l.PauseLeft()) // somebody may have resumed it
 		}
 		if left > 0 {
 			return &cruise.Error{Reason: p.reason, RetryAfter: left, Last: p.answer}
 		}
 		t.lot.leave(path(keys[:n]))
 	}
-}
-
-// pauseLeft is how much longer the limiter of the scope with those keys pauses. told
-// is false where it does not say, or may not pause at all: a limiter of another make.
-func (t *Transport) pauseLeft(keys []string, scope []cruise.ScopeKey) (left time.Duration, told bool) {
-	switch l := t.scope(keys).Limiter().(type) {
-	case interface{ Stats() cruise.AdaptiveStats }:
-		return l.Stats().PauseLeft, true
-	case interface{ Stats() cruise.SharedStats }:
-		return l.Stats().PauseLeft, true
-	case interface{ Stats() cruise.DelayStats }:
-		return l.Stats().PauseLeft, true
-	case *cruise.TokenBucket, *cruise.SlidingWindow: // of which only the Retrier tells
-		for s := range t.retrier.Scopes() {
-			if slices.Equal(s.Path, scope) {
-				return s.PauseLeft, true
-			}
-		}
-	}
-	return 0, false
 }

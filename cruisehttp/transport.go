@@ -87,7 +87,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	}
 	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
 		if err != nil {
-			return x.gaveUp(attempt, err)
+			return x.gaveUp(err)
 		}
 		if !x.attempt(attempt) {
 			break
@@ -252,7 +252,7 @@ func (x *exchange) learnBucket() {
 }
 
 // gaveUp ends the exchange with the Retrier's error.
-func (x *exchange) gaveUp(a *cruise.Attempt, err error) (*http.Response, error) {
+func (x *exchange) gaveUp(err error) (*http.Response, error) {
 	if x.resp == nil {
 		if _, ok := errors.AsType[*cruise.Error](err); ok || x.err == nil {
 			return nil, &failure{err}
@@ -266,7 +266,9 @@ func (x *exchange) gaveUp(a *cruise.Attempt, err error) (*http.Response, error) 
 		if sizeOf(answer.Header) > MaxBody {
 			answer.Header = nil
 		}
-		x.t.park(a, x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)], parked{until: time.Now().Add(wait), reason: reason, answer: &answer})
+		if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
+			x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
+		}
 	}
 	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
 		discard(x.resp)
@@ -297,24 +299,13 @@ func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 	switch {
 	case !ok:
 		// Of a verdict that somebody else is to act on nothing is told.
-		if x.signal.Outcome == cruise.OutcomeQuotaExhausted && nested(x.req.Context()) {
+		if x.signal.Outcome == cruise.OutcomeQuotaExhausted && cruise.Nested(x.req.Context()) {
 			return x.signal.Wait(0), cruise.ErrQuotaExhausted
 		}
 	case e.Reason == cruise.ErrQuotaExhausted, e.Reason == cruise.ErrServerDelay: // themselves, not as the cause of a context
 		return e.RetryAfter, e.Reason
 	}
 	return 0, nil
-}
-
-var (
-	guest    = cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(1)))
-	errGuest = errors.New("cruisehttp: a guest's error")
-)
-
-// nested tells whether another Retrier is in charge of a context: a Retrier within
-// its call returns an error as it is, and else says that it gave up.
-func nested(ctx context.Context) bool {
-	return guest.Do(ctx, func(context.Context) error { return errGuest }) == errGuest
 }
 
 // send sends r, bounded by the timeouts. finish ends those that do not cover
