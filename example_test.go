@@ -101,8 +101,8 @@ func ExampleThrottled() {
 	// waited as asked: true
 }
 
-// Tell the limiter what is left of a quota, and it slows down before the server
-// has to say so.
+// Tell the limiter what is left of a quota, and it slows down before that is used up,
+// so that the server need not throttle.
 func ExampleReport() {
 	limiter := cruise.Must(cruise.NewAdaptiveLimiter())
 	retrier := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
+
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
 )
@@ -36,26 +39,46 @@ func ExampleRetrier_Scope() {
 	// 456 may go: false
 }
 
-// Every customer may make 10 calls a second, and all together what the server
-// gives.
+// Every customer may make a call an hour, and all together what the server gives.
 func ExampleWithScopeLimiter() {
 	retrier := cruise.Must(cruise.New(
 		cruise.WithScopeLimiter(func(scope, key string) (cruise.Limiter, error) {
-			return cruise.NewTokenBucket(10, 1)
+			return cruise.NewTokenBucket(rate.Every(time.Hour), 1)
 		}),
 		cruise.WithMaxScopes(1000),
 	))
-	err := retrier.Scope("CUSTOMER", "acme").Do(context.Background(), func(context.Context) error { return nil })
-	fmt.Println(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, customer := range []string{"acme", "acme", "zenith"} {
+		err := retrier.Scope("CUSTOMER", customer).Do(ctx, func(context.Context) error { return nil })
+		fmt.Println(customer, "would wait too long:", errors.Is(err, cruise.ErrDeadline))
+	}
 	// Output:
-	// <nil>
+	// acme would wait too long: false
+	// acme would wait too long: true
+	// zenith would wait too long: false
 }
 
 // A nightly job yields to what users wait for.
 func ExampleWithBackground() {
-	retrier := cruise.Must(cruise.New())
-	err := retrier.Do(context.Background(), func(context.Context) error { return nil }, cruise.WithBackground())
-	fmt.Println(err)
+	limiter := cruise.Must(cruise.NewTokenBucket(100, 1))
+	retrier := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
+	limiter.Pause(time.Minute)
+	var calls sync.WaitGroup
+	call := func(name string, opts ...cruise.CallOption) {
+		before := limiter.Waiting()
+		calls.Go(func() {
+			_ = retrier.Do(context.Background(), func(context.Context) error { fmt.Println(name); return nil }, opts...)
+		})
+		for limiter.Waiting() == before {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	call("nightly job", cruise.WithBackground())
+	call("user")
+	limiter.Resume()
+	calls.Wait()
 	// Output:
-	// <nil>
+	// user
+	// nightly job
 }

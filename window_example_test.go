@@ -28,18 +28,25 @@ func ExampleSlidingWindow() {
 	// 101 true
 }
 
-// 10 a second and 1,000 a day, under a Retrier.
+// 10 a second and 3 a day, under a Retrier: the fourth call would wait for a day.
 func ExampleNewSlidingWindow() {
 	retrier := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewSlidingWindow(
 		cruise.Window{N: 10, Per: time.Second},
-		cruise.Window{N: 1000, Per: 24 * time.Hour},
+		cruise.Window{N: 3, Per: 24 * time.Hour},
 	)))))
-	err := retrier.Do(context.Background(), func(context.Context) error {
-		return nil // the call
-	})
-	fmt.Println(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for call := range 4 {
+		err := retrier.Do(ctx, func(context.Context) error {
+			return nil // the call
+		})
+		fmt.Println(call+1, errors.Is(err, cruise.ErrDeadline))
+	}
 	// Output:
-	// <nil>
+	// 1 false
+	// 2 false
+	// 3 false
+	// 4 true
 }
 
 // All that is wrong is reported at once.
