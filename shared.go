@@ -433,7 +433,8 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 // Resume ends a pause for all workers; those who waited go at the pace of the
 // rate. Workers that know of the pause and whose calls wait ask for its end every
 // half second, or where there are many of them less often, every 5 s at least.
-// While the store cannot be reached it ends the pause of this worker only.
+// While the store cannot be reached it ends the pause of this worker only; that of
+// the others ends with the next sync that reaches it.
 func (s *SharedLimiter) Resume() {
 	if s.room.pacer == nil {
 		return

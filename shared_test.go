@@ -423,6 +423,20 @@ func TestSharedResumeReachesThePaused(t *testing.T) {
 	}
 }
 
+// The answer to a sync that was under way when the pause was ended does not bring it back.
+func TestSharedResumeWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, steady(100)...)[0]
+		s.Pause(time.Hour)
+		start := time.Now()
+		time.AfterFunc(600*ms, s.Resume) // it asks from 580 ms on
+		time.AfterFunc(670*ms, func() { assert.Zero(t, s.Stats().PauseLeft) })
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		assert.Equal(t, 740*ms, time.Since(start))
+	})
+}
+
 // In a pause too, a store that is down is asked less and less often, and the pause
 // holds.
 func TestSharedPauseWithoutStore(t *testing.T) {
@@ -586,6 +600,86 @@ func TestSharedOutage(t *testing.T) {
 				assert.InDelta(t, 12.5, events[1].(StoreRecovered).After.Seconds(), 3.3)
 			})
 		})
+	}
+}
+
+// What a sync that failed had to tell is told by the next one, whether the store has
+// heard it or not: it knows the same in the end as if none had failed.
+func TestSharedToldAgain(t *testing.T) {
+	learn := func(f Feedback) func(*SharedLimiter) {
+		return func(s *SharedLimiter) {
+			f.Sent, f.Cost = time.Now(), 1
+			s.Learn(f)
+		}
+	}
+	throttled := learn(Feedback{Outcome: OutcomeThrottled})
+	stopped := learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute})
+	for _, tt := range []struct {
+		name     string
+		pause    time.Duration          // of everyone, before
+		do, then func(s *SharedLimiter) // then while the first sync is under way
+		epoch    int64
+		left     time.Duration // of the pause, half a minute later
+	}{
+		{"a throttle", 0, throttled, nil, 2, 0},
+		{"a pause", 0, stopped, nil, 2, time.Minute / 2},
+		{"the end of a pause", time.Hour, (*SharedLimiter).Resume, nil, 1, 0},
+		{"a pause, and its end", 0, stopped, (*SharedLimiter).Resume, 2, 0},
+		{"the end of a pause, and a shorter one", time.Hour, (*SharedLimiter).Resume, stopped, 2, time.Minute / 2},
+	} {
+		for _, lost := range []struct {
+			name  string
+			syncs int
+			heard bool
+		}{
+			{"no sync fails", 0, false},
+			{"one fails", 1, false},
+			{"the answer to one is lost", 1, true},
+			{"some fail", 5, false},
+			{"the answers to some are lost", 5, true},
+		} {
+			t.Run(tt.name+", "+lost.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newFaultyStore()
+					memory := store.Store.(*MemoryStore)
+					s := fleet(t, store, 1, WithMaxRate(10))[0]
+					for range 30 {
+						require.NoError(t, s.WaitN(t.Context(), 1))
+						learn(Feedback{Outcome: OutcomeSuccess})(s)
+					}
+					s.Pause(tt.pause)
+					time.Sleep(time.Second)
+					fails := lost.syncs
+					store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+						if fails--; fails >= 0 && !lost.heard {
+							return StoreReply{}, errDown
+						}
+						r, err := memory.Sync(ctx, q)
+						if fails >= 0 {
+							err = errDown
+						}
+						return r, err
+					})
+					tt.do(s)
+					if tt.then != nil {
+						tt.then(s)
+					}
+					for range 300 {
+						time.Sleep(100 * time.Millisecond)
+						s.room.mu.Lock()
+						s.begin(s.room.advance(clock()), 0)
+						s.room.mu.Unlock()
+					}
+					synctest.Wait()
+					assert.Equal(t, tt.left, s.Stats().PauseLeft)
+					assert.EqualValues(t, lost.syncs, s.Stats().Failures)
+					r, err := memory.Sync(t.Context(), StoreRequest{Law: s.sharedLaw})
+					require.NoError(t, err)
+					assert.Equal(t, tt.left, r.Pause)
+					assert.Equal(t, tt.epoch, r.Epoch)
+				})
+			})
+		}
 	}
 }
 
