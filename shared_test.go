@@ -817,34 +817,88 @@ func TestSharedStaleSlots(t *testing.T) {
 }
 
 // After a machine stood still, calls that waited do not all go at once by the slots
-// that they have missed; calls that come later than their slots do.
+// that they have missed; calls that come later than their slots do. Of slots that are
+// far apart one is left.
 func TestSharedLateTimer(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name    string
+		gap     time.Duration // between slots
 		waiting int           // calls in line while the slots came due
 		late    time.Duration // after the time of the first one
-		want    int           // slots of ten, 10 ms apart, that are left
+		want    int           // slots of ten that are left
 	}{
-		{"a timer on time", 1, 0, 10},
-		{"late as timers are", 1, 50 * ms, 10},
-		{"later than that", 1, 85 * ms, 6},
-		{"much later", 1, 500 * ms, 0},
-		{"a call that comes after slots were due", 0, 500 * ms, 10},
-		{"a call that comes too late for some", 0, 1035 * ms, 6},
+		{"a timer on time", 10 * ms, 1, 0, 10},
+		{"late as timers are", 10 * ms, 1, 50 * ms, 10},
+		{"later than that", 10 * ms, 1, 85 * ms, 6},
+		{"much later", 10 * ms, 1, 500 * ms, 0},
+		{"a call that comes after slots were due", 10 * ms, 0, 500 * ms, 10},
+		{"a call that comes too late for some", 10 * ms, 0, 1035 * ms, 6},
+		{"until the next slot is due", 3000 * ms, 1, 3000 * ms, 10},
+		{"later than that, and slots are far apart", 3000 * ms, 1, 3001 * ms, 9},
+		{"much later, and slots are far apart", 3000 * ms, 1, 14_000 * ms, 6},
+		{"a call that comes until the next slot is due", 3000 * ms, 0, 3000 * ms, 10},
+		{"a call that comes too late for some, and slots are far apart", 3000 * ms, 0, 14_000 * ms, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := fleet(t, NewMemoryStore(), 1, steady(100)...)[0]
+				s := fleet(t, NewMemoryStore(), 1, steady(rate.Every(tt.gap))...)[0]
 				now := clock()
 				s.syncedAt, s.next = now, now.after(time.Hour) // asks for none
-				s.slots.add(now.after(10*ms), 10*ms, 10)
+				s.slots.add(now.after(10*ms), tt.gap, 10)
 				if tt.waiting > 0 {
 					require.Equal(t, 10*ms, s.slot(now, 1))
 				}
 				s.room.waiting = tt.waiting
 				s.slot(now.after(10*ms+tt.late), 1)
 				assert.Equal(t, tt.want, s.slots.n)
+			})
+		})
+	}
+}
+
+// Limiters within a slow one, whose own slots are void each time that of the slow one
+// is due, come back for it in time, whoever is first and whatever the calls cost.
+func TestSharedWithinASlowOne(t *testing.T) {
+	for _, tt := range []struct {
+		every, rtt  time.Duration
+		costs       [2]int // of background and other calls
+		calls, most int    // of each kind; the time that all take, in slots of the slow one
+	}{
+		{3 * time.Second, 0, [2]int{3, 4}, 1, 7},
+		{3 * time.Second, 60 * time.Millisecond, [2]int{3, 4}, 1, 7},
+		{3 * time.Second, 60 * time.Millisecond, [2]int{1, 2}, 3, 9},
+		{18 * time.Second, 0, [2]int{3, 4}, 1, 7},
+		{18 * time.Second, 60 * time.Millisecond, [2]int{1, 4}, 3, 15},
+		{1500 * time.Millisecond, 60 * time.Millisecond, [2]int{1, 4}, 3, 20},
+	} {
+		t.Run(fmt.Sprintf("a call in %v, a store %v away, costs %v", tt.every, tt.rtt, tt.costs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := func(every time.Duration) *SharedLimiter {
+					return fleet(t, &distantStore{Store: NewMemoryStore(), rtt: tt.rtt}, 1, steady(rate.Every(every))...)[0]
+				}
+				r := Must(New(WithLimiter(limiter(tt.every)), WithScopeLimiter(func(_, key string) (Limiter, error) {
+					if key == "background" {
+						return limiter(37 * time.Millisecond), nil
+					}
+					return limiter(25 * time.Millisecond), nil
+				})))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				start := time.Now()
+				var wg sync.WaitGroup
+				run := func(key string, opts ...CallOption) {
+					for range tt.calls {
+						wg.Go(func() {
+							assert.NoError(t, r.Scope("ACCOUNT", key).Do(ctx, func(context.Context) error { return nil }, opts...))
+						})
+					}
+				}
+				run("background", WithBackground(), WithCost(tt.costs[0]))
+				run("other", WithCost(tt.costs[1]))
+				wg.Wait()
+				assert.LessOrEqual(t, time.Since(start), time.Duration(tt.most)*tt.every+time.Second)
+				time.Sleep(time.Minute) // for the last syncs
 			})
 		})
 	}

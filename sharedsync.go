@@ -14,7 +14,7 @@ const (
 	syncPeriod  = sharedPeriod * time.Microsecond
 	syncHorizon = sharedHorizon * time.Microsecond
 	slotLife    = time.Second            // after which a slot that is due is void,
-	slotLate    = 50 * time.Millisecond  // if it was waited for
+	slotLate    = 50 * time.Millisecond  // if it was waited for, but see leases.expire
 	demandOver  = time.Second            // what the average of the demand looks back
 	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again,
 	lastProbe   = 5 * time.Second        // at last
@@ -485,11 +485,13 @@ func (l *leases) cut(n int) {
 }
 
 // expire drops the slots that have been due for longer than life. For a call that
-// needs several, those count from when the last of so many is due.
+// needs several, those count from when the last of so many is due. No slot is void
+// before the next one is due: that lets no more than one call go late, of all
+// workers, and a room in another one comes back for the slot that it has waited for.
 func (l *leases) expire(now instant, n int, life time.Duration) {
 	for len(l.all) > 0 {
 		first := l.all[0]
-		over := now.since(first.at) - life - time.Duration(n-1)*first.gap
+		over := now.since(first.at) - max(life, first.gap) - time.Duration(n-1)*first.gap
 		if over <= 0 {
 			return
 		}
