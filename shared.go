@@ -355,27 +355,12 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	case OutcomeSuccess:
 		s.stats.Successes++
 		if !s.pauseOnly {
-			s.oks += int64(e.cost)
-			if q := e.quota; q != nil {
-				s.quotaAt = now
-				s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), year)}
-			}
-			if s.unproved && !late {
-				// That the door is open again is worth telling at once.
-				s.unproved, s.urgent = false, true
-			}
-			s.report(now)
+			s.succeeded(now, e, late)
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++
 		if !s.isAlone() && !late {
-			s.throttled, s.urgent = true, true
-			s.elsewhere = elsewhere(e.quota, s.quota)
-			s.backoff = 0
-			if e.retryAfter <= 0 {
-				s.backoff = s.conf.pause.Delay(int(s.known.Level)+1, 0)
-			}
-			s.slots.drop() // until the store has said how to go on
+			s.congested(e)
 		}
 		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})
 	}
@@ -394,6 +379,31 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		s.room.release(now)
 	}
 	return events
+}
+
+// succeeded notes a success that is to be told.
+func (s *SharedLimiter) succeeded(now instant, e ending, late bool) {
+	s.oks += int64(e.cost)
+	if q := e.quota; q != nil {
+		s.quotaAt = now
+		s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), year)}
+	}
+	if s.unproved && !late {
+		// That the door is open again is worth telling at once.
+		s.unproved, s.urgent = false, true
+	}
+	s.report(now)
+}
+
+// congested notes a throttle that is to be told, at once.
+func (s *SharedLimiter) congested(e ending) {
+	s.throttled, s.urgent = true, true
+	s.elsewhere = elsewhere(e.quota, s.quota)
+	s.backoff = 0
+	if e.retryAfter <= 0 {
+		s.backoff = s.conf.pause.Delay(int(s.known.Level)+1, 0)
+	}
+	s.slots.drop() // until the store has said how to go on
 }
 
 // tell is called without the lock.
@@ -433,7 +443,8 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 // Resume ends a pause for all workers; those who waited go at the pace of the
 // rate. Workers that know of the pause and whose calls wait ask for its end every
 // half second, or where there are many of them less often, every 5 s at least.
-// While the store cannot be reached it ends the pause of this worker only.
+// While the store cannot be reached it ends the pause of this worker only; that of
+// the others ends with the next sync that reaches it.
 func (s *SharedLimiter) Resume() {
 	if s.room.pacer == nil {
 		return

@@ -423,6 +423,20 @@ func TestSharedResumeReachesThePaused(t *testing.T) {
 	}
 }
 
+// The answer to a sync that was under way when the pause was ended does not bring it back.
+func TestSharedResumeWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const ms = time.Millisecond
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, steady(100)...)[0]
+		s.Pause(time.Hour)
+		start := time.Now()
+		time.AfterFunc(600*ms, s.Resume) // it asks from 580 ms on
+		time.AfterFunc(670*ms, func() { assert.Zero(t, s.Stats().PauseLeft) })
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		assert.Equal(t, 740*ms, time.Since(start))
+	})
+}
+
 // In a pause too, a store that is down is asked less and less often, and the pause
 // holds.
 func TestSharedPauseWithoutStore(t *testing.T) {
@@ -589,6 +603,86 @@ func TestSharedOutage(t *testing.T) {
 	}
 }
 
+// What a sync that failed had to tell is told by the next one, whether the store has
+// heard it or not: it knows the same in the end as if none had failed.
+func TestSharedToldAgain(t *testing.T) {
+	learn := func(f Feedback) func(*SharedLimiter) {
+		return func(s *SharedLimiter) {
+			f.Sent, f.Cost = time.Now(), 1
+			s.Learn(f)
+		}
+	}
+	throttled := learn(Feedback{Outcome: OutcomeThrottled})
+	stopped := learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute})
+	for _, tt := range []struct {
+		name     string
+		pause    time.Duration          // of everyone, before
+		do, then func(s *SharedLimiter) // then while the first sync is under way
+		epoch    int64
+		left     time.Duration // of the pause, half a minute later
+	}{
+		{"a throttle", 0, throttled, nil, 2, 0},
+		{"a pause", 0, stopped, nil, 2, time.Minute / 2},
+		{"the end of a pause", time.Hour, (*SharedLimiter).Resume, nil, 1, 0},
+		{"a pause, and its end", 0, stopped, (*SharedLimiter).Resume, 2, 0},
+		{"the end of a pause, and a shorter one", time.Hour, (*SharedLimiter).Resume, stopped, 2, time.Minute / 2},
+	} {
+		for _, lost := range []struct {
+			name  string
+			syncs int
+			heard bool
+		}{
+			{"no sync fails", 0, false},
+			{"one fails", 1, false},
+			{"the answer to one is lost", 1, true},
+			{"some fail", 5, false},
+			{"the answers to some are lost", 5, true},
+		} {
+			t.Run(tt.name+", "+lost.name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newFaultyStore()
+					memory := store.Store.(*MemoryStore)
+					s := fleet(t, store, 1, WithMaxRate(10))[0]
+					for range 30 {
+						require.NoError(t, s.WaitN(t.Context(), 1))
+						learn(Feedback{Outcome: OutcomeSuccess})(s)
+					}
+					s.Pause(tt.pause)
+					time.Sleep(time.Second)
+					fails := lost.syncs
+					store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+						if fails--; fails >= 0 && !lost.heard {
+							return StoreReply{}, errDown
+						}
+						r, err := memory.Sync(ctx, q)
+						if fails >= 0 {
+							err = errDown
+						}
+						return r, err
+					})
+					tt.do(s)
+					if tt.then != nil {
+						tt.then(s)
+					}
+					for range 300 {
+						time.Sleep(100 * time.Millisecond)
+						s.room.mu.Lock()
+						s.begin(s.room.advance(clock()), 0)
+						s.room.mu.Unlock()
+					}
+					synctest.Wait()
+					assert.Equal(t, tt.left, s.Stats().PauseLeft)
+					assert.EqualValues(t, lost.syncs, s.Stats().Failures)
+					r, err := memory.Sync(t.Context(), StoreRequest{Law: s.sharedLaw})
+					require.NoError(t, err)
+					assert.Equal(t, tt.left, r.Pause)
+					assert.Equal(t, tt.epoch, r.Epoch)
+				})
+			})
+		}
+	}
+}
+
 // Probes of a store that is down get rarer, and stop where nobody calls.
 func TestSharedProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -723,34 +817,88 @@ func TestSharedStaleSlots(t *testing.T) {
 }
 
 // After a machine stood still, calls that waited do not all go at once by the slots
-// that they have missed; calls that come later than their slots do.
+// that they have missed; calls that come later than their slots do. Of slots that are
+// far apart one is left.
 func TestSharedLateTimer(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name    string
+		gap     time.Duration // between slots
 		waiting int           // calls in line while the slots came due
 		late    time.Duration // after the time of the first one
-		want    int           // slots of ten, 10 ms apart, that are left
+		want    int           // slots of ten that are left
 	}{
-		{"a timer on time", 1, 0, 10},
-		{"late as timers are", 1, 50 * ms, 10},
-		{"later than that", 1, 85 * ms, 6},
-		{"much later", 1, 500 * ms, 0},
-		{"a call that comes after slots were due", 0, 500 * ms, 10},
-		{"a call that comes too late for some", 0, 1035 * ms, 6},
+		{"a timer on time", 10 * ms, 1, 0, 10},
+		{"late as timers are", 10 * ms, 1, 50 * ms, 10},
+		{"later than that", 10 * ms, 1, 85 * ms, 6},
+		{"much later", 10 * ms, 1, 500 * ms, 0},
+		{"a call that comes after slots were due", 10 * ms, 0, 500 * ms, 10},
+		{"a call that comes too late for some", 10 * ms, 0, 1035 * ms, 6},
+		{"until the next slot is due", 3000 * ms, 1, 3000 * ms, 10},
+		{"later than that, and slots are far apart", 3000 * ms, 1, 3001 * ms, 9},
+		{"much later, and slots are far apart", 3000 * ms, 1, 14_000 * ms, 6},
+		{"a call that comes until the next slot is due", 3000 * ms, 0, 3000 * ms, 10},
+		{"a call that comes too late for some, and slots are far apart", 3000 * ms, 0, 14_000 * ms, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := fleet(t, NewMemoryStore(), 1, steady(100)...)[0]
+				s := fleet(t, NewMemoryStore(), 1, steady(rate.Every(tt.gap))...)[0]
 				now := clock()
 				s.syncedAt, s.next = now, now.after(time.Hour) // asks for none
-				s.slots.add(now.after(10*ms), 10*ms, 10)
+				s.slots.add(now.after(10*ms), tt.gap, 10)
 				if tt.waiting > 0 {
 					require.Equal(t, 10*ms, s.slot(now, 1))
 				}
 				s.room.waiting = tt.waiting
 				s.slot(now.after(10*ms+tt.late), 1)
 				assert.Equal(t, tt.want, s.slots.n)
+			})
+		})
+	}
+}
+
+// Limiters within a slow one, whose own slots are void each time that of the slow one
+// is due, come back for it in time, whoever is first and whatever the calls cost.
+func TestSharedWithinASlowOne(t *testing.T) {
+	for _, tt := range []struct {
+		every, rtt  time.Duration
+		costs       [2]int // of background and other calls
+		calls, most int    // of each kind; the time that all take, in slots of the slow one
+	}{
+		{3 * time.Second, 0, [2]int{3, 4}, 1, 7},
+		{3 * time.Second, 60 * time.Millisecond, [2]int{3, 4}, 1, 7},
+		{3 * time.Second, 60 * time.Millisecond, [2]int{1, 2}, 3, 9},
+		{18 * time.Second, 0, [2]int{3, 4}, 1, 7},
+		{18 * time.Second, 60 * time.Millisecond, [2]int{1, 4}, 3, 15},
+		{1500 * time.Millisecond, 60 * time.Millisecond, [2]int{1, 4}, 3, 20},
+	} {
+		t.Run(fmt.Sprintf("a call in %v, a store %v away, costs %v", tt.every, tt.rtt, tt.costs), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := func(every time.Duration) *SharedLimiter {
+					return fleet(t, &distantStore{Store: NewMemoryStore(), rtt: tt.rtt}, 1, steady(rate.Every(every))...)[0]
+				}
+				r := Must(New(WithLimiter(limiter(tt.every)), WithScopeLimiter(func(_, key string) (Limiter, error) {
+					if key == "background" {
+						return limiter(37 * time.Millisecond), nil
+					}
+					return limiter(25 * time.Millisecond), nil
+				})))
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				start := time.Now()
+				var wg sync.WaitGroup
+				run := func(key string, opts ...CallOption) {
+					for range tt.calls {
+						wg.Go(func() {
+							assert.NoError(t, r.Scope("ACCOUNT", key).Do(ctx, func(context.Context) error { return nil }, opts...))
+						})
+					}
+				}
+				run("background", WithBackground(), WithCost(tt.costs[0]))
+				run("other", WithCost(tt.costs[1]))
+				wg.Wait()
+				assert.LessOrEqual(t, time.Since(start), time.Duration(tt.most)*tt.every+time.Second)
+				time.Sleep(time.Minute) // for the last syncs
 			})
 		})
 	}

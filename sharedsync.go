@@ -14,7 +14,7 @@ const (
 	syncPeriod  = sharedPeriod * time.Microsecond
 	syncHorizon = sharedHorizon * time.Microsecond
 	slotLife    = time.Second            // after which a slot that is due is void,
-	slotLate    = 50 * time.Millisecond  // if it was waited for
+	slotLate    = 50 * time.Millisecond  // if it was waited for, but see leases.expire
 	demandOver  = time.Second            // what the average of the demand looks back
 	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again,
 	lastProbe   = 5 * time.Second        // at last
@@ -207,19 +207,19 @@ func (s *SharedLimiter) report(now instant) {
 }
 
 func (s *SharedLimiter) send(q StoreRequest) {
-	s.syncing, s.urgent = true, false
+	s.syncing, s.urgent = true, s.newPause // one that is left to be told
 	s.turn++
 	s.stats.Syncs++
 	go s.sync(s.turn, q)
 }
 
-// account is what to tell. It need not be told again.
+// account is what to tell. It need not be told again, unless that fails.
 func (s *SharedLimiter) account(now instant) StoreRequest {
 	q := StoreRequest{
 		Law:   s.sharedLaw,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
 		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks,
-		NewPause: s.newPause, Resume: s.resume, Resumes: s.known.Resumes,
+		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
 	}
 	if left := s.room.resume.since(now); left > 0 {
@@ -234,7 +234,8 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		quota := s.quota
 		q.Quota, q.QuotaAge = &quota, now.since(s.quotaAt)
 	}
-	s.oks, s.quotaAt, s.throttled, s.newPause, s.resume = 0, 0, false, false, false
+	s.oks, s.quotaAt, s.throttled = 0, 0, false
+	s.newPause, s.resume = s.newPause && s.resume, false // a pause that came after a Resume is told after it
 	return q
 }
 
@@ -316,7 +317,11 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 		s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
 		s.next = now.after(s.backTime/2 + rand.N(s.backTime/2+1))
 	}
-	s.newPause = s.newPause || q.NewPause
+	// The store may have heard it, and only its answer was lost. By the epoch, the
+	// same throttle cuts once. Successes would count twice, so they are let go.
+	s.throttled = s.throttled || q.Throttled
+	s.newPause = s.newPause || q.NewPause && !s.resume
+	s.resume = s.resume || q.Resume
 	if s.degraded == 0 {
 		return s.degrade(now, q, err)
 	}
@@ -403,7 +408,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
 		s.room.resume = until
 		s.hold(now, until)
-	} else if r.Pause > 0 && until > s.room.resume {
+	} else if r.Pause > 0 && until > s.room.resume && !s.resume {
 		// A pause that is known seems to move by the time that answers take.
 		if until.since(s.room.resume) > s.timeout {
 			events = append(events, pausedFor(r.Pause))
@@ -480,11 +485,13 @@ func (l *leases) cut(n int) {
 }
 
 // expire drops the slots that have been due for longer than life. For a call that
-// needs several, those count from when the last of so many is due.
+// needs several, those count from when the last of so many is due. No slot is void
+// before the next one is due: that lets no more than one call go late, of all
+// workers, and a room in another one comes back for the slot that it has waited for.
 func (l *leases) expire(now instant, n int, life time.Duration) {
 	for len(l.all) > 0 {
 		first := l.all[0]
-		over := now.since(first.at) - life - time.Duration(n-1)*first.gap
+		over := now.since(first.at) - max(life, first.gap) - time.Duration(n-1)*first.gap
 		if over <= 0 {
 			return
 		}
