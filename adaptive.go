@@ -183,15 +183,7 @@ var defaultMinRate = rate.Every(10 * time.Minute)
 // [WithInitialRate]. The error names every option that is out of bounds or
 // contradicts another.
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
-	c := adaptiveConfig{
-		initial:  rate.Inf,
-		max:      rate.Inf,
-		decrease: 0.5,
-		increase: 0.1,
-		pause:    defaultPause,
-		cold:     defaultCold,
-		forgive:  defaultForgive,
-	}
+	c := defaultAdaptive()
 	for i, opt := range opts {
 		if opt == nil {
 			c.want(false, "option %d is nil", i+1)
@@ -209,6 +201,18 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 		min: float64(c.min), max: perSecond(c.max),
 		decrease: c.decrease, increase: c.increase, cold: c.cold,
 	}, brake{backoff: c.pause, forgive: c.forgive})), nil
+}
+
+func defaultAdaptive() adaptiveConfig {
+	return adaptiveConfig{
+		initial:  rate.Inf,
+		max:      rate.Inf,
+		decrease: 0.5,
+		increase: 0.1,
+		pause:    defaultPause,
+		cold:     defaultCold,
+		forgive:  defaultForgive,
+	}
 }
 
 // checkRates finds a minimum rate where none was given, and checks all three.

@@ -183,18 +183,7 @@ const (
 //
 // The error names every option that is out of bounds or contradicts another.
 func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
-	c := sharedConfig{
-		adaptiveConfig: adaptiveConfig{
-			initial:  rate.Inf,
-			min:      defaultMinRate,
-			max:      rate.Inf,
-			decrease: 0.5,
-			increase: 0.1,
-			pause:    defaultPause,
-			forgive:  defaultForgive,
-		},
-		timeout: DefaultStoreTimeout,
-	}
+	c := sharedConfig{adaptiveConfig: defaultAdaptive(), timeout: DefaultStoreTimeout}
 	v := reflect.ValueOf(store)
 	c.want(store != nil && (v.Kind() != reflect.Pointer || !v.IsNil()), "NewSharedLimiter: store is nil: want a Store")
 	for i, opt := range opts {
@@ -238,9 +227,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 }
 
 func (c *sharedConfig) checkShared() {
-	c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
-	c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
-		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
+	c.checkRates()
 	if c.pauseOnly {
 		return
 	}
