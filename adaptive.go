@@ -28,6 +28,8 @@ import (
 // throttled, so that the quota lasts until its reset. Where nothing is left and the
 // reset is at most 10 s away, everyone pauses until then.
 //
+// Rates are of calls of cost 1: where each call costs ten, it counts as ten of them.
+//
 // Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
 //
 // An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero
@@ -279,9 +281,9 @@ func (a *AdaptiveLimiter) learn(e ending) {
 		return
 	}
 	now := clock()
-	plain := e.outcome == OutcomeSuccess && e.quota == nil && a.observer == nil
+	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
 	if plain {
-		a.mail.put(now, e.sent)
+		a.mail.put(now, e)
 		if !a.room.busy.Load() { // asked last: whoever comes to wait later opens the mail
 			return
 		}
@@ -312,35 +314,38 @@ func (a *AdaptiveLimiter) learn(e ending) {
 // mail is successes, until somebody takes the lock of the room: where nobody waits
 // that is the next call, so a call takes it once, not twice.
 type mail struct {
-	n        atomic.Int64 // put so far
-	at, sent atomic.Int64 // of the last one
-	opened   int64        // of n; the lock of the room guards it
+	at         atomic.Int64                  // when the last one came
+	took, cost atomic.Int64                  // sums
+	n          atomic.Int64                  // put so far
+	opened     struct{ took, cost, n int64 } // of those; the lock of the room guards them
 }
 
-func (m *mail) put(at, sent instant) {
+func (m *mail) put(at instant, e ending) {
 	m.at.Store(int64(at))
-	m.sent.Store(int64(sent))
+	m.took.Add(int64(at.since(e.sent)))
+	m.cost.Add(int64(e.cost))
 	m.n.Add(1)
 }
 
 // open tells the law of the successes in the mail. They have come since the law was
-// last told of anything, nobody knows when: it is told as if in equal steps.
+// last told of anything, nobody knows when: it is told as if in equal steps, of equal
+// ones.
 func (a *AdaptiveLimiter) open(now instant) {
-	n := a.mail.n.Load()
-	if n == a.mail.opened {
+	m := &a.mail
+	was := m.opened
+	m.opened.n = m.n.Load()
+	n := m.opened.n - was.n
+	if n == 0 {
 		return
 	}
-	e := ending{outcome: OutcomeSuccess, sent: instant(a.mail.sent.Load()), cost: 1}
-	last := min(instant(a.mail.at.Load())+a.room.skew, now)
-	from, sent, all := a.told, e.sent, n-a.mail.opened
-	for i := int64(1); i <= all; i++ {
-		before := instant(float64(max(0, last-from)) * float64(all-i) / float64(all))
-		if sent != 0 {
-			e.sent = sent - before
-		}
-		a.tellLaw(last-before, e)
+	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
+	took, cost := (m.opened.took-was.took)/n, (m.opened.cost-was.cost)/n
+	last := min(instant(m.at.Load())+a.room.skew, now)
+	step := max(0, last.since(a.told)) / time.Duration(n)
+	for i := range n {
+		at := last - instant(step)*instant(n-1-i)
+		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - instant(took), cost: int(cost)})
 	}
-	a.mail.opened = n
 }
 
 // tellLaw tells the law how an attempt ended.
@@ -438,13 +443,32 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing.
 func (a *AdaptiveLimiter) Pause(d time.Duration) {
-	if a.room.pauseFor(d) && a.observer != nil {
+	if !a.room.pauseFor(d) {
+		return
+	}
+	a.stopped()
+	if a.observer != nil {
 		notify(context.Background(), a.observer, pausedFor(d))
 	}
 }
 
 // Resume ends a pause. Those who waited go at the pace of the rate.
-func (a *AdaptiveLimiter) Resume() { a.room.resumeNow() }
+func (a *AdaptiveLimiter) Resume() {
+	a.room.resumeNow()
+	a.stopped()
+}
+
+// stopped tells the law until when nobody goes, whatever the server would give.
+func (a *AdaptiveLimiter) stopped() {
+	if a.room.pacer == nil {
+		return
+	}
+	a.room.mu.Lock()
+	defer a.room.mu.Unlock()
+	now := a.room.advance(clock())
+	a.open(now)
+	a.law.stopped(now, max(now, a.room.resume))
+}
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
 func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.room.pauseLeft() }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -400,24 +401,123 @@ func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
 // A limiter that is watched hears of each success when it comes, any other one of many
 // at once. Both learn the same from them.
 func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {
-	limit := func(opts ...LimiterOption) (limit rate.Limit) {
-		synctest.Test(t, func(t *testing.T) {
-			a := Must(NewAdaptiveLimiter(opts...))
-			for n := range 40 { // in flight at once, served one after the other
+	const slow = time.Second
+	for _, tt := range []struct {
+		name  string
+		begin []LimiterOption
+		took  func(batch, call int) time.Duration
+		end   Outcome // of one call more
+	}{
+		{"one after the other, until a throttle", nil, func(_, call int) time.Duration { return time.Duration(call+1) * 25 * ms }, OutcomeThrottled},
+		{"a straggler", []LimiterOption{WithInitialRate(1000)}, func(batch, call int) time.Duration {
+			if batch == 39 && call == 39 {
+				return slow
+			}
+			return 100 * ms
+		}, OutcomeSuccess},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			limit := func(opts ...LimiterOption) (limit rate.Limit) {
+				synctest.Test(t, func(t *testing.T) {
+					a := Must(NewAdaptiveLimiter(append(opts, tt.begin...)...))
+					for batch := range 40 {
+						var all sync.WaitGroup
+						for i := range batch + 1 {
+							all.Go(func() {
+								call := letGo(t, a, 1)
+								time.Sleep(tt.took(batch, i))
+								call.ends(OutcomeSuccess, 0)
+							})
+						}
+						all.Wait()
+					}
+					letGo(t, a, 1).ends(tt.end, 0)
+					limit = a.Limit()
+				})
+				return limit
+			}
+			assert.InEpsilon(t, float64(limit(WithObserver(ObserverFunc(func(context.Context, Event) {})))), float64(limit()), .1)
+		})
+	}
+}
+
+// A server of so many units a second is used as fully by calls of many units.
+func TestAdaptiveLearnsWhatCallsCost(t *testing.T) {
+	for _, cost := range []int{1, 10, 100} {
+		t.Run(fmt.Sprint(cost), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := rate.NewLimiter(rate.Limit(100*cost), 10*cost)
+				a := Must(NewAdaptiveLimiter())
+				end := time.Now().Add(5 * time.Minute)
+				var done atomic.Int64
 				var all sync.WaitGroup
-				for i := range n + 1 {
+				for range 20 {
 					all.Go(func() {
-						call := letGo(t, a, 1)
-						time.Sleep(time.Duration(i+1) * 25 * time.Millisecond)
-						call.ends(OutcomeSuccess, 0)
+						for time.Now().Before(end) {
+							call := letGo(t, a, cost)
+							time.Sleep(50 * ms)
+							if server.AllowN(time.Now(), cost) {
+								done.Add(1)
+								call.ends(OutcomeSuccess, 0)
+							} else {
+								call.ends(OutcomeThrottled, 0)
+							}
+						}
 					})
 				}
 				all.Wait()
-			}
-			letGo(t, a, 1).ends(OutcomeThrottled, 0)
-			limit = a.Limit()
+				assert.Greater(t, done.Load(), int64(.95*100*300))
+				assert.InEpsilon(t, 100*cost, float64(a.Limit()), .2)
+			})
 		})
-		return limit
 	}
-	assert.InEpsilon(t, float64(limit(WithObserver(ObserverFunc(func(context.Context, Event) {})))), float64(limit()), .1)
+}
+
+// A time in which nobody may go says nothing of the rate, or where it may be a closed
+// time not more than a little.
+func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		stop  func(a *AdaptiveLimiter, c call)
+		least rate.Limit // after the next cut
+	}{
+		{"paused", func(a *AdaptiveLimiter, c call) { a.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 40},
+		{"paused and resumed", func(a *AdaptiveLimiter, c call) {
+			a.Pause(10 * time.Hour)
+			time.Sleep(time.Hour)
+			a.Resume()
+			c.ends(OutcomeSuccess, 0)
+		}, 40},
+		{"quota used up", func(_ *AdaptiveLimiter, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 40},
+		{"a long Retry-After", func(_ *AdaptiveLimiter, c call) { c.ends(OutcomeThrottled, time.Hour) }, 2},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := Must(NewAdaptiveLimiter(WithInitialRate(100)))
+				calls := func(n int) {
+					var all sync.WaitGroup
+					for range 10 {
+						all.Go(func() {
+							for range n / 10 {
+								call := letGo(t, a, 1)
+								time.Sleep(10 * ms)
+								call.ends(OutcomeSuccess, 0)
+							}
+						})
+					}
+					all.Wait()
+				}
+				calls(500)
+				c := letGo(t, a, 1)
+				var waiting sync.WaitGroup
+				waiting.Go(func() { calls(10) })
+				synctest.Wait()
+				tt.stop(a, c)
+				waiting.Wait()
+				calls(100)
+				letGo(t, a, 1).ends(OutcomeThrottled, 0)
+				assert.GreaterOrEqual(t, a.Limit(), tt.least)
+			})
+		})
+	}
 }

@@ -101,12 +101,14 @@ func TestUncountedThrottlesNeedNoBudget(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		opts []cruise.Option
+		cost int
 		err  error // what each attempt but the last ends with
 		want error
 	}{
-		{"paced", nil, cruise.Throttled(errServer), nil},
-		{"without a limiter", []cruise.Option{cruise.WithoutLimiter()}, cruise.Throttled(errServer), cruise.ErrBudgetExhausted},
-		{"other failures", []cruise.Option{cruise.WithMaxAttempts(100)}, errServer, cruise.ErrBudgetExhausted},
+		{"paced", nil, 1, cruise.Throttled(errServer), nil},
+		{"past the limiter", nil, 0, cruise.Throttled(errServer), cruise.ErrBudgetExhausted},
+		{"without a limiter", []cruise.Option{cruise.WithoutLimiter()}, 1, cruise.Throttled(errServer), cruise.ErrBudgetExhausted},
+		{"other failures", []cruise.Option{cruise.WithMaxAttempts(100)}, 1, errServer, cruise.ErrBudgetExhausted},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -117,7 +119,7 @@ func TestUncountedThrottlesNeedNoBudget(t *testing.T) {
 						return nil
 					}
 					return tt.err
-				})
+				}, cruise.WithCost(tt.cost))
 				assert.ErrorIs(t, err, tt.want)
 			})
 		})

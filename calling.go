@@ -197,10 +197,11 @@ func (c *calling) settle(err error) (again bool, final error) {
 // backOff waits before a retry, if there is time and budget for one.
 func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	r := c.r
-	backoff := &r.backoff
+	backoff, paced := &r.backoff, false // by the limiter
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
-		if backoff == nil && (c.cost == 0 || !r.pausesFor(v.Scope)) {
+		paced = c.cost > 0 && r.pausesFor(v.Scope)
+		if backoff == nil && !paced {
 			backoff = &defaultThrottleBackoff
 		}
 	}
@@ -212,8 +213,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if left, reason := c.left(); reason != nil && wait >= left {
 		return false, c.giveUp(reason, wait)
 	}
-	// Throttles that do not count are no failures, as long as the limiter slows them down.
-	if !r.freeThrottles || v.Outcome != OutcomeThrottled || !r.pausesFor(v.Scope) {
+	if !paced || !r.freeThrottles { // else it is no failure
 		budget := r.Budget()
 		if !budget.take() {
 			return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)

@@ -20,7 +20,10 @@ type law interface {
 	free(now instant)
 	// done tells how an attempt ended; idle says that nobody waits for the rate now.
 	done(now instant, e ending, idle bool) lesson
-	// limit is the rate in calls per second, +Inf for none.
+	// stopped tells that nobody goes before until, for a reason that says nothing of
+	// what the server gives.
+	stopped(now, until instant)
+	// limit is the rate in calls of cost 1 per second, +Inf for none.
 	limit() float64
 	// setLimit makes the rate another one, from outside.
 	setLimit(now instant, limit float64)
@@ -42,8 +45,9 @@ type aimd struct {
 	aimdConfig
 	brake brake
 
-	rate      float64       // calls per second; +Inf before the first throttle
+	rate      float64       // calls of cost 1 per second; +Inf before the first throttle
 	ceiling   float64       // what the last congestion showed to be too much
+	cost      float64       // of a call, the mean of about the last memoryShort successes
 	window    float64       // most attempts in flight while there is no rate
 	inflight  int           // let go and not done
 	latency   time.Duration // of the last attempt
@@ -123,10 +127,15 @@ const (
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
-	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), window: 1}
+	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), cost: 1, window: 1}
 }
 
 func (l *aimd) limit() float64 { return l.rate }
+
+func (l *aimd) stopped(now, until instant) { l.delivered.skip(now, 0, until) }
+
+// gap is a call interval, in seconds.
+func (l *aimd) gap() float64 { return l.cost / l.rate }
 
 func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.unspread, l.agreed, l.credit = limit, limit, 0, 0, now
@@ -176,7 +185,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	reset := time.Duration(0)
 	switch e.outcome {
 	case OutcomeSuccess:
-		this.why, reset = l.success(now, e.quota, this.late)
+		this.why, reset = l.success(now, e, this.late)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		l.elsewhere = elsewhere(e.quota, l.told)
@@ -186,7 +195,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	}
 	atMost := never
 	if e.outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
-		atMost = ceilSeconds(pauseGaps / l.rate)
+		atMost = ceilSeconds(pauseGaps * l.gap())
 	}
 	ahead := 0
 	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
@@ -198,6 +207,15 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))
 	}
+	switch {
+	case e.outcome == OutcomeQuotaExhausted && this.pause > 0:
+		l.stopped(now, l.resume)
+	case e.outcome == OutcomeThrottled && e.retryAfter > outageLeast:
+		// It may be for an outage, so as in reopen no less than a part is learnt from it.
+		if most := ceilSeconds(outageMost * memoryLong * l.cost / l.ceiling); most < e.retryAfter {
+			l.delivered.skip(now, most, l.resume)
+		}
+	}
 	if idle {
 		l.free(now)
 	}
@@ -205,7 +223,12 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 }
 
 // success returns how long to wait for a reset, too.
-func (l *aimd) success(now instant, q *Quota, late bool) (why Cause, reset time.Duration) {
+func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.Duration) {
+	q, cost := e.quota, float64(max(1, e.cost))
+	if l.delivered.n == 0 {
+		l.cost = cost
+	}
+	l.cost += (cost - l.cost) / memoryShort
 	l.delivered.add(now)
 	l.oks++
 	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
@@ -254,7 +277,7 @@ func (l *aimd) queued(now instant) bool {
 	l.credit = now
 	if l.delivered.n-l.queuedOks >= memoryShort { // else the last time has not shown yet
 		l.queuedOks = l.delivered.n
-		l.rate = min(l.rate, max(l.min, queueTo*l.delivered.over(now, memoryShort)))
+		l.rate = min(l.rate, max(l.min, queueTo*l.cost*l.delivered.over(now, memoryShort)))
 	}
 	return true
 }
@@ -319,7 +342,7 @@ func (l *aimd) reopen(now instant) {
 		return // what comes next counts with it
 	}
 	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
-	given := float64(l.delivered.n-l.openOks) / took
+	given := l.cost * float64(l.delivered.n-l.openOks) / took
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		if long {
 			given = max(given, l.ceiling/outageMost)
@@ -351,27 +374,28 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 // pay returns the seconds since growth was last paid out, at most a few call
 // intervals, so that idle time earns nothing.
 func (l *aimd) pay(now instant) float64 {
-	dt := min(now.since(l.credit).Seconds(), creditOver/l.rate)
+	dt := min(now.since(l.credit).Seconds(), creditOver*l.gap())
 	l.credit = now
 	return dt
 }
 
-// slope is the growth of the rate, in calls per second per second.
+// slope is the growth of the rate, per second.
 func (l *aimd) slope(now instant) float64 {
 	c := l.ceiling
+	calls := c / l.cost // a second
 	age := probeAge * now.since(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())
 	// A limit that stays where it is is looked for less often. When it has moved
 	// after all, the time lost is made up for.
 	rarely := 1 + float64(l.agreed)
-	slope := l.increase * c / max(rarely*probeOver/c, age)
+	slope := l.increase * c / max(rarely*probeOver/calls, age)
 	back := backTo
-	if c < slowRate {
+	if calls < slowRate {
 		back = backToSlow
 	}
 	switch {
 	case l.rate < back*c:
-		slope = max(slope, (back-l.decrease)*c*c/backOver)
+		slope = max(slope, (back-l.decrease)*c*calls/backOver)
 	case l.rate > c:
 		slope *= 1 + pushOn*(1+rarely)/2*(l.rate/c-1)
 	}
@@ -391,7 +415,7 @@ func (l *aimd) cut(now instant) {
 	}
 	was := l.ceiling
 	l.ceiling = min(max(l.rate, l.unspread), l.given(now))
-	if math.Abs(l.ceiling-was) <= agreeWithin*was {
+	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
@@ -415,7 +439,7 @@ func (l *aimd) given(now instant) float64 {
 	if !math.IsInf(l.rate, 1) {
 		given = min(given, l.delivered.over(now, memoryLong)/longShare)
 	}
-	return given
+	return l.cost * given
 }
 
 // surplus is what a quota leaves for growth.
@@ -465,7 +489,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 		l.hintAt, l.hintLeft = now, q.Remaining
 	}
 	since := now.since(l.hintAt).Seconds()
-	if since < hintGaps/l.rate {
+	if since < hintGaps*l.gap() {
 		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
@@ -542,7 +566,7 @@ const (
 // ones, on a clock that stands still while nobody wants anything.
 type meter struct {
 	active  bool
-	since   instant       // when active began
+	since   instant       // when active began, or will go on
 	elapsed time.Duration // busy time before that
 	ring    []time.Duration
 	n       int           // successes in all
@@ -553,7 +577,7 @@ type meter struct {
 
 func (m *meter) clock(now instant) time.Duration {
 	if m.active {
-		return m.elapsed + now.since(m.since)
+		return m.elapsed + max(0, now.since(m.since))
 	}
 	return m.elapsed
 }
@@ -566,6 +590,13 @@ func (m *meter) busy(now instant) {
 
 func (m *meter) idle(now instant) {
 	m.elapsed, m.active = m.clock(now), false
+}
+
+// skip leaves out the time until then, but for the first part of it.
+func (m *meter) skip(now instant, but time.Duration, until instant) {
+	if m.active {
+		m.elapsed, m.since = m.clock(now)+but, until
+	}
 }
 
 func (m *meter) add(now instant) {

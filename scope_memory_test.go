@@ -64,6 +64,30 @@ func TestScopesAreForgotten(t *testing.T) {
 	})
 }
 
+// Limiters that are no part of a tree are not forgotten in a pause either.
+func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
+	for name, limiter := range map[string]func() (Limiter, error){
+		"delay":  func() (Limiter, error) { return NewDelayLimiter(LinearDelay(time.Second)) },
+		"shared": func() (Limiter, error) { return NewSharedLimiter(&MemoryStore{}) },
+		"window": func() (Limiter, error) { return NewSlidingWindow(Window{1000, time.Second}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(WithoutLimiter(), WithMaxScopes(1), WithMaxAttempts(1),
+					WithScopeLimiter(func(string, string) (Limiter, error) { return limiter() })))
+				_ = r.Scope("A", "paused").Do(t.Context(), func(context.Context) error { return Throttled(errBusy, RetryAfter(time.Minute)) })
+				for i := range 10 {
+					_ = r.Scope("A", fmt.Sprint(i)).Do(t.Context(), ok)
+				}
+				start := time.Now()
+				if err := r.Scope("A", "paused").Do(t.Context(), ok); err != nil || time.Since(start) < time.Minute {
+					t.Errorf("%v after %v", err, time.Since(start))
+				}
+			})
+		})
+	}
+}
+
 // Scopes within scopes are forgotten as fast as they come, however deep.
 func TestScopesWithinScopesAreForgotten(t *testing.T) {
 	for depth := 1; depth <= 8; depth++ {

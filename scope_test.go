@@ -397,6 +397,48 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 	}
 }
 
+// Background work that has its turn within a scope stands above for all behind it.
+func TestBackgroundOfAScopeHoldsUpNobodyOfIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithLimiter(Must(NewTokenBucket(100, 1))), buckets(rate.Inf, 1)))
+		ctx, cancel := context.WithCancel(t.Context())
+		var loops sync.WaitGroup
+		loop := func(key string, n int, opts ...CallOption) {
+			for range n {
+				loops.Go(func() {
+					for r.Scope("A", key).Do(ctx, ok, opts...) == nil {
+					}
+				})
+			}
+		}
+		loop("busy", 5)
+		loop("mixed", 2, WithBackground())
+		for i := range 20 {
+			loop(fmt.Sprint(i), 2, WithBackground())
+		}
+		for range 100 {
+			start := time.Now()
+			if err := r.Scope("A", "mixed").Do(ctx, ok); err != nil || time.Since(start) > 100*time.Millisecond {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+		}
+		cancel()
+		loops.Wait()
+	})
+}
+
+// A limiter that has others below it can't go below another one: they share its lock.
+func TestScopeLimiterThatHasScopesItself(t *testing.T) {
+	above := Must(NewTokenBucket(rate.Inf, 1))
+	if err := Must(New(WithLimiter(above))).Scope("A", "a").Do(t.Context(), ok); err != nil {
+		t.Fatal(err)
+	}
+	r := Must(New(WithScopeLimiter(func(string, string) (Limiter, error) { return above, nil })))
+	if err := r.Scope("B", "b").Do(t.Context(), ok); !errors.Is(err, errUsedScopeLimiter) {
+		t.Error(err)
+	}
+}
+
 // A function that makes limiters may show them to others at once.
 func TestScopeLimiterIsLookedAtWhileItIsMade(t *testing.T) {
 	var latest atomic.Pointer[TokenBucket]

@@ -237,6 +237,18 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 	return nil
 }
 
+// paused reports whether the limiter lets nobody go, as far as those of this package
+// tell: no other's code runs under the lock.
+func (e *scopeEntry) paused() bool {
+	switch l := e.limiter.(type) {
+	case *DelayLimiter:
+		return l.PauseLeft() > 0
+	case *SharedLimiter:
+		return l.PauseLeft() > 0
+	}
+	return e.room != nil && e.room.pauseLeft() > 0
+}
+
 // touch makes e the most recently used.
 func (s *scopes) touch(e *scopeEntry) {
 	e.prev.next, e.next.prev = e.next, e.prev
@@ -253,7 +265,7 @@ func (s *scopes) forget(now instant, few int) {
 		if e == &s.recent || len(s.entries) <= s.max && now.since(e.used) <= s.idle {
 			return
 		}
-		if e.uses > 0 || e.room != nil && e.room.pauseLeft() > 0 {
+		if e.uses > 0 || e.paused() {
 			s.touch(e) // asked again in its turn
 			continue
 		}

@@ -102,6 +102,7 @@ func (r *room) adopt(up *room) bool {
 	if up == nil {
 		return true
 	}
+	up.adopted.Store(true) // those below share its lock for good
 	r.mu.own.Lock()
 	defer r.mu.own.Unlock()
 	r.up = up
@@ -167,11 +168,20 @@ func (r *room) stand(now instant) (changed bool) {
 	return r.rise(nil)
 }
 
+// rank is the class of the seat for w. Background work whose turn it is stands for all
+// behind it, or they would yield above too.
+func (r *room) rank(w *waiter) class {
+	if w.class.background() && (r.lines[retryClass].head != nil || r.lines[firstClass].head != nil) {
+		return firstClass
+	}
+	return w.class
+}
+
 // rise makes the seat above that of w, nobody's if w is nil.
 func (r *room) rise(w *waiter) (changed bool) {
 	seat := &r.seat
 	if seat.queued {
-		if w != nil && seat.n == w.n && seat.class == w.class {
+		if w != nil && seat.n == w.n && seat.class == r.rank(w) {
 			return false
 		}
 		r.up.leave(seat)
@@ -180,7 +190,7 @@ func (r *room) rise(w *waiter) (changed bool) {
 	if w == nil {
 		return changed
 	}
-	seat.n, seat.class = w.n, w.class
+	seat.n, seat.class = w.n, r.rank(w)
 	r.up.push(seat)
 	return true
 }

@@ -106,7 +106,7 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 		return came, sent, err
 	}
 	r.push(w)
-	if r.head() == w {
+	if r.head() == w || r.up != nil { // who stands above for the head may change its rank
 		r.release(now)
 	}
 	tell := w.queued && w.observer != nil
@@ -189,7 +189,7 @@ func (r *room) advance(reading instant) instant {
 		r.skew = max(r.skew, r.last-clock())
 		return r.last
 	}
-	if d := now.since(r.last); d > year && r.last != 0 {
+	if d := now.since(r.last); d > 10*year && r.last != 0 {
 		r.skew -= instant(d)
 		return r.last
 	}
@@ -397,7 +397,7 @@ func (r *room) makeUp(now instant, n int, ask func(instant, int) time.Duration) 
 
 func (r *room) arm(now instant, wait time.Duration) {
 	if wait != never {
-		wait = min(wait, year/2) // past a year, advance takes the clock for another one
+		wait = min(wait, year) // advance would take a step of many for another clock
 	}
 	r.behind, r.fires = 0, now.after(wait)
 	switch {

@@ -400,6 +400,9 @@ func TestPauseLeft(t *testing.T) {
 				assert.Equal(t, 40*time.Second, l.PauseLeft())
 				l.Resume()
 				assert.Zero(t, l.PauseLeft())
+				l.Pause(2 * year)
+				time.Sleep(2 * year)
+				assert.Zero(t, l.PauseLeft(), "though nobody looked for so long")
 			})
 		})
 	}

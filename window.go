@@ -174,6 +174,9 @@ func (s *spans) pass(now instant, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (s *spans) peek(now instant, n int) time.Duration {
+	for i := range s.all {
+		s.all[i].expire(now)
+	}
 	wait := s.atLeast(now, n)
 	if s.resuming {
 		first := &s.all[0]
@@ -193,9 +196,9 @@ func share(per time.Duration, k, n int) time.Duration {
 
 func (s *spans) atLeast(now instant, n int) time.Duration {
 	var wait time.Duration
-	for i := range s.all {
-		s.all[i].expire(now)
-		wait = max(wait, s.all[i].wait(now, n))
+	for _, w := range s.all { // copies: a pause that ends by then may be lifted before
+		w.expire(now)
+		wait = max(wait, w.wait(now, n))
 	}
 	return wait
 }

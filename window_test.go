@@ -389,3 +389,27 @@ func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 		}
 	})
 }
+
+// Asking how long a wait will be at least, past a pause, changes nothing.
+func TestWindowHoldsThroughALiftedPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Must(NewSlidingWindow(Window{2, 10 * time.Second}))
+		start := time.Now()
+		if err := s.WaitN(t.Context(), 2); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Second)
+		s.Pause(20 * time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		var all sync.WaitGroup
+		all.Go(func() {
+			if err := s.WaitN(ctx, 1); err != nil || time.Since(start) != 10*time.Second {
+				t.Errorf("%v after %v", err, time.Since(start))
+			}
+		})
+		synctest.Wait()
+		s.Resume()
+		all.Wait()
+	})
+}
