@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -25,14 +26,15 @@ type options struct {
 	set map[string]bool // the flags that were given
 }
 
-func parse(args []string, stderr io.Writer) (*options, error) {
+// parse reads the flags and works out what they ask for.
+func parse(args []string, output io.Writer) (*options, plan, error) {
 	o := &options{set: map[string]bool{}}
 	f := flag.NewFlagSet("simulation", flag.ContinueOnError)
-	f.SetOutput(stderr)
+	f.SetOutput(io.Discard) // errors are printed once, by main
 	f.StringVar(&o.clients, "clients", "", "names of clients, separated by commas; default all")
-	f.StringVar(&o.scenarios, "scenarios", "suite", "names of scenarios, separated by commas; suite, named, none")
-	f.IntVar(&o.seeds, "seeds", 3, "runs of each scenario and client")
-	f.IntVar(&o.random, "random", 0, "random scenarios to add")
+	f.StringVar(&o.scenarios, "scenarios", "suite", "names of scenarios, separated by commas; suite, named, random-N, or none with -random")
+	f.IntVar(&o.seeds, "seeds", 3, "runs of each scenario and client, 1 to 1000")
+	f.IntVar(&o.random, "random", 0, "random scenarios to add, up to 100000")
 	f.Uint64Var(&o.from, "from", 1, "seed of the first random scenario")
 	f.BoolVar(&o.quick, "quick", false, "a board in a minute or two: every client, the suite, a few random scenarios")
 	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 10 seeds, 200 random scenarios that no law was tuned on")
@@ -44,17 +46,35 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
 	o.own.flags(f)
 	if err := f.Parse(args); err != nil {
-		return nil, err
-	}
-	if f.NArg() > 0 {
-		return nil, fmt.Errorf("unexpected argument %q", f.Arg(0))
-	}
-	if o.quick && o.full {
-		return nil, fmt.Errorf("-quick and -full contradict each other")
+		if errors.Is(err, flag.ErrHelp) {
+			fmt.Fprintln(output, "Usage of simulation:")
+			f.SetOutput(output)
+			f.PrintDefaults()
+		}
+		return nil, plan{}, err
 	}
 	f.Visit(func(f *flag.Flag) { o.set[f.Name] = true })
 	o.targets = o.targets || o.full
-	return o, nil
+	if err := o.check(f.Args()); err != nil {
+		return nil, plan{}, err
+	}
+	p, err := o.plan()
+	return o, p, err
+}
+
+// check refuses what makes no sense whatever the scenarios are.
+func (o *options) check(args []string) error {
+	switch {
+	case len(args) > 0:
+		return fmt.Errorf("unexpected argument %q: all options are flags, see -h", args[0])
+	case o.quick && o.full:
+		return errors.New("-quick and -full contradict each other")
+	case o.seeds < 1 || o.seeds > 1000:
+		return fmt.Errorf("-seeds %d: want 1 to 1000", o.seeds)
+	case o.random < 0 || o.random > 100_000:
+		return fmt.Errorf("-random %d: want 0 to 100000", o.random)
+	}
+	return nil
 }
 
 // write writes the files that were asked for.

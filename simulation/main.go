@@ -17,25 +17,21 @@ import (
 )
 
 func main() {
-	err := run(os.Args[1:], os.Stdout, os.Stderr)
-	if errors.Is(err, flag.ErrHelp) {
+	o, p, err := parse(os.Args[1:], os.Stderr)
+	switch {
+	case errors.Is(err, flag.ErrHelp):
 		return
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "simulation:", err)
+		os.Exit(2)
 	}
-	if err != nil {
+	if err := run(o, p, os.Stdout, os.Stderr); err != nil {
 		fmt.Fprintln(os.Stderr, "simulation:", err)
 		os.Exit(1)
 	}
 }
 
-func run(args []string, stdout, stderr io.Writer) (err error) {
-	o, err := parse(args, stderr)
-	if err != nil {
-		return err
-	}
-	p, err := o.plan()
-	if err != nil {
-		return err
-	}
+func run(o *options, p plan, stdout, stderr io.Writer) error {
 	if o.profile != "" {
 		out, err := os.Create(o.profile)
 		if err != nil {

@@ -3,7 +3,10 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"flag"
 	"go/format"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -13,7 +16,11 @@ import (
 func play(t *testing.T, args ...string) (stdout, stderr string) {
 	t.Helper()
 	var out, err bytes.Buffer
-	if e := run(args, &out, &err); e != nil {
+	o, p, e := parse(args, &err)
+	if e == nil {
+		e = run(o, p, &out, &err)
+	}
+	if e != nil {
 		t.Fatalf("%v: %v", args, e)
 	}
 	return out.String(), err.String()
@@ -77,23 +84,64 @@ func TestTryYourOwn(t *testing.T) {
 
 func TestBadFlagsAreRefused(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
-		{"-clients nobody", "nobody"},
-		{"-scenarios nowhere", "nowhere"},
-		{"-quick -full", "contradict"},
-		{"quick", "unexpected"},
-		{"-server bucket", "-rate"},
-		{"-server cloud -rate 1", "-server cloud"},
-		{"-rate 1 -signal smoke", "-signal smoke"},
-		{"-rate NaN", "-rate"},
-		{"-rate 1 -workers 0", "-workers"},
-		{"-rate 1 -decrease 1.5", "WithDecreaseFactor"},
-		{"-rate 1 -server concurrency", "slots"},
-		{"-rate 1 -server sliding -window 1ms", "-window"},
+		{"quick", `unexpected argument "quick": all options are flags, see -h`},
+		{"-nonsense", "flag provided but not defined: -nonsense"},
+		{"-clients nobody", `-clients nobody: there is no client "nobody"; want some of cruise, aws-adaptive,`},
+		{"-scenarios nowhere", `-scenarios nowhere: there is no scenario "nowhere"; want none alone, or some of suite, named, random-N, heroku-30min,`},
+		{"-scenarios random-5junk", `there is no scenario "random-5junk"`},
+		{"-scenarios suite,none", `there is no scenario "none"; want none alone`},
+		{"-scenarios none", "-scenarios none: want scenarios"},
+		{"-quick -full", "-quick and -full contradict each other"},
+		{"-seeds 0", "-seeds 0: want 1 to 1000"},
+		{"-seeds 99999999999", "-seeds 99999999999: want 1 to 1000"},
+		{"-random -1", "-random -1: want 0 to 100000"},
+		{"-random 999999999", "-random 999999999: want 0 to 100000"},
+		{"-random 100000 -seeds 1000 -clients cruise", "-random 100000 -seeds 1000: scenarios times seeds times clients is 100013000 runs, want at most 1000000"},
+		{"-from 5", "-from 5: want random scenarios"},
+		{"-split", "-split: want random scenarios"},
+		{"-rate 5 -quick", "-quick does not go with"},
+		{"-rate 5 -targets", "-targets does not go with"},
+		{"-decrease .7 -random 7", "-random does not go with"},
+		{"-rate 5 -scenarios none", "-rate is about a server of yours: it does not go with -scenarios"},
+		{"-decrease .7 -scenarios none", "-scenarios none: want scenarios"},
+
+		{"-server cloud -rate 1", "-server cloud: want bucket,"},
+		{"-server bucket", "-rate 0: want"},
+		{"-rate NaN", "-rate NaN: want"},
+		{"-rate Inf", "-rate +Inf: want"},
+		{"-rate 1e-300", "-rate 1e-300: want"},
+		{"-rate 1 -burst 0", "-burst 0: want 1 to 1000000"},
+		{"-rate 1 -burst Inf", "-burst +Inf: want 1 to 1000000"},
+		{"-rate 1 -window 1s", "-window does not go with -server bucket"},
+		{"-rate 1 -server concurrency -burst 8", "-rate does not go with -server concurrency"},
+		{"-server concurrency", "-burst 0: want the slots"},
+		{"-server concurrency -burst NaN", "-burst NaN: want the slots"},
+		{"-server concurrency -burst 2.5", "-burst 2.5: want the slots"},
+		{"-server concurrency -burst 8 -work 0s", "-work 0s: want 1µs to 1h"},
+		{"-server sliding -rate 1 -window 1ms", "-window 1ms: want one that holds 1 to 1000000 requests"},
+		{"-server sliding -rate 999999 -window 2562047h", "-window 2562047h0m0s: want one that holds 1 to 1000000 requests"},
+		{"-server sliding -rate 1 -window 24h -duration 1s", "-window 24h0m0s: want at most 100 times the -duration 1s"},
+		{"-rate 1 -signal smoke", "-signal smoke: want"},
+		{"-rate 1 -workers 0", "-processes 1 -workers 0: want"},
+		{"-rate 5 -processes 4294967296 -workers 4294967296", "-processes 4294967296 -workers 4294967296: want"},
+		{"-rate 5 -processes 101 -workers 100", "-processes 101 -workers 100: want"},
+		{"-rate 1 -latency 0s", "-latency 0s: want 1µs to 1h"},
+		{"-rate 5 -duration 2562047h", "-duration 2562047h0m0s: want 1s to 24h"},
+		{"-rate 1e6 -latency 1ms -duration 1h", "-duration 1h0m0s: want at most 10000000 requests"},
+
+		{"-rate 1 -limiter-burst 2.7", "-limiter-burst 2.7: want a whole number from 1 to 2147483647"},
+		{"-rate 1 -limiter-burst NaN", "-limiter-burst NaN: want a whole number"},
+		{"-rate 1 -limiter-burst 1e300", "-limiter-burst 1e+300: want a whole number"},
+		{"-rate 1 -decrease 1.5", "-decrease 1.5: cruise: WithDecreaseFactor(1.5): want"},
+		{"-rate 1 -min-rate 7 -max-rate 5", "-min-rate 7 -max-rate 5: cruise: WithMinRate(7): want"},
 	} {
-		var out bytes.Buffer
-		if err := run(strings.Fields(c.args), &out, &out); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, _, err := parse(strings.Fields(c.args), io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.args, err)
 		}
+	}
+	var usage strings.Builder
+	if _, _, err := parse([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers int") {
+		t.Errorf("%v\n%s", err, usage.String())
 	}
 }
 
@@ -114,11 +162,7 @@ func TestPresetsYieldToFlags(t *testing.T) {
 		{"-targets", 44, 200, 4, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
-		o, err := parse(strings.Fields(c.args), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, err := o.plan()
+		_, p, err := parse(strings.Fields(c.args), nil)
 		if err != nil {
 			t.Fatal(err)
 		}

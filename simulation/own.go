@@ -30,24 +30,39 @@ type own struct {
 	knobs              [len(knobs)]float64
 }
 
+// serverFlags describe the server and who calls it.
+var serverFlags = []string{"server", "rate", "burst", "window", "work", "empty", "signal", "processes", "workers", "latency", "duration"}
+
+// idle flags say nothing about a kind of server.
+var idle = map[server.Kind][]string{
+	server.Bucket:        {"window", "work"},
+	server.FixedWindow:   {"burst", "work"},
+	server.SlidingWindow: {"burst", "work"},
+	server.Concurrency:   {"rate", "window", "empty"},
+}
+
+// mostRequests are served in a run, which takes a minute or so.
+const mostRequests = 10_000_000
+
 // knob is a flag that is an option of the adaptive limiter.
 type knob struct {
 	flag, usage string
 	code        string // the option's name in Go
 	option      func(float64) cruise.LimiterOption
+	whole       bool // the option takes an int
 }
 
 var knobs = [...]knob{
 	{"initial-rate", "the limiter's `rate` at the start, calls a second", "WithInitialRate",
-		func(v float64) cruise.LimiterOption { return cruise.WithInitialRate(rate.Limit(v)) }},
+		func(v float64) cruise.LimiterOption { return cruise.WithInitialRate(rate.Limit(v)) }, false},
 	{"min-rate", "the limiter's lowest `rate`", "WithMinRate",
-		func(v float64) cruise.LimiterOption { return cruise.WithMinRate(rate.Limit(v)) }},
+		func(v float64) cruise.LimiterOption { return cruise.WithMinRate(rate.Limit(v)) }, false},
 	{"max-rate", "the limiter's highest `rate`", "WithMaxRate",
-		func(v float64) cruise.LimiterOption { return cruise.WithMaxRate(rate.Limit(v)) }},
+		func(v float64) cruise.LimiterOption { return cruise.WithMaxRate(rate.Limit(v)) }, false},
 	{"limiter-burst", "`calls` that the limiter lets go at once", "WithBurst",
-		func(v float64) cruise.LimiterOption { return cruise.WithBurst(int(v)) }},
-	{"decrease", "`factor` by which the limiter cuts its rate on a throttle", "WithDecreaseFactor", cruise.WithDecreaseFactor},
-	{"increase", "`share` of the rate by which the limiter probes", "WithIncrease", cruise.WithIncrease},
+		func(v float64) cruise.LimiterOption { return cruise.WithBurst(int(v)) }, true},
+	{"decrease", "`factor` by which the limiter cuts its rate on a throttle", "WithDecreaseFactor", cruise.WithDecreaseFactor, false},
+	{"increase", "`share` of the rate by which the limiter probes", "WithIncrease", cruise.WithIncrease, false},
 }
 
 // flags declares the flags of a server and a limiter of the user's.
@@ -70,21 +85,12 @@ func (o *own) flags(f *flag.FlagSet) {
 
 // given tells whether the user brings a server or options of the limiter.
 func (o *own) given(set map[string]bool) bool {
-	for _, name := range []string{"server", "rate", "burst", "window", "work", "empty", "signal", "processes", "workers", "latency", "duration"} {
-		if set[name] {
-			return true
-		}
-	}
-	for _, k := range knobs {
-		if set[k.flag] {
-			return true
-		}
-	}
-	return false
+	isSet := func(name string) bool { return set[name] }
+	return slices.ContainsFunc(serverFlags, isSet) || slices.ContainsFunc(knobs[:], func(k knob) bool { return set[k.flag] })
 }
 
-// server is the scenario that the flags describe.
-func (o *own) scenario() (*scenario.Scenario, error) {
+// scenario is what the flags describe.
+func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	kinds := []server.Kind{server.Bucket, server.FixedWindow, server.SlidingWindow, server.Concurrency}
 	spec := server.Spec{Kind: -1, Rate: server.Constant(o.rate), Burst: o.burst, Empty: o.empty}
 	for _, k := range kinds {
@@ -101,33 +107,52 @@ func (o *own) scenario() (*scenario.Scenario, error) {
 		return nil, fmt.Errorf("-server %s: want bucket, fixed, sliding or concurrency", o.kind)
 	case signal < 0:
 		return nil, fmt.Errorf("-signal %s: want one of %v", o.signal, server.Signals)
-	case spec.Kind == server.Concurrency && !(o.burst >= 1):
-		return nil, fmt.Errorf("-server concurrency: want its slots, -burst 1 or more")
-	case spec.Kind == server.Concurrency && o.work <= 0:
-		return nil, fmt.Errorf("-work %v: want above 0", o.work)
-	case spec.Kind != server.Concurrency && !(o.rate > 0 && o.rate < 1e6):
-		return nil, fmt.Errorf("-rate %v: want the requests a second that the server serves, above 0 and below a million", o.rate)
-	case o.processes < 1 || o.workers < 1 || o.processes*o.workers > 10_000:
+	case o.processes < 1 || o.workers < 1 || o.processes > 10_000 || o.workers > 10_000/o.processes:
 		return nil, fmt.Errorf("-processes %d -workers %d: want at least 1 of each, and at most 10,000 workers in all", o.processes, o.workers)
-	case o.latency <= 0 || o.duration < time.Second:
-		return nil, fmt.Errorf("-latency %v -duration %v: want above 0, and a second at least", o.latency, o.duration)
+	case o.latency < time.Microsecond || o.latency > time.Hour:
+		return nil, fmt.Errorf("-latency %v: want 1µs to 1h", o.latency)
+	case o.duration < time.Second || o.duration > 24*time.Hour:
+		return nil, fmt.Errorf("-duration %v: want 1s to 24h", o.duration)
+	}
+	for _, name := range idle[spec.Kind] {
+		if set[name] {
+			return nil, fmt.Errorf("-%s does not go with -server %v", name, spec.Kind)
+		}
+	}
+	perSecond := o.rate
+	if spec.Kind == server.Concurrency {
+		if !(o.burst >= 1 && o.burst <= 10_000) || o.burst != math.Trunc(o.burst) {
+			return nil, fmt.Errorf("-burst %v: want the slots of -server concurrency, a whole number from 1 to 10000", o.burst)
+		}
+		if o.work < time.Microsecond || o.work > time.Hour {
+			return nil, fmt.Errorf("-work %v: want 1µs to 1h", o.work)
+		}
+		spec.Work = o.work
+		perSecond = o.burst / o.work.Seconds()
+		spec.Rate = server.Constant(perSecond)
+	} else if !(o.rate >= 1e-4 && o.rate <= 1e6) {
+		return nil, fmt.Errorf("-rate %v: want the requests a second that the server serves, 0.0001 to 1000000", o.rate)
 	}
 	switch spec.Kind {
-	case server.Concurrency:
-		spec.Work = o.work
-		spec.Rate = server.Constant(o.burst / o.work.Seconds())
 	case server.Bucket:
-		if spec.Burst == 0 {
+		if !set["burst"] {
 			spec.Burst = math.Ceil(o.rate)
 		}
-		if !(spec.Burst >= 1) {
-			return nil, fmt.Errorf("-burst %v: want 1 or more", o.burst)
+		if !(spec.Burst >= 1 && spec.Burst <= 1e6) {
+			return nil, fmt.Errorf("-burst %v: want 1 to 1000000", o.burst)
 		}
-	default:
+	case server.FixedWindow, server.SlidingWindow:
 		spec.Window = o.window
-		if o.window <= 0 || o.rate*o.window.Seconds() < 1 {
-			return nil, fmt.Errorf("-window %v: want one that holds a request", o.window)
+		if n := o.rate * o.window.Seconds(); !(n >= 1 && n <= 1e6) {
+			return nil, fmt.Errorf("-window %v: want one that holds 1 to 1000000 requests, at -rate %v it is %v", o.window, o.rate, n)
 		}
+		if o.window > 100*o.duration {
+			return nil, fmt.Errorf("-window %v: want at most 100 times the -duration %v", o.window, o.duration)
+		}
+	}
+	perSecond = min(perSecond, float64(o.processes*o.workers)/o.latency.Seconds())
+	if n := perSecond * o.duration.Seconds(); n > mostRequests {
+		return nil, fmt.Errorf("-duration %v: want at most %d requests in a run, at this rate and latency it is %.0f", o.duration, mostRequests, n)
 	}
 	return &scenario.Scenario{
 		Name: "yours", About: "the server of the command's flags",
@@ -138,15 +163,21 @@ func (o *own) scenario() (*scenario.Scenario, error) {
 
 // limiter is the options that were set, and the Go code of them.
 func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code string, err error) {
-	var lines []string
+	var flags, lines []string
 	for i, k := range knobs {
-		if v := o.knobs[i]; set[k.flag] {
-			opts = append(opts, k.option(v))
-			lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'f', -1, 64)))
+		v := o.knobs[i]
+		if !set[k.flag] {
+			continue
 		}
+		if k.whole && (!(v >= 1 && v <= math.MaxInt32) || v != math.Trunc(v)) {
+			return nil, "", fmt.Errorf("-%s %v: want a whole number from 1 to %d", k.flag, v, math.MaxInt32)
+		}
+		opts = append(opts, k.option(v))
+		flags = append(flags, fmt.Sprintf("-%s %v", k.flag, v))
+		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'f', -1, 64)))
 	}
 	if _, err := cruise.NewAdaptiveLimiter(opts...); err != nil {
-		return nil, "", err
+		return nil, "", fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
 	}
 	if len(lines) == 0 {
 		return nil, "retrier, err := cruise.New() // the defaults\n", nil
@@ -157,16 +188,26 @@ func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code st
 // ownPlan is the user's limiter at the user's server, or at the scenarios given,
 // beside the default and some that everybody knows.
 func (o *options) ownPlan() (plan, error) {
+	for _, name := range []string{"quick", "full", "targets", "random", "from"} {
+		if o.set[name] {
+			return plan{}, fmt.Errorf("-%s does not go with a server or a limiter of yours", name)
+		}
+	}
 	opts, code, err := o.own.limiter(o.set)
 	if err != nil {
 		return plan{}, err
 	}
 	list := []*scenario.Scenario{}
 	if o.set["scenarios"] {
+		for _, name := range serverFlags {
+			if o.set[name] {
+				return plan{}, fmt.Errorf("-%s is about a server of yours: it does not go with -scenarios", name)
+			}
+		}
 		list, err = pickScenarios(o.scenarios)
 	} else {
 		var s *scenario.Scenario
-		s, err = o.own.scenario()
+		s, err = o.own.scenario(o.set)
 		list = append(list, s)
 	}
 	if err != nil {

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/a7df5faa/cruise/simulation/client"
@@ -40,11 +43,37 @@ var (
 	checked = preset{clients: "cruise,aws-adaptive,cenkalti,pacer-0.8", scenarios: "named", seeds: 3, random: 200, randomSeeds: 1}
 )
 
+// mostRuns takes a machine of two cores some hours.
+const mostRuns = 1_000_000
+
 // plan works out what the flags ask for.
 func (o *options) plan() (plan, error) {
+	work := o.boardPlan
 	if o.own.given(o.set) {
-		return o.ownPlan()
+		work = o.ownPlan
 	}
+	p, err := work()
+	if err != nil {
+		return plan{}, err
+	}
+	runs, random := 0, false
+	for _, part := range p.parts {
+		runs += len(part.scenarios) * part.seeds * len(p.clients)
+		random = random || slices.ContainsFunc(part.scenarios, func(s *scenario.Scenario) bool { return s.Random })
+	}
+	switch {
+	case runs == 0:
+		return plan{}, fmt.Errorf("-scenarios %s: want scenarios, or random ones by -random", o.scenarios)
+	case runs > mostRuns:
+		return plan{}, fmt.Errorf("-random %d -seeds %d: scenarios times seeds times clients is %d runs, want at most %d", o.random, o.seeds, runs, mostRuns)
+	case o.split && !random:
+		return plan{}, errors.New("-split: want random scenarios with it, see -random")
+	}
+	return p, nil
+}
+
+// boardPlan is clients at scenarios.
+func (o *options) boardPlan() (plan, error) {
 	p := preset{o.clients, o.scenarios, o.seeds, o.random, o.seeds}
 	from := o.from
 	selects := o.set["scenarios"] || o.set["random"] || o.set["clients"]
@@ -58,6 +87,9 @@ func (o *options) plan() (plan, error) {
 				from = reported
 			}
 		}
+	}
+	if o.set["from"] && p.random == 0 {
+		return plan{}, fmt.Errorf("-from %d: want random scenarios with it, see -random", o.from)
 	}
 	clients, err := pickClients(p.clients)
 	if err != nil {
@@ -107,7 +139,11 @@ func pickClients(names string) ([]engine.Client, error) {
 	for name := range strings.SplitSeq(names, ",") {
 		c, err := client.Find(strings.TrimSpace(name))
 		if err != nil {
-			return nil, err
+			var all []string
+			for _, c := range client.All() {
+				all = append(all, c.Name)
+			}
+			return nil, fmt.Errorf("-clients %s: %w; want some of %s", names, err, strings.Join(all, ", "))
 		}
 		list = append(list, c)
 	}
@@ -116,6 +152,9 @@ func pickClients(names string) ([]engine.Client, error) {
 
 // pickScenarios finds the scenarios by name, "suite" and "named" being many.
 func pickScenarios(names string) ([]*scenario.Scenario, error) {
+	if names == "none" {
+		return nil, nil
+	}
 	var list []*scenario.Scenario
 	seen := map[string]bool{}
 	for name := range strings.SplitSeq(names, ",") {
@@ -125,11 +164,14 @@ func pickScenarios(names string) ([]*scenario.Scenario, error) {
 			found = scenario.Suite()
 		case "named":
 			found = scenario.Named()
-		case "none", "":
 		default:
 			s, err := scenario.Find(name)
 			if err != nil {
-				return nil, err
+				var all []string
+				for _, s := range scenario.Named() {
+					all = append(all, s.Name)
+				}
+				return nil, fmt.Errorf("-scenarios %s: %w; want none alone, or some of suite, named, random-N, %s", names, err, strings.Join(all, ", "))
 			}
 			found = []*scenario.Scenario{s}
 		}
@@ -145,7 +187,7 @@ func pickScenarios(names string) ([]*scenario.Scenario, error) {
 
 // seeds are 1 to n.
 func seeds(n int) []uint64 {
-	list := make([]uint64, max(1, n))
+	list := make([]uint64, n)
 	for i := range list {
 		list[i] = uint64(i) + 1
 	}

@@ -8,6 +8,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -142,6 +143,14 @@ func run(ctx context.Context, name string, retrier func(account string) *cruise.
 }
 
 func main() {
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: go run ./examples/adwords (it has no options)") }
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "adwords: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	ways := []struct {

@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
@@ -47,6 +48,14 @@ func serve(ok, throttled *atomic.Int64) *httptest.Server {
 }
 
 func main() {
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: go run ./examples/aws (it has no options)") }
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "aws: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+
 	var ok, throttled atomic.Int64
 	server := serve(&ok, &throttled)
 	defer server.Close()

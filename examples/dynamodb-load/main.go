@@ -8,6 +8,7 @@ package main
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"log"
@@ -115,6 +116,14 @@ func load(name string, t *table, setup func(*aws.Config) error) (longest time.Du
 }
 
 func main() {
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: go run ./examples/dynamodb-load (it has no options)") }
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "dynamodb-load: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+
 	clients := []struct {
 		name  string
 		setup func(*aws.Config) error

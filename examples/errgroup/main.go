@@ -41,11 +41,29 @@ func (c *cloud) DescribeCluster(_ context.Context, name string) (string, error) 
 	return name + " is ACTIVE", nil
 }
 
+func check(clusters, workers int, speed float64) error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: all options are flags, see -h", flag.Arg(0))
+	case clusters < 1 || clusters > 1_000_000:
+		return fmt.Errorf("-clusters %d: want 1 to 1000000", clusters)
+	case workers < 1 || workers > 1000:
+		return fmt.Errorf("-workers %d: want 1 to 1000", workers)
+	case !(speed >= .01 && speed <= 1000):
+		return fmt.Errorf("-speed %v: want 0.01 to 1000", speed)
+	}
+	return nil
+}
+
 func main() {
 	clusters := flag.Int("clusters", 1000, "how many to describe")
 	workers := flag.Int("workers", 20, "how many calls at once")
 	speed := flag.Float64("speed", 20, "how many times as fast as 4 calls a second")
 	flag.Parse()
+	if err := check(*clusters, *workers, *speed); err != nil {
+		fmt.Fprintln(os.Stderr, "errgroup:", err)
+		os.Exit(2)
+	}
 
 	perSecond := rate.Limit(4 * *speed)
 	server := &cloud{limit: rate.NewLimiter(perSecond, 10)}

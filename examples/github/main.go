@@ -32,8 +32,8 @@ func main() {
 	pages := flag.Int("pages", 150, "of the list")
 	workers := flag.Int("workers", 8, "that read pages at the same time")
 	flag.Parse()
-	if *pages < 1 || *workers < 1 {
-		fmt.Fprintln(os.Stderr, "all flags need to be above 0")
+	if err := check(*pages, *workers); err != nil {
+		fmt.Fprintln(os.Stderr, "github:", err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -42,6 +42,18 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func check(pages, workers int) error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: all options are flags, see -h", flag.Arg(0))
+	case pages < 1 || pages > 1_000_000:
+		return fmt.Errorf("-pages %d: want 1 to 1000000", pages)
+	case workers < 1 || workers > 1000:
+		return fmt.Errorf("-workers %d: want 1 to 1000", workers)
+	}
+	return nil
 }
 
 func run(ctx context.Context, pages, workers int) error {

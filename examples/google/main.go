@@ -6,6 +6,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"net/http"
@@ -97,6 +98,14 @@ func list(ctx context.Context, name string, client *http.Client, url string) (fi
 }
 
 func main() {
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: go run ./examples/google (it has no options)") }
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "google: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Second)
 	defer cancel()
 	auth := []option.ClientOption{option.WithAPIKey("key")} // or WithScopes(drive.DriveReadonlyScope), say

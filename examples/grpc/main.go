@@ -5,6 +5,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"log"
 	"net"
@@ -88,6 +89,14 @@ func run(options ...grpc.DialOption) (ok, failed, attempts int64, took time.Dura
 }
 
 func main() {
+	flag.Usage = func() { fmt.Fprintln(os.Stderr, "usage: go run ./examples/grpc (it has no options)") }
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "grpc: unexpected argument %q\n", flag.Arg(0))
+		flag.Usage()
+		os.Exit(2)
+	}
+
 	throttle, err := cruisegrpc.New()
 	if err != nil {
 		log.Fatal(err)

@@ -33,8 +33,8 @@ func main() {
 	workers := flag.Int("workers", 10, "that send requests at the same time")
 	requests := flag.Int("requests", 300, "to be sent")
 	flag.Parse()
-	if *rate <= 0 || *bucket < 1 || *workers < 1 || *requests < 1 {
-		fmt.Fprintln(os.Stderr, "all flags need to be above 0")
+	if err := check(*rate, *bucket, *workers, *requests); err != nil {
+		fmt.Fprintln(os.Stderr, "heroku:", err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -43,6 +43,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func check(rate float64, bucket, workers, requests int) error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: all options are flags, see -h", flag.Arg(0))
+	case !(rate >= .01 && rate <= 10_000):
+		return fmt.Errorf("-rate %v: want 0.01 to 10000 requests per second", rate)
+	case bucket < 1 || bucket > 1_000_000:
+		return fmt.Errorf("-bucket %d: want 1 to 1000000", bucket)
+	case workers < 1 || workers > 1000:
+		return fmt.Errorf("-workers %d: want 1 to 1000", workers)
+	case requests < 1 || requests > 1_000_000:
+		return fmt.Errorf("-requests %d: want 1 to 1000000", requests)
+	}
+	return nil
 }
 
 func compare(ctx context.Context, rate float64, bucket, workers, requests int) error {

@@ -45,14 +45,14 @@ func main() {
 		return
 	}
 	var c config
-	flag.IntVar(&c.workers, "workers", 8, "worker processes, 1 or more")
-	flag.Float64Var(&c.rate, "rate", 100, "calls a second that the server admits, above 0")
-	flag.DurationVar(&c.duration, "duration", 30*time.Second, "how long, 10 s or more")
+	flag.IntVar(&c.workers, "workers", 8, "worker processes, 1 to 200")
+	flag.Float64Var(&c.rate, "rate", 100, "calls a second that the server admits, 0.01 to 10000")
+	flag.DurationVar(&c.duration, "duration", 30*time.Second, "how long, 10s to 24h")
 	flag.BoolVar(&c.kill, "kill-redis", false, "kill Redis after half the time, and start it again after two thirds")
 	flag.BoolVar(&c.alone, "alone", false, "share nothing: each worker has a limiter of its own")
 	flag.Parse()
-	if c.workers < 1 || !(c.rate > 0) || c.duration < 10*time.Second {
-		flag.Usage()
+	if err := c.check(); err != nil {
+		fmt.Fprintln(os.Stderr, "workers:", err)
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
@@ -61,6 +61,22 @@ func main() {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
+}
+
+func (c *config) check() error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: all options are flags, see -h", flag.Arg(0))
+	case c.workers < 1 || c.workers > 200:
+		return fmt.Errorf("-workers %d: want 1 to 200", c.workers)
+	case !(c.rate >= .01 && c.rate <= 10_000):
+		return fmt.Errorf("-rate %v: want 0.01 to 10000 calls per second", c.rate)
+	case c.duration < 10*time.Second || c.duration > 24*time.Hour:
+		return fmt.Errorf("-duration %v: want 10s to 24h", c.duration)
+	case c.kill && c.alone:
+		return errors.New("-kill-redis and -alone contradict each other: alone, no worker uses Redis")
+	}
+	return nil
 }
 
 func run(ctx context.Context, out io.Writer, c config) error {

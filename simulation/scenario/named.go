@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/a7df5faa/cruise/simulation/server"
@@ -25,9 +27,10 @@ func Suite() []*Scenario { return suite() }
 
 // Find is the scenario of that name, random-N included.
 func Find(name string) (*Scenario, error) {
-	var seed uint64
-	if n, _ := fmt.Sscanf(name, "random-%d", &seed); n == 1 {
-		return Random(seed), nil
+	if n, found := strings.CutPrefix(name, "random-"); found {
+		if seed, err := strconv.ParseUint(n, 10, 64); err == nil {
+			return Random(seed), nil
+		}
 	}
 	all := Named()
 	if i := slices.IndexFunc(all, func(s *Scenario) bool { return s.Name == name }); i >= 0 {

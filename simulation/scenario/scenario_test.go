@@ -25,6 +25,20 @@ func TestTheSuiteIsThirteenScenariosAndNamesAreUnique(t *testing.T) {
 	}
 }
 
+func TestFindTakesRandomScenariosBySeed(t *testing.T) {
+	for _, seed := range []uint64{0, 5, math.MaxUint64} {
+		want := Random(seed)
+		if found, err := Find(want.Name); err != nil || found.Name != want.Name {
+			t.Errorf("cannot find %q: %v", want.Name, err)
+		}
+	}
+	for _, name := range []string{"random-", "random-5junk", "random--1", "random-18446744073709551616", "nowhere", ""} {
+		if _, err := Find(name); err == nil {
+			t.Errorf("found %q", name)
+		}
+	}
+}
+
 func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 	want := map[string]float64{ // successes
 		"heroku-30min":         1.25 * 1800,
