@@ -306,3 +306,25 @@ func TestElapsedCountsFromTheBeginning(t *testing.T) {
 		})
 	}
 }
+
+func TestRefuse(t *testing.T) {
+	var told []error
+	r := cruise.Must(cruise.New(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+		if e, ok := e.(cruise.GaveUp); ok {
+			told = append(told, e.Err)
+		}
+	}))))
+	err := r.Refuse(t.Context(), cruise.ErrQuotaExhausted, time.Hour, errServer)
+	e := gaveUp(t, err)
+	assert.Equal(t, []error{err}, told)
+	assert.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+	assert.ErrorIs(t, err, errServer)
+	assert.Zero(t, e.Attempts)
+	assert.Equal(t, time.Hour, e.RetryAfter)
+
+	dead, cancel := context.WithCancel(t.Context())
+	cancel()
+	assert.ErrorIs(t, r.Refuse(dead, cruise.ErrQuotaExhausted, 0, nil), context.Canceled)
+	var none context.Context
+	assert.Error(t, r.Refuse(none, cruise.ErrQuotaExhausted, 0, nil))
+}

@@ -68,7 +68,7 @@ func TestScopesAreForgotten(t *testing.T) {
 func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){
 		"delay":  func() (Limiter, error) { return NewDelayLimiter(LinearDelay(time.Second)) },
-		"shared": func() (Limiter, error) { return NewSharedLimiter(&MemoryStore{}) },
+		"shared": func() (Limiter, error) { return NewSharedLimiter(NewMemoryStore()) },
 		"window": func() (Limiter, error) { return NewSlidingWindow(Window{1000, time.Second}) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -390,7 +390,7 @@ func TestPauseLeft(t *testing.T) {
 		"bucket":   Must(NewTokenBucket(1, 1)),
 		"window":   Must(NewSlidingWindow(Window{1, time.Second})),
 		"delay":    Must(NewDelayLimiter(ResponsiveDelay())),
-		"shared":   Must(NewSharedLimiter(&MemoryStore{})),
+		"shared":   Must(NewSharedLimiter(NewMemoryStore())),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -264,10 +264,14 @@ func TestTransportTimeouts(t *testing.T) {
 				for _, opt := range []cruisehttp.Option{
 					cruisehttp.WithHeaderTimeout(200 * time.Millisecond),
 					cruisehttp.WithRetrier(cruise.WithAttemptTimeout(200 * time.Millisecond)),
+					cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Hour)),
 				} {
-					resp, err := transport(t, base, opt).RoundTrip(request(t, "GET", srv.URL+"/body", nil))
-					require.NoError(t, err)
-					assert.Equal(t, "beginend", text(t, resp))
+					for _, callers := range []time.Duration{0, time.Minute} {
+						client := &http.Client{Transport: transport(t, base, opt), Timeout: callers}
+						resp, err := client.Do(request(t, "GET", srv.URL+"/body", nil))
+						require.NoError(t, err)
+						assert.Equal(t, "beginend", text(t, resp))
+					}
 				}
 			})
 			t.Run("body", func(t *testing.T) {

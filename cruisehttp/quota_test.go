@@ -289,3 +289,20 @@ func TestWaitsAsCausesParkNothing(t *testing.T) {
 		assert.Equal(t, 30*time.Second, time.Since(base.start).Truncate(time.Second))
 	})
 }
+
+// What fails at once since its scope is parked is told like every other call given up.
+func TestObserversHearOfParkedCalls(t *testing.T) {
+	var gaveUp []error
+	base := inOrder(says(429, "", "Retry-After: 86400"))
+	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+		if e, ok := e.(cruise.GaveUp); ok {
+			assert.Equal(t, []cruise.ScopeKey{{Scope: cruisehttp.GlobalScope, Key: "api.example"}}, cruise.ScopeOf(ctx))
+			gaveUp = append(gaveUp, e.Err)
+		}
+	}))))
+	for range 3 {
+		_, err := tr.RoundTrip(request(t, "GET", "https://api.example/", nil))
+		require.Error(t, err)
+	}
+	assert.Len(t, gaveUp, 3)
+}

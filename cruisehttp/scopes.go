@@ -1,6 +1,7 @@
 package cruisehttp
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
@@ -201,7 +202,7 @@ func (l *lot) leave(path string) {
 }
 
 // parkedError is how a call fails where a scope around it is parked; nil if none is.
-func (t *Transport) parkedError(keys []string) error {
+func (t *Transport) parkedError(ctx context.Context, keys []string) error {
 	for {
 		p, n := t.lot.find(keys)
 		if n == 0 {
@@ -212,7 +213,7 @@ func (t *Transport) parkedError(keys []string) error {
 			left = min(left, l.PauseLeft()) // somebody may have resumed it
 		}
 		if left > 0 {
-			return &cruise.Error{Reason: p.reason, RetryAfter: left, Last: p.answer}
+			return t.scope(keys).Refuse(ctx, p.reason, left, p.answer)
 		}
 		t.lot.leave(path(keys[:n]))
 	}

@@ -82,7 +82,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	x := exchange{t: t, req: req, payload: newPayload(req, t.buffer)}
 	defer x.payload.done()
 	x.keys = t.keys(req)
-	if err := t.parkedError(x.keys); err != nil {
+	if err := t.parkedError(req.Context(), x.keys); err != nil {
 		return nil, &failure{err}
 	}
 	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
@@ -312,9 +312,9 @@ func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 // what the caller reads of the body.
 func (x *exchange) send(a *cruise.Attempt, r *http.Request) (resp *http.Response, finish func(), err error) {
 	t := x.t
-	outer, has := x.req.Context().Deadline()
-	inner, bounded := a.Context().Deadline()
-	ofRetrier := bounded && !(has && inner.Equal(outer))
+	// A timeout of the Retrier's ends with the attempt, even if the caller's deadline is
+	// sooner and the only one to be seen.
+	ofRetrier := a.Context().Done() != x.req.Context().Done()
 	if t.headerTimeout == 0 && t.attemptTimeout == 0 && !ofRetrier {
 		resp, err = t.base.RoundTrip(r)
 		return resp, func() {}, err
