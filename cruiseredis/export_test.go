@@ -16,9 +16,12 @@ var (
 )
 
 // Raw makes a store of any client, as it is.
-func Raw(client redis.Scripter, scope string) cruise.Store { return RawScript(client, scope, script) }
+func Raw(client Processor, scope string) cruise.Store { return RawScript(client, scope, script) }
+
+// Processor is what a store needs of a client.
+type Processor = processor
 
 // RawScript is Raw with a script of the test's.
-func RawScript(client redis.Scripter, scope, text string) cruise.Store {
-	return &Store{client: client, sync: redis.NewScript(text), keys: []string{keyOf(scope)}}
+func RawScript(client Processor, scope, text string) cruise.Store {
+	return &Store{client: client, text: text, hash: redis.NewScript(text).Hash(), keys: []string{keyOf(scope)}}
 }

@@ -24,8 +24,9 @@ var script string
 //
 // A Store is safe for concurrent use. It is made by [NewStore].
 type Store struct {
-	client redis.Scripter
-	sync   *redis.Script
+	client processor
+	text   string // of the script
+	hash   string
 	keys   []string
 }
 
@@ -41,12 +42,11 @@ const longScope = 64
 // the version of what is kept there; a scope of more than 64 bytes is kept as its
 // SHA-256.
 //
-// Syncs must not be repeated by the client, and must end with their context. For
-// a [redis.Client] this is seen to, whatever its options: the store uses a copy of
-// it, which has the same connections. The options of a [redis.ClusterClient] and
-// a [redis.Ring] cannot be changed, so those must have ContextTimeoutEnabled, and
-// no MaxRetries; the error says so. Of a client of another make nothing can be
-// known: see to both.
+// Syncs must end with their context. For a [redis.Client] this is seen to, whatever
+// its options: the store uses a copy of it, which has the same connections. The
+// options of a [redis.ClusterClient] and a [redis.Ring] cannot be changed, so those
+// must have ContextTimeoutEnabled; the error says so. Of a client of another make
+// nothing can be known: see to it, and that it obeys NoRetry of [redis.Cmder].
 func NewStore(client redis.UniversalClient, scope string) (*Store, error) {
 	var errs []error
 	if scope == "" {
@@ -59,7 +59,7 @@ func NewStore(client redis.UniversalClient, scope string) (*Store, error) {
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
-	return &Store{client: pinned, sync: redis.NewScript(script), keys: []string{keyOf(scope)}}, nil
+	return &Store{client: pinned, text: script, hash: redis.NewScript(script).Hash(), keys: []string{keyOf(scope)}}, nil
 }
 
 func keyOf(scope string) string {
@@ -73,48 +73,62 @@ func keyOf(scope string) string {
 // longestRead is for reads without a deadline, which the limiter never makes.
 const longestRead = 10 * time.Second
 
-// pin returns a client that neither repeats a command by itself nor waits for an
-// answer longer than its context lasts. go-redis does both by default: one sync
-// would run up to four times while Redis hangs, and take 10 s.
-func pin(client redis.UniversalClient) (redis.Scripter, error) {
+// pin returns a client that waits for no answer longer than its context lasts, which
+// go-redis does by default.
+func pin(client redis.UniversalClient) (processor, error) {
 	v := reflect.ValueOf(client)
 	if client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
 		return nil, errors.New("cruiseredis: client is nil: want a client of go-redis")
 	}
-	retries, ends := 0, true
+	ends := true
 	switch c := client.(type) {
 	case *redis.Client:
 		own := c.WithTimeout(longestRead)
-		own.Options().MaxRetries = 0
 		own.Options().ContextTimeoutEnabled = true
 		return own, nil
 	case *redis.ClusterClient:
-		retries, ends = c.Options().MaxRetries, c.Options().ContextTimeoutEnabled
+		ends = c.Options().ContextTimeoutEnabled
 	case *redis.Ring:
-		retries, ends = c.Options().MaxRetries, c.Options().ContextTimeoutEnabled
-	}
-	var errs []error
-	if retries > 0 {
-		errs = append(errs, fmt.Errorf("cruiseredis: MaxRetries %d of the %T: want -1, so that no sync is done twice", retries, client))
+		ends = c.Options().ContextTimeoutEnabled
 	}
 	if !ends {
-		errs = append(errs, fmt.Errorf("cruiseredis: ContextTimeoutEnabled false of the %T: want true, so that a sync ends in time", client))
+		return nil, fmt.Errorf("cruiseredis: ContextTimeoutEnabled false of the %T: want true, so that a sync ends in time", client)
 	}
-	return client, errors.Join(errs...)
+	return client, nil
 }
 
 // Sync carries out a request in Redis. Only if Redis does not know the script it
 // is sent once more, with the script.
 func (s *Store) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreReply, error) {
 	args := args(q)
-	got, err := s.sync.EvalSha(ctx, s.client, s.keys, args...).Int64Slice()
+	got, err := s.eval(ctx, "evalsha", s.hash, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		got, err = s.sync.Eval(ctx, s.client, s.keys, args...).Int64Slice()
+		got, err = s.eval(ctx, "eval", s.text, args)
 	}
 	if err != nil {
 		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: %w", s.keys[0], err)
 	}
 	return parse(s.keys[0], got)
+}
+
+// processor is what a Store needs of a client.
+type processor interface {
+	Process(ctx context.Context, cmd redis.Cmder) error
+}
+
+// once is a command that no client repeats by itself when the answer does not come, as
+// go-redis does up to three times: it may have been carried out.
+type once struct{ *redis.Cmd }
+
+func (once) NoRetry() bool { return true }
+
+func (s *Store) eval(ctx context.Context, name, what string, args []any) ([]int64, error) {
+	cmd := redis.NewCmd(ctx, append([]any{name, what, len(s.keys), s.keys[0]}, args...)...)
+	cmd.SetFirstKeyPos(3)
+	if err := s.client.Process(ctx, once{cmd}); err != nil {
+		return nil, err
+	}
+	return cmd.Int64Slice()
 }
 
 // args are the numbers of a request, in the order of the script.

@@ -275,8 +275,8 @@ func TestExpiry(t *testing.T) {
 func TestOptions(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()
-	cluster := func(retries int, ends bool) redis.UniversalClient {
-		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, MaxRetries: retries, ContextTimeoutEnabled: ends})
+	cluster := func(ends bool) redis.UniversalClient {
+		c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{"127.0.0.1:1"}, ContextTimeoutEnabled: ends})
 		t.Cleanup(func() { c.Close() })
 		return c
 	}
@@ -290,13 +290,12 @@ func TestOptions(t *testing.T) {
 		want   string
 	}{
 		{"a client with defaults", client, "x", nil, ""},
-		{"a cluster as it should be", cluster(-1, true), "x", nil, ""},
+		{"a cluster as it should be", cluster(true), "x", nil, ""},
 		{"no client", nil, "x", nil, "cruiseredis: client is nil: want a client of go-redis"},
 		{"a nil client", (*redis.Client)(nil), "x", nil, "cruiseredis: client is nil: want a client of go-redis"},
 		{"no scope", client, "", nil, `cruiseredis: scope "": want a name, the same on all machines`},
-		{"a cluster with retries", cluster(2, true), "x", nil, "cruiseredis: MaxRetries 2 of the *redis.ClusterClient: want -1, so that no sync is done twice"},
-		{"a cluster with defaults", cluster(0, false), "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.ClusterClient: want true, so that a sync ends in time"},
-		{"a ring with defaults", ring, "x", nil, "cruiseredis: MaxRetries 3 of the *redis.Ring: want -1, so that no sync is done twice\ncruiseredis: ContextTimeoutEnabled false of the *redis.Ring: want true, so that a sync ends in time"},
+		{"a cluster with defaults", cluster(false), "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.ClusterClient: want true, so that a sync ends in time"},
+		{"a ring with defaults", ring, "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.Ring: want true, so that a sync ends in time"},
 		{"a wrong option", client, "x", []cruiseredis.Option{cruise.WithBurst(0)}, "cruise: WithBurst(0): want 1 to 2147483647"},
 		{"all that is wrong", nil, "", []cruiseredis.Option{cruise.WithStoreTimeout(0)}, "cruiseredis: scope \"\": want a name, the same on all machines\ncruiseredis: client is nil: want a client of go-redis\ncruise: WithStoreTimeout(0s): want 1ms to 10s"},
 	} {
@@ -311,8 +310,7 @@ func TestOptions(t *testing.T) {
 			assert.Nil(t, l)
 		})
 	}
-	assert.Equal(t, 3, client.Options().MaxRetries, "the caller's client stays as it is")
-	assert.False(t, client.Options().ContextTimeoutEnabled)
+	assert.False(t, client.Options().ContextTimeoutEnabled, "the caller's client stays as it is")
 }
 
 func TestAnswersThatMakeNoSense(t *testing.T) {

@@ -1,7 +1,11 @@
 package cruiseredis_test
 
 import (
+	"bytes"
+	"context"
+	"net"
 	"os/exec"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -96,4 +100,33 @@ func TestCluster(t *testing.T) {
 		assert.False(t, st.Degraded, "%v", st.Err)
 		assert.Equal(t, rate.Limit(20), st.Limit)
 	}
+	t.Run("no sync is done twice", func(t *testing.T) {
+		var sent atomic.Int32
+		client := redis.NewClusterClient(&redis.ClusterOptions{
+			Addrs: args[2:], ContextTimeoutEnabled: true, MaxRetries: 3,
+			Dialer: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return &cutter{c, &sent}, err
+			},
+		})
+		defer client.Close()
+		_, err := cruise.Must(cruiseredis.NewStore(client, "i")).Sync(t.Context(), cruise.StoreRequest{})
+		assert.Error(t, err)
+		assert.EqualValues(t, 1, sent.Load())
+	})
+}
+
+// A cutter is a connection that ends when a script was sent, and counts them.
+type cutter struct {
+	net.Conn
+	sent *atomic.Int32
+}
+
+func (c *cutter) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	if bytes.Contains(p, []byte("evalsha")) {
+		c.sent.Add(1)
+		c.Conn.Close()
+	}
+	return n, err
 }
