@@ -18,7 +18,7 @@ type Chart struct {
 func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Scoreboard\n\n")
-	fmt.Fprintf(&out, "Written by the [simulator](../simulation/README.md), which runs the published code of every client under virtual time.\n")
+	fmt.Fprintf(&out, "Written by the [simulator](../simulation/README.md), which runs the published code of every client under virtual time, and says what each column means.\n")
 	if n := len(b.Results); n > 0 {
 		least, most := b.Results[0].Runs, 0
 		for _, r := range b.Results {
