@@ -226,9 +226,9 @@ func TestHistoryOfWorkers(t *testing.T) {
 		case 1:
 			p.reset() // answers that are under way are lost
 		case 2:
-			workers[i%8].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1})
-		case 4:
 			workers[i%8].Pause(50 * time.Millisecond)
+		case 4: // when all are back
+			workers[i%8].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1})
 		}
 	}
 	tr.stop()
