@@ -328,8 +328,8 @@ func (m *mail) put(at instant, e ending) {
 }
 
 // open tells the law of the successes in the mail. They have come since the law was
-// last told of anything, nobody knows when: it is told as if in equal steps, of equal
-// ones.
+// last told of anything, nobody knows when: it is told as if in equal steps, of calls
+// that took equally long and cost the same.
 func (a *AdaptiveLimiter) open(now instant) {
 	m := &a.mail
 	was := m.opened
@@ -339,12 +339,13 @@ func (a *AdaptiveLimiter) open(now instant) {
 		return
 	}
 	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
-	took, cost := (m.opened.took-was.took)/n, (m.opened.cost-was.cost)/n
+	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
 	last := min(instant(m.at.Load())+a.room.skew, now)
 	step := max(0, last.since(a.told)) / time.Duration(n)
 	for i := range n {
 		at := last - instant(step)*instant(n-1-i)
-		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - instant(took), cost: int(cost)})
+		part := cost*(i+1)/n - cost*i/n // whole numbers, of which the sum is right
+		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - instant(took), cost: int(part)})
 	}
 }
 

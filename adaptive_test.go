@@ -401,20 +401,26 @@ func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
 // A limiter that is watched hears of each success when it comes, any other one of many
 // at once. Both learn the same from them.
 func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {
-	const slow = time.Second
+	at1000 := []LimiterOption{WithInitialRate(1000)}
+	same := func(took time.Duration) func(int, int) time.Duration {
+		return func(int, int) time.Duration { return took }
+	}
 	for _, tt := range []struct {
 		name  string
 		begin []LimiterOption
 		took  func(batch, call int) time.Duration
+		cost  func(call int) int
 		end   Outcome // of one call more
 	}{
-		{"one after the other, until a throttle", nil, func(_, call int) time.Duration { return time.Duration(call+1) * 25 * ms }, OutcomeThrottled},
-		{"a straggler", []LimiterOption{WithInitialRate(1000)}, func(batch, call int) time.Duration {
+		{"one after the other, until a throttle", nil, func(_, call int) time.Duration { return time.Duration(call+1) * 25 * ms }, nil, OutcomeThrottled},
+		{"a straggler", at1000, func(batch, call int) time.Duration {
 			if batch == 39 && call == 39 {
-				return slow
+				return time.Second
 			}
 			return 100 * ms
-		}, OutcomeSuccess},
+		}, nil, OutcomeSuccess},
+		{"slower calls", at1000, func(batch, _ int) time.Duration { return 100*ms + time.Duration(max(0, min(1, batch-36)))*300*ms }, nil, OutcomeSuccess},
+		{"of two costs", at1000, same(100 * ms), func(call int) int { return 1 + call%2 }, OutcomeThrottled},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			limit := func(opts ...LimiterOption) (limit rate.Limit) {
@@ -424,7 +430,11 @@ func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {
 						var all sync.WaitGroup
 						for i := range batch + 1 {
 							all.Go(func() {
-								call := letGo(t, a, 1)
+								cost := 1
+								if tt.cost != nil {
+									cost = tt.cost(i)
+								}
+								call := letGo(t, a, cost)
 								time.Sleep(tt.took(batch, i))
 								call.ends(OutcomeSuccess, 0)
 							})
@@ -436,7 +446,8 @@ func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {
 				})
 				return limit
 			}
-			assert.InEpsilon(t, float64(limit(WithObserver(ObserverFunc(func(context.Context, Event) {})))), float64(limit()), .1)
+			watched, unwatched := limit(WithObserver(ObserverFunc(func(context.Context, Event) {}))), limit()
+			assert.InEpsilon(t, float64(watched), float64(unwatched), .2)
 		})
 	}
 }

@@ -72,9 +72,10 @@ func WithJitter(j Jitter) BackoffOption {
 	}
 }
 
-// WithRetries sets after how many retries to give up, 1 or more: a [Retrier] without
-// [WithMaxAttempts] obeys that of [WithBackoff], not of others. Default: no limit. 0 is an error, because
-// it could mean no retry as well as no limit.
+// WithRetries sets after how many retries to give up, 1 or more. A [Retrier] without
+// [WithMaxAttempts] obeys that of its [WithBackoff], not that of its
+// [WithThrottleBackoff]. Default: no limit. 0 is an error, because it could mean no
+// retry as well as no limit.
 func WithRetries(n int) BackoffOption {
 	return func(c *backoffConfig) {
 		c.retries = n

@@ -310,25 +310,6 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 	return e
 }
 
-// Refuse gives up on a call before its first attempt, for an adapter that knows that it
-// would be in vain: observers hear of it, and the error is an [*Error] as that of
-// [Retrier.Do], with the reason, when another try makes sense, 0 if that is unknown, and
-// the last error that the server gave to others, nil if there is none.
-func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Duration, last error) error {
-	if ctx == nil {
-		return errNilContext
-	}
-	var c calling
-	if err := c.begin(r, ctx, nil); err != nil {
-		return err
-	}
-	c.started, c.last = clock(), last
-	if r.observer != nil {
-		c.record = &record{Context: ctx, retrier: r}
-	}
-	return c.giveUp(reason, max(0, retryAfter))
-}
-
 // told is the context of the call as observers get it.
 func (c *calling) told() context.Context {
 	if c.record == nil {

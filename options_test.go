@@ -39,7 +39,7 @@ func TestNewErrors(t *testing.T) {
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
 		{
 			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithMinRate(1), bucket},
-			"cruise: WithLimiter(*rate.Limiter) and 1 options of a limiter: want either, or give the options to the limiter's constructor",
+			"cruise: WithLimiter(*rate.Limiter) beside 1 options of a limiter: want those given to its constructor",
 		},
 		{
 			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(0)},

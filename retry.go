@@ -65,7 +65,7 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		c.limiter = limiter
 	} else {
-		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) and %d options of a limiter: want either, or give the options to the limiter's constructor", c.limiter, len(c.limiterOpts))
+		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside %d options of a limiter: want those given to its constructor", c.limiter, len(c.limiterOpts))
 		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
 			c.faults = append(c.faults, err)
 		}
@@ -120,6 +120,7 @@ func (r *Retrier) succeeded() {
 
 var (
 	errNilFunc     = errors.New("cruise: nil function to call")
+	errNilReason   = errors.New("cruise: nil reason")
 	errZeroRetrier = errors.New("cruise: Retrier not made by New")
 	errLeft        = errors.New("cruise: left the loop")
 	errPanicked    = errors.New("cruise: call panicked or exited its goroutine")
@@ -168,6 +169,31 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 			return err
 		}
 	}
+}
+
+// Refuse gives up on a call that is not made, for an adapter that knows it to be in vain,
+// such as one that remembers a quota as used up. Observers are told, and it returns an
+// [*Error] as Do does: with the reason, how long it will be until another try makes
+// sense, 0 if that is unknown, and the server's last error, nil if there is none. If ctx
+// has ended, that is the reason.
+func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Duration, last error) error {
+	switch {
+	case r == nil:
+		return errZeroRetrier
+	case ctx == nil:
+		return errNilContext
+	case reason == nil:
+		return errNilReason
+	}
+	var c calling
+	if err := c.begin(r, ctx, nil); err != nil {
+		return err
+	}
+	c.started, c.last = clock(), last
+	if r.observer != nil {
+		c.record = &record{Context: ctx, retrier: r}
+	}
+	return c.giveUp(reason, max(0, retryAfter))
 }
 
 // DoValue is [Retrier.Do] for a function that returns a value. It returns the

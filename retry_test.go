@@ -326,5 +326,8 @@ func TestRefuse(t *testing.T) {
 	cancel()
 	assert.ErrorIs(t, r.Refuse(dead, cruise.ErrQuotaExhausted, 0, nil), context.Canceled)
 	var none context.Context
-	assert.Error(t, r.Refuse(none, cruise.ErrQuotaExhausted, 0, nil))
+	assert.EqualError(t, r.Refuse(none, cruise.ErrQuotaExhausted, 0, nil), "cruise: nil context")
+	assert.EqualError(t, r.Refuse(t.Context(), nil, 0, nil), "cruise: nil reason")
+	assert.Error(t, (*cruise.Retrier)(nil).Refuse(t.Context(), cruise.ErrQuotaExhausted, 0, nil))
+	assert.Error(t, new(cruise.Retrier).Refuse(t.Context(), cruise.ErrQuotaExhausted, 0, nil))
 }

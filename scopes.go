@@ -240,13 +240,11 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 // paused reports whether the limiter lets nobody go, as far as those of this package
 // tell: no other's code runs under the lock.
 func (e *scopeEntry) paused() bool {
-	switch l := e.limiter.(type) {
-	case *DelayLimiter:
-		return l.PauseLeft() > 0
-	case *SharedLimiter:
-		return l.PauseLeft() > 0
+	r := e.room
+	if d, ok := e.limiter.(*DelayLimiter); ok { // which is in no tree
+		r = &d.room
 	}
-	return e.room != nil && e.room.pauseLeft() > 0
+	return r != nil && r.pauseLeft() > 0
 }
 
 // touch makes e the most recently used.

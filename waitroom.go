@@ -106,7 +106,7 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 		return came, sent, err
 	}
 	r.push(w)
-	if r.head() == w || r.up != nil { // who stands above for the head may change its rank
+	if r.head() == w || r.seat.queued && r.seat.class.background() { // w may lift that
 		r.release(now)
 	}
 	tell := w.queued && w.observer != nil
