@@ -92,10 +92,10 @@ type limiterOption func(*adaptiveConfig)
 func (o limiterOption) limiter(c *adaptiveConfig) { o(c) }
 func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.limiterOpts, o) }
 
-// WithInitialRate is the rate to begin with, in calls per second. Default
-// [rate.Inf]: no limit until the first throttle, and a gentle start. With a rate,
-// the limiter begins with a single token, whatever [WithBurst] says: the burst
-// has to be saved up first.
+// WithInitialRate is the rate to begin with, in calls per second: from the minimum to
+// the maximum rate, or [rate.Inf], the default: no limit until the first throttle, and a
+// gentle start. With a rate, the limiter begins with a single token, whatever [WithBurst]
+// says: the burst has to be saved up first.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(isLimit(limit), "WithInitialRate(%v): "+wantLimit, shown(limit))
@@ -123,8 +123,8 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 }
 
 // WithBurst is the number of calls that may go at once after a quiet time, and
-// the highest cost of a call. Default: ten milliseconds' worth of the rate, at
-// least 1, or the highest cost seen.
+// the highest cost of a call: 1 to 2^31-1, of a [SharedLimiter] to 10,000. Default: ten
+// milliseconds' worth of the rate, at least 1, or the highest cost seen.
 func WithBurst(n int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(isBurst(n), "WithBurst(%d): "+wantBurst, n)
@@ -260,16 +260,7 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	if a.room.pacer == nil {
-		return came, sent, errZeroLimiter
-	}
-	if n <= 0 {
-		return free(ctx, n)
-	}
-	if most := a.maxCost(); n > most {
-		return came, sent, costError(n, most)
-	}
-	return a.room.enter(ctx, n)
+	return a.room.admit(ctx, n, a.maxCost())
 }
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or

@@ -485,50 +485,76 @@ func TestAdaptiveLearnsWhatCallsCost(t *testing.T) {
 }
 
 // A time in which nobody may go says nothing of the rate, or where it may be a closed
-// time not more than a little.
+// time not more than a little. Nor does one after it in which nobody wants to.
 func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
-	for _, tt := range []struct {
-		name  string
-		stop  func(a *AdaptiveLimiter, c call)
-		least rate.Limit // after the next cut
-	}{
-		{"paused", func(a *AdaptiveLimiter, c call) { a.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 40},
-		{"paused and resumed", func(a *AdaptiveLimiter, c call) {
-			a.Pause(10 * time.Hour)
-			time.Sleep(time.Hour)
-			a.Resume()
-			c.ends(OutcomeSuccess, 0)
-		}, 40},
-		{"quota used up", func(_ *AdaptiveLimiter, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 40},
-		{"a long Retry-After", func(_ *AdaptiveLimiter, c call) { c.ends(OutcomeThrottled, time.Hour) }, 2},
+	type steered interface {
+		gate
+		Pause(time.Duration)
+		Resume()
+		Limit() rate.Limit
+	}
+	for name, limiter := range map[string]func() steered{
+		"adaptive": func() steered { return Must(NewAdaptiveLimiter(WithInitialRate(100))) },
+		"shared, pause only": func() steered {
+			return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly(), WithInitialRate(100)))
+		},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				a := Must(NewAdaptiveLimiter(WithInitialRate(100)))
-				calls := func(n int) {
-					var all sync.WaitGroup
-					for range 10 {
-						all.Go(func() {
-							for range n / 10 {
-								call := letGo(t, a, 1)
-								time.Sleep(10 * ms)
-								call.ends(OutcomeSuccess, 0)
-							}
-						})
+		for _, tt := range []struct {
+			name  string
+			stop  func(l steered, c call)
+			least rate.Limit // after the next cut
+		}{
+			{"paused", func(l steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 40},
+			{"paused and resumed", func(l steered, c call) {
+				l.Pause(10 * time.Hour)
+				c.ends(OutcomeSuccess, 0)
+				time.Sleep(time.Hour)
+				l.Resume()
+			}, 40},
+			{"quota used up", func(_ steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 40},
+			{"a long Retry-After", func(_ steered, c call) { c.ends(OutcomeThrottled, time.Hour) }, 2},
+			{"a short Retry-After", func(_ steered, c call) { c.ends(OutcomeThrottled, time.Second) }, 30},
+			{"a long Retry-After, resumed", func(l steered, c call) {
+				c.ends(OutcomeThrottled, time.Hour)
+				time.Sleep(time.Second)
+				l.Resume()
+			}, 2},
+		} {
+			check := func(t *testing.T, wait bool) {
+				synctest.Test(t, func(t *testing.T) {
+					l := limiter()
+					calls := func(n int) {
+						var all sync.WaitGroup
+						for range 10 {
+							all.Go(func() {
+								for range n / 10 {
+									call := letGo(t, l, 1)
+									time.Sleep(10 * ms)
+									call.ends(OutcomeSuccess, 0)
+								}
+							})
+						}
+						all.Wait()
 					}
-					all.Wait()
-				}
-				calls(500)
-				c := letGo(t, a, 1)
-				var waiting sync.WaitGroup
-				waiting.Go(func() { calls(10) })
-				synctest.Wait()
-				tt.stop(a, c)
-				waiting.Wait()
-				calls(100)
-				letGo(t, a, 1).ends(OutcomeThrottled, 0)
-				assert.GreaterOrEqual(t, a.Limit(), tt.least)
-			})
-		})
+					calls(500)
+					c := letGo(t, l, 1)
+					var waiting sync.WaitGroup
+					if wait {
+						waiting.Go(func() { calls(10) })
+						synctest.Wait()
+					}
+					tt.stop(l, c)
+					waiting.Wait()
+					if !wait {
+						time.Sleep(3 * time.Hour)
+					}
+					calls(100)
+					letGo(t, l, 1).ends(OutcomeThrottled, 0)
+					assert.GreaterOrEqual(t, l.Limit(), tt.least)
+				})
+			}
+			t.Run(name+", "+tt.name, func(t *testing.T) { check(t, true) })
+			t.Run(name+", "+tt.name+", and nobody waits", func(t *testing.T) { check(t, false) })
+		}
 	}
 }

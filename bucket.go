@@ -34,7 +34,7 @@ var _ Learner = (*TokenBucket)(nil)
 
 // NewTokenBucket returns a bucket that admits limit calls a second and, when it
 // is full, burst calls at once. It starts full. limit must be above 0, or
-// [rate.Inf]; burst must be 1 or more.
+// [rate.Inf]; burst must be 1 to 2^31-1.
 func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 	var f faults
 	f.want(isLimit(limit), "limit %v: "+wantLimit, shown(limit))
@@ -60,16 +60,7 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 }
 
 func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	if b.room.pacer == nil {
-		return came, sent, errZeroLimiter
-	}
-	if n <= 0 {
-		return free(ctx, n)
-	}
-	if n > b.tokens.burst {
-		return came, sent, costError(n, b.tokens.burst)
-	}
-	return b.room.enter(ctx, n)
+	return b.room.admit(ctx, n, b.maxCost())
 }
 
 // Learn pauses the bucket if the attempt was throttled, or if a quota is

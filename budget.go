@@ -37,8 +37,8 @@ const (
 )
 
 // NewBudget returns a full budget of capacity retries, to which each success
-// gives ratio and each second refill. capacity must be at least 1, ratio and
-// refill 0 or more and not both 0; all must be finite.
+// gives ratio and each second refill. capacity must be 1 to 2^31-1, ratio and
+// refill 0 to 2^31-1 and not both 0.
 func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 	var f faults
 	f.want(capacity >= 1 && capacity <= math.MaxInt32, "budget capacity %v: want 1 to %d", capacity, math.MaxInt32)

@@ -53,13 +53,10 @@ func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
 	if !r.bare || c.attempts > 0 || c.background {
-		if c.record == nil {
-			c.record = &record{Context: c.ctx, retrier: r, background: c.background}
-		}
+		c.attemptCtx = c.recorded()
 		if c.attempts > 0 {
 			c.record.retries.Store(int64(c.attempts))
 		}
-		c.attemptCtx = c.record
 	}
 	waited, err := c.pass()
 	if err != nil {
@@ -310,13 +307,16 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 	return e
 }
 
-// told is the context of the call as observers get it.
-func (c *calling) told() context.Context {
+// recorded is the record of the call, which is made when it is first needed.
+func (c *calling) recorded() *record {
 	if c.record == nil {
-		return c.ctx
+		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background}
 	}
-	return (*eventContext)(c.record)
+	return c.record
 }
+
+// told is the context of the call as observers get it.
+func (c *calling) told() context.Context { return (*eventContext)(c.recorded()) }
 
 // sleep waits for d, and reports whether ctx is still good.
 func sleep(ctx context.Context, d time.Duration) bool {

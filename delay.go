@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"time"
 )
@@ -23,7 +24,8 @@ import (
 // is throttled more, and uses a third less of what they give, but for
 // [HerokuGradual], which uses as much and is throttled every other time. On the one
 // server that they were made for, [HerokuProportional] and [HerokuRemaining] come
-// closest, at twice the throttles. Prefer a DelayLimiter to reproduce a client that you
+// closest: at twice the throttles where it tells nothing, at twenty times where it tells its
+// limit and what is left. Prefer a DelayLimiter to reproduce a client that you
 // know, for a worker that calls in a loop, or where the server wants time between the
 // calls of each worker.
 //
@@ -66,13 +68,7 @@ func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	if d.room.pacer == nil {
-		return came, sent, errZeroLimiter
-	}
-	if n <= 0 {
-		return free(ctx, n)
-	}
-	return d.room.enter(ctx, n)
+	return d.room.admit(ctx, n, math.MaxInt)
 }
 
 // Learn raises the delay if the attempt was throttled, counts it if it succeeded,

@@ -62,6 +62,25 @@
 // All exported types are safe for concurrent use, except that an [Attempt]
 // belongs to its loop. No goroutine outlives the last caller that waits, but for a
 // sync of a [SharedLimiter] that is under way, so nothing needs a Close. Time is
-// that of package time, without a clock to inject: test code that uses cruise under
-// testing/synctest.
+// that of package time, without a clock to inject.
+//
+// # Tests
+//
+// Under testing/synctest waits take no time, and are exact. Make a new Retrier for each
+// test: what one has learnt lasts.
+//
+//	synctest.Test(t, func(t *testing.T) {
+//		api := cruise.Must(cruise.New())
+//		begun, calls := time.Now(), 0
+//		err := api.Do(t.Context(), func(context.Context) error {
+//			if calls++; calls < 3 {
+//				return cruise.Throttled(errors.New("429"), cruise.RetryAfter(time.Minute))
+//			}
+//			return nil
+//		})
+//		// err is nil, and time.Since(begun) two minutes
+//	})
+//
+// Sockets do not work in there: give a cruisehttp.Transport a RoundTripper of the test's
+// own, with cruisehttp.WithBase.
 package cruise

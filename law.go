@@ -132,7 +132,10 @@ func newAIMD(c aimdConfig, b brake) *aimd {
 
 func (l *aimd) limit() float64 { return l.rate }
 
-func (l *aimd) stopped(now, until instant) { l.delivered.skip(now, 0, until) }
+func (l *aimd) stopped(now, until instant) {
+	l.resume = until
+	l.delivered.skip(now, 0, until)
+}
 
 // gap is a call interval, in seconds.
 func (l *aimd) gap() float64 { return l.cost / l.rate }
@@ -170,8 +173,8 @@ func (l *aimd) held(now instant) {
 }
 
 func (l *aimd) free(now instant) {
-	if l.inflight == 0 && now >= l.resume {
-		l.delivered.idle(now)
+	if l.inflight == 0 {
+		l.delivered.idle(now, l.resume)
 	}
 }
 
@@ -567,7 +570,8 @@ const (
 type meter struct {
 	active  bool
 	since   instant       // when active began, or will go on
-	elapsed time.Duration // busy time before that
+	ends    instant       // when it ends unless somebody comes, 0 if that is not known
+	elapsed time.Duration // busy time before since
 	ring    []time.Duration
 	n       int           // successes in all
 	base    int           // those that do not count any more
@@ -576,26 +580,40 @@ type meter struct {
 }
 
 func (m *meter) clock(now instant) time.Duration {
-	if m.active {
-		return m.elapsed + max(0, now.since(m.since))
+	if !m.active {
+		return m.elapsed
 	}
-	return m.elapsed
+	if m.ends != 0 {
+		now = min(now, m.ends)
+	}
+	return m.elapsed + max(0, now.since(m.since))
 }
 
 func (m *meter) busy(now instant) {
-	if !m.active {
-		m.active, m.since = true, now
+	if !m.active || m.ends != 0 && now > m.ends {
+		m.elapsed, m.since, m.active = m.clock(now), now, true
 	}
+	m.ends = 0
 }
 
-func (m *meter) idle(now instant) {
-	m.elapsed, m.active = m.clock(now), false
+// idle is for a time in which nobody wants anything, but for a pause until then, which
+// counts.
+func (m *meter) idle(now, until instant) {
+	if now < until {
+		m.ends = until
+		return
+	}
+	m.elapsed, m.active, m.ends = m.clock(now), false, 0
 }
 
 // skip leaves out the time until then, but for the first part of it.
 func (m *meter) skip(now instant, but time.Duration, until instant) {
-	if m.active {
-		m.elapsed, m.since = m.clock(now)+but, until
+	if !m.active {
+		return
+	}
+	m.elapsed, m.since = m.clock(now)+but, until
+	if m.ends != 0 {
+		m.ends = until
 	}
 }
 

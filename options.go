@@ -159,7 +159,8 @@ func WithClassifier(f Classifier) Option {
 // WithScopeLimiter makes the limiter of each key of each scope: see
 // [Retrier.Scope]. It must make a new one each time, and may be called from many
 // goroutines at once. Default: an [AdaptiveLimiter] with the same options as the
-// one that the Retrier makes for itself.
+// one that the Retrier makes for itself. An error of the function fails the call, as
+// the Reason of an [*Error] of 0 attempts.
 func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 	return option(func(c *config) {
 		c.want(limiter != nil, "WithScopeLimiter(nil): want a function")

@@ -2,6 +2,7 @@ package cruise_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -77,4 +78,20 @@ func TestPackageLevelRetrier(t *testing.T) {
 	synctest.Test(t, inBubble)
 	use(t)
 	synctest.Test(t, inBubble)
+}
+
+// As the package's documentation has it.
+func TestWaitsTakeNoTimeInABubble(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := cruise.Must(cruise.New())
+		begun, calls := time.Now(), 0
+		err := api.Do(t.Context(), func(context.Context) error {
+			if calls++; calls < 3 {
+				return cruise.Throttled(errors.New("429"), cruise.RetryAfter(time.Minute))
+			}
+			return nil
+		})
+		assert.NoError(t, err)
+		assert.Equal(t, 2*time.Minute, time.Since(begun))
+	})
 }

@@ -130,8 +130,9 @@ var (
 // succeeded. fn should use the context that it is given.
 //
 // When the call fails, Do returns what fn returned, untouched, if that was
-// permanent, or the caller's own cancellation, on the first attempt. Else it
-// returns an [*Error], which has a reason and wraps the last error of fn. It
+// permanent, or the caller's own cancellation, on the first attempt; if it means
+// [OutcomeSuccess]; or within a call of another Retrier, which decides on retries.
+// Else it returns an [*Error], which has a reason and wraps the last error of fn. It
 // returns at once when the next wait cannot end before the context's deadline.
 //
 // fn is called from the caller's goroutine. Its panics pass through, after the
@@ -185,14 +186,11 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 	case reason == nil:
 		return errNilReason
 	}
-	var c calling
+	c := calling{last: last}
 	if err := c.begin(r, ctx, nil); err != nil {
 		return err
 	}
-	c.started, c.last = clock(), last
-	if r.observer != nil {
-		c.record = &record{Context: ctx, retrier: r}
-	}
+	c.started = clock()
 	return c.giveUp(reason, max(0, retryAfter))
 }
 

@@ -324,7 +324,9 @@ func TestRefuse(t *testing.T) {
 
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
-	assert.ErrorIs(t, r.Refuse(dead, cruise.ErrQuotaExhausted, 0, nil), context.Canceled)
+	err = r.Refuse(dead, cruise.ErrQuotaExhausted, 0, errServer)
+	assert.ErrorIs(t, err, context.Canceled)
+	assert.ErrorIs(t, err, errServer)
 	var none context.Context
 	assert.EqualError(t, r.Refuse(none, cruise.ErrQuotaExhausted, 0, nil), "cruise: nil context")
 	assert.EqualError(t, r.Refuse(t.Context(), nil, 0, nil), "cruise: nil reason")

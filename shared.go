@@ -277,16 +277,7 @@ func (s *SharedLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (s *SharedLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	if s.room.pacer == nil {
-		return came, sent, errZeroLimiter
-	}
-	if n <= 0 {
-		return free(ctx, n)
-	}
-	if most := s.maxCost(); n > most {
-		return came, sent, costError(n, most)
-	}
-	return s.room.enter(ctx, n)
+	return s.room.admit(ctx, n, s.maxCost())
 }
 
 func (s *SharedLimiter) house() *room { return &s.room }
@@ -328,6 +319,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		this := s.local.law.done(now, e, s.room.waiting == 0)
 		if is := s.local.law.limit(); is != was {
 			s.local.apply(now)
+			s.room.rehold(now)
 			slower = is < was
 			if s.isAlone() {
 				events = append(events, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
@@ -417,6 +409,7 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 	now := s.room.advance(clock())
 	paused := d > 0 && s.room.pause(now, now.after(d))
 	if paused {
+		s.stopped(now)
 		s.newPause, s.urgent = true, true
 		s.hurry(now)
 		s.room.changed(now)
@@ -444,8 +437,17 @@ func (s *SharedLimiter) Resume() {
 		s.room.resume = now
 		s.hold(now, now)
 	}
+	s.stopped(now)
 	s.hurry(now)
 	s.room.release(now)
+}
+
+// stopped tells the law of this worker until when nobody goes, whatever the server
+// would give.
+func (s *SharedLimiter) stopped(now instant) {
+	if s.local != nil {
+		s.local.law.stopped(now, max(now, s.room.resume))
+	}
 }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.

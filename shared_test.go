@@ -1147,3 +1147,100 @@ func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
 	q.Resume = rng.IntN(100) == 0
 	return q
 }
+
+// A worker whose calls wait for a long pause of another one does not take it for
+// slowness of the server.
+func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := NewMemoryStore()
+		a := Must(NewSharedLimiter(store, WithPauseOnly()))
+		b := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(100)))
+		var busy sync.WaitGroup
+		begun := time.Now()
+		for range 10 {
+			busy.Go(func() {
+				for time.Since(begun) < time.Hour+30*time.Second+300*ms { // the pause, and few calls more
+					call := letGo(t, b, 1)
+					time.Sleep(10 * ms)
+					call.ends(OutcomeSuccess, 0)
+				}
+			})
+		}
+		time.Sleep(30 * time.Second)
+		a.Pause(time.Hour)
+		time.Sleep(30 * time.Second)
+		require.Positive(t, b.PauseLeft())
+		busy.Wait()
+		letGo(t, b, 1).ends(OutcomeThrottled, 0)
+		assert.GreaterOrEqual(t, b.Limit(), rate.Limit(40))
+	})
+}
+
+// A pause saves no burst, whatever happens to the rate meanwhile.
+func TestSharedPauseSavesNothing(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []SharedOption
+		then func(store *faultyStore, c call) // after the pause has begun
+	}{
+		{"a call succeeds", []SharedOption{WithPauseOnly(), WithInitialRate(10), WithMaxRate(20)},
+			func(_ *faultyStore, c call) { c.ends(OutcomeSuccess, 0) }},
+		{"the store fails", steady(10),
+			func(store *faultyStore, c call) { store.fails(down); c.ends(OutcomeSuccess, 0) }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				s := Must(NewSharedLimiter(store, append(tt.opts, WithBurst(50))...))
+				calls(t, s, 50)
+				c := letGo(t, s, 1)
+				var went atomic.Int32
+				ctx, cancel := context.WithCancel(t.Context())
+				for range 60 {
+					go func() {
+						if s.WaitN(ctx, 1) == nil {
+							went.Add(1)
+						}
+					}()
+				}
+				synctest.Wait()
+				s.Pause(30 * time.Second)
+				tt.then(store, c)
+				time.Sleep(30 * time.Second)
+				synctest.Wait()
+				assert.LessOrEqual(t, went.Load(), int32(1), "calls at the end of the pause")
+				time.Sleep(time.Second)
+				assert.InDelta(t, 10, went.Load(), 2, "calls a second later")
+				cancel()
+				synctest.Wait()
+			})
+		})
+	}
+}
+
+// A worker that pauses since its store fails says so.
+func TestSharedTellsThePauseOfAFailure(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		var mu sync.Mutex
+		var told []Event
+		s := Must(NewSharedLimiter(store, WithInitialRate(10), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+			mu.Lock()
+			defer mu.Unlock()
+			told = append(told, e)
+		}))))
+		calls(t, s, 50)
+		c := letGo(t, s, 1)
+		store.fails(down)
+		c.ends(OutcomeThrottled, 0)
+		time.Sleep(time.Millisecond)
+		mu.Lock()
+		defer mu.Unlock()
+		var kinds []string
+		for _, e := range told {
+			kinds = append(kinds, fmt.Sprintf("%T", e))
+		}
+		assert.Equal(t, []string{"cruise.ThrottleSeen", "cruise.Paused", "cruise.StoreDegraded"}, kinds[max(0, len(kinds)-3):])
+		assert.Equal(t, s.PauseLeft(), time.Until(told[len(told)-2].(Paused).Until))
+	})
+}

@@ -330,20 +330,24 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 }
 
 // degrade goes on without the store, after a request that was not answered.
-func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) []Event {
+func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events []Event) {
 	s.degraded, s.err = now, err
 	s.slots.drop()
 	if !s.pauseOnly && s.fallback == FallbackShare {
 		if s.local == nil || s.known.Rate > 0 {
 			s.local = s.fairShare(now, q.Throttled)
+			s.room.rehold(now)
 		}
 		if q.Throttled && q.Backoff > 0 {
-			s.room.pause(now, now.after(min(q.Backoff, ceilSeconds(pauseGaps/s.local.law.limit()))))
+			pause := min(q.Backoff, ceilSeconds(pauseGaps/s.local.law.limit()))
+			if s.room.pause(now, now.after(pause)) {
+				events = append(events, pausedFor(pause))
+			}
 		}
 	} else if !s.pauseOnly {
 		s.local = nil
 	}
-	return []Event{StoreDegraded{Err: err}}
+	return append(events, StoreDegraded{Err: err})
 }
 
 // fairShare is a limiter that begins at this worker's share of the rate, with
@@ -408,12 +412,17 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
 		s.room.resume = until
 		s.hold(now, until)
+		s.stopped(now)
 	} else if r.Pause > 0 && until > s.room.resume && !s.resume {
 		// A pause that is known seems to move by the time that answers take.
-		if until.since(s.room.resume) > s.timeout {
+		news := until.since(s.room.resume) > s.timeout
+		paused = s.room.pause(now, until)
+		if news {
 			events = append(events, pausedFor(r.Pause))
 		}
-		paused = s.room.pause(now, until)
+		if news && r.Pause > outageLeast { // what it is for is not told
+			s.stopped(now)
+		}
 	}
 	if s.throttled || now < s.room.resume {
 		slots = 0

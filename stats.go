@@ -22,6 +22,7 @@ type ScopeStats struct {
 	Waiting   int           // calls that wait; the first in line counts where it is held up, here or further out
 	PauseLeft time.Duration // 0 unless everyone pauses
 	Degraded  bool          // a SharedLimiter that cannot reach its store
+	Learns    bool          // its rate follows what the server says
 	Retries   float64       // left in the budget that its retries are paid from; +Inf if nothing limits them
 
 	// The fields below are those of AdaptiveStats and SharedStats; 0 and nil of
@@ -187,7 +188,7 @@ func statsOf(l Limiter) (s ScopeStats) {
 	case interface{ Stats() AdaptiveStats }:
 		a := l.Stats()
 		s = ScopeStats{
-			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft,
+			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft, Learns: true,
 			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
 		}
 		if own, ok := l.(*AdaptiveLimiter); ok {
@@ -196,7 +197,7 @@ func statsOf(l Limiter) (s ScopeStats) {
 	case *SharedLimiter:
 		a := l.Stats()
 		s = ScopeStats{
-			Limit: a.Limit, Degraded: a.Degraded,
+			Limit: a.Limit, Degraded: a.Degraded, Learns: true,
 			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
 		}
 		s.Waiting, s.PauseLeft = l.room.now()

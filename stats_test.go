@@ -73,6 +73,30 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 	}
 }
 
+func TestScopesTellsWhichLimitersLearn(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		limiter cruise.Limiter
+		want    bool
+	}{
+		{"adaptive", cruise.Must(cruise.NewAdaptiveLimiter()), true},
+		{"adaptive, in a struct", struct{ *cruise.AdaptiveLimiter }{cruise.Must(cruise.NewAdaptiveLimiter())}, true},
+		{"shared", cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore())), true},
+		{"shared, pauses alone", cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithPauseOnly())), true},
+		{"bucket", cruise.Must(cruise.NewTokenBucket(2, 1)), false},
+		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), false},
+		{"delays", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), false},
+		{"x/time", rate.NewLimiter(2, 1), false},
+		{"somebody's", strangers{}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for s := range cruise.Must(cruise.New(cruise.WithLimiter(tt.limiter))).Scopes() {
+				assert.Equal(t, tt.want, s.Learns)
+			}
+		})
+	}
+}
+
 type strangers struct{}
 
 func (strangers) WaitN(context.Context, int) error { return nil }
@@ -145,6 +169,8 @@ func TestScopeOf(t *testing.T) {
 			told = append(told, fmt.Sprint("call ", cruise.ScopeOf(ctx)))
 			return cruise.Throttled(errBoom, cruise.RetryAfter(time.Second))
 		}
+		ended, end := context.WithCancel(t.Context())
+		end()
 		for _, tt := range []struct {
 			path string
 			api  *cruise.Retrier
@@ -161,6 +187,10 @@ func TestScopeOf(t *testing.T) {
 				want = append(want, what+tt.path)
 			}
 			assert.Equal(t, want, told)
+			told = nil
+			assert.Error(t, tt.api.Do(ended, succeeds))
+			assert.Error(t, tt.api.Refuse(t.Context(), cruise.ErrQuotaExhausted, 0, nil))
+			assert.Equal(t, []string{"GaveUp" + tt.path, "GaveUp" + tt.path}, told)
 		}
 	})
 	long := strings.Repeat("x", 65)
@@ -177,12 +207,18 @@ func TestScopeOf(t *testing.T) {
 // What an observer does with the context that it is given is not part of the call.
 func TestAnObserversOwnCallsAreNotNested(t *testing.T) {
 	own := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Nanosecond))))))
-	attempts := 0
-	api := cruise.Must(cruise.New(cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
-		if _, ok := e.(cruise.AttemptStarted); ok {
-			_ = own.Do(ctx, func(context.Context) error { attempts++; return errBoom })
-		}
-	}))))
+	attempts := map[string]int{}
+	api := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(100, 1))),
+		cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+			switch e.(type) {
+			case cruise.Waiting, cruise.AttemptStarted:
+				_ = own.Do(ctx, func(context.Context) error { attempts[fmt.Sprintf("%T", e)]++; return errBoom })
+			}
+		}))))
 	require.NoError(t, api.Do(t.Context(), succeeds))
-	assert.Equal(t, cruise.DefaultMaxAttempts, attempts)
+	require.NoError(t, api.Do(t.Context(), succeeds)) // waits
+	assert.Equal(t, map[string]int{
+		"cruise.AttemptStarted": 2 * cruise.DefaultMaxAttempts,
+		"cruise.Waiting":        cruise.DefaultMaxAttempts,
+	}, attempts)
 }

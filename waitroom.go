@@ -65,6 +65,19 @@ var errNilContext = errors.New("cruise: nil context")
 // without a pacer.
 var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
 
+// admit is enter for a limiter whose calls cost so much at most, or nothing.
+func (r *room) admit(ctx context.Context, n, most int) (came, sent instant, err error) {
+	switch {
+	case r.pacer == nil:
+		return came, sent, errZeroLimiter
+	case n <= 0:
+		return free(ctx, n)
+	case n > most:
+		return came, sent, costError(n, most)
+	}
+	return r.enter(ctx, n)
+}
+
 // enter waits until a call of cost n may go, and returns when it came and when it
 // went.
 //
@@ -116,7 +129,7 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	}
 	r.mu.Unlock()
 	if tell {
-		notify(ctx, w.observer, outlook)
+		notify((*eventContext)(callOf(ctx)), w.observer, outlook)
 	}
 
 	select {
@@ -144,7 +157,7 @@ func (r *room) outlook(now instant, w *waiter, ahead int) Waiting {
 }
 
 func newWaiter(ctx context.Context, n int) *waiter {
-	w := &waiter{n: n, class: firstClass, maxPause: never, queued: true, done: make(chan struct{})}
+	w := &waiter{n: n, class: firstClass, maxPause: never, done: make(chan struct{})}
 	if c := callOf(ctx); c != nil {
 		w.maxPause, w.observer = c.retrier.maxServerDelay, c.retrier.observer
 		background, retry := c.kind()

@@ -84,16 +84,7 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 }
 
 func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	if s.room.pacer == nil {
-		return came, sent, errZeroLimiter
-	}
-	if n <= 0 {
-		return free(ctx, n)
-	}
-	if n > s.spans.most {
-		return came, sent, costError(n, s.spans.most)
-	}
-	return s.room.enter(ctx, n)
+	return s.room.admit(ctx, n, s.maxCost())
 }
 
 // Learn pauses the window if the attempt was throttled, or if a quota is
