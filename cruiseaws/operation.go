@@ -171,11 +171,6 @@ func (o *operation) IsErrorRetryable(err error) bool {
 		return false
 	}
 	v := o.throttle.verdict(err, o.attempt.Number())
-	if r, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && r.Response != nil && r.Response.Response != nil {
-		// Else the SDK would sleep once more, after the limiter has let the
-		// attempt go.
-		r.Response.Header.Del(retryAfterHeader)
-	}
 	if v.Outcome == cruise.OutcomeUnknown {
 		o.attempt.Done(err)
 		v = cruise.Classify(err)
@@ -201,8 +196,18 @@ func (o *operation) GetRetryToken(_ context.Context, err error) (func(error) err
 	return o.ended, nil
 }
 
-// RetryDelay is none: GetRetryToken has waited.
-func (o *operation) RetryDelay(int, error) (time.Duration, error) { return 0, nil }
+// RetryDelay is none: GetRetryToken has waited. The SDK looks for the service's
+// wait next, and would sleep once more, after the limiter has let the attempt go.
+// It asks for the delay of a long poll that was given up too: an error stops it.
+func (o *operation) RetryDelay(_ int, err error) (time.Duration, error) {
+	if o.attempt == nil {
+		return 0, err
+	}
+	if r, ok := errors.AsType[*smithyhttp.ResponseError](err); ok && r.Response != nil && r.Response.Response != nil {
+		r.Response.Header.Del(retryAfterHeader)
+	}
+	return 0, nil
+}
 
 // advance ends an attempt and waits for the next, if there is to be one. It
 // returns why there is none, nil after a success.

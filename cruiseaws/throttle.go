@@ -39,7 +39,7 @@ func (*noCopy) Unlock() {}
 const (
 	ScopeOperation = "OPERATION" // by the key of WithScope
 	ScopeTable     = "TABLE"     // of DynamoDB, by name or ARN as the input has it
-	ScopeIndex     = "INDEX"     // of a table, by name
+	ScopeIndex     = "INDEX"     // of a table of DynamoDB, by name
 )
 
 // An Option tunes a [Throttle].
@@ -57,8 +57,8 @@ type Operation struct {
 	Region  string // "eu-central-1"
 	Service string // the SDK's service ID, "DynamoDB"
 	Name    string // "PutItem"
-	Table   string // the TableName of the input, "" if it has none
-	Index   string // the IndexName of the input, "" if it has none
+	Table   string // of DynamoDB: the TableName of the input; "" if it has none, and for other services
+	Index   string // of DynamoDB: the IndexName of the input; "" if it has none, and for other services
 }
 
 // ScopeByOperation is for services that limit each operation by itself: most.
@@ -77,8 +77,8 @@ func WithRetrier(opts ...cruise.Option) Option {
 }
 
 // WithScope names what a call's limit belongs to; calls with one name share a
-// limiter. Tables and indices have limiters of their own within it. Default
-// [ScopeByOperation].
+// limiter. DynamoDB's tables and indices have limiters of their own within it.
+// Default [ScopeByOperation].
 func WithScope(scope func(Operation) string) Option {
 	return func(c *config) {
 		if scope == nil {
@@ -150,7 +150,7 @@ func (o Operation) within(scope string) string {
 
 // verdict is what an error of the n-th attempt means.
 func (t *Throttle) verdict(err error, attempt int) cruise.Verdict {
-	if t.classifier != nil {
+	if t.classifier != nil && err != nil {
 		if v := t.classifier(err); v.Outcome != cruise.OutcomeUnknown {
 			return v
 		}
@@ -235,7 +235,8 @@ func operationOf(ctx context.Context, input any) Operation {
 		Service: awsmiddleware.GetServiceID(ctx),
 		Name:    awsmiddleware.GetOperationName(ctx),
 	}
-	if v := reflect.Indirect(reflect.ValueOf(input)); v.Kind() == reflect.Struct {
+	// Inputs of other services name tables too, but all of those share one limit.
+	if v := reflect.Indirect(reflect.ValueOf(input)); o.Service == "DynamoDB" && v.Kind() == reflect.Struct {
 		o.Table, o.Index = textField(v, "TableName"), textField(v, "IndexName")
 	}
 	return o

@@ -8,9 +8,11 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
@@ -191,6 +193,55 @@ func TestRetryAfterHeader(t *testing.T) {
 	}
 }
 
+// An error that the caller gets has the service's wait in it still, and the SDK
+// sleeps no second time for one that is retried.
+func TestRetryAfterHeaderIsKept(t *testing.T) {
+	const asked = 700 * time.Millisecond
+	for name, tc := range map[string]struct {
+		status int
+		body   string
+		do     func(context.Context, *emr.Client) error
+		took   time.Duration
+	}{
+		"given up":  {500, `{}`, describe, 2 * asked},
+		"permanent": {400, `{"__type":"InvalidRequestException"}`, describe, 0},
+		"nested": {500, `{}`, func(ctx context.Context, c *emr.Client) error {
+			outer := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), cruise.WithMaxAttempts(3)))
+			return outer.Do(ctx, func(ctx context.Context) error { return describe(ctx, c) })
+		}, 2 * asked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modes(t, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := config("http://emr.test")
+					cfg.HTTPClient = answers(func(r *http.Request) *http.Response {
+						resp := answer(r, tc.status, tc.body)
+						resp.Header.Set("X-Amz-Retry-After", "700")
+						return resp
+					})
+					cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxAttempts(3)))).Configure(&cfg)
+					began := time.Now()
+					err := tc.do(t.Context(), emr.NewFromConfig(cfg))
+					assert.Equal(t, tc.took, time.Since(began))
+					response, ok := errors.AsType[*smithyhttp.ResponseError](err)
+					require.True(t, ok, err)
+					assert.Equal(t, "700", response.Response.Header.Get("X-Amz-Retry-After"))
+				})
+			})
+		})
+	}
+}
+
+// answers is an HTTP client without a network, for virtual time.
+type answers func(*http.Request) *http.Response
+
+func (a answers) Do(r *http.Request) (*http.Response, error) { return a(r), nil }
+
+func answer(r *http.Request, status int, body string) *http.Response {
+	return &http.Response{StatusCode: status, Header: http.Header{"Content-Type": {"application/x-amz-json-1.1"}},
+		Body: io.NopCloser(strings.NewReader(body)), Request: r}
+}
+
 func TestConfigureClientAndCall(t *testing.T) {
 	s := serve(t, first(1, 400, emrThrottled, emrFound))
 	seen := &log{}
@@ -221,19 +272,38 @@ func TestPresigning(t *testing.T) {
 	assert.Empty(t, seen.events)
 }
 
+// Of the services whose inputs name a table, DynamoDB alone limits each of them.
 func TestScopes(t *testing.T) {
-	s := serve(t, first(0, 0, "", `{}`))
-	var got []cruiseaws.Operation
-	cfg, _ := throttled(t, s, cruiseaws.WithScope(func(o cruiseaws.Operation) string {
-		got = append(got, o)
-		return ""
-	}))
-	_ = get(t.Context(), cfg)
-	require.Len(t, got, 1)
-	o := got[0]
-	assert.Equal(t, cruiseaws.Operation{Region: "eu-central-1", Service: "DynamoDB", Name: "DescribeTable", Table: "orders"}, o)
-	assert.Equal(t, "eu-central-1/DynamoDB/DescribeTable", cruiseaws.ScopeByOperation(o))
-	assert.Equal(t, "eu-central-1/DynamoDB", cruiseaws.ScopeByService(o))
+	for name, tc := range map[string]struct{ service, table string }{
+		"DynamoDB":                    {"DynamoDB", "orders"},
+		"streams, limited together":   {"DynamoDB Streams", ""},
+		"another service with tables": {"Glue", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, first(0, 0, "", `{}`))
+			var got []cruiseaws.Operation
+			cfg, _ := throttled(t, s, cruiseaws.WithScope(func(o cruiseaws.Operation) string {
+				got = append(got, o)
+				return ""
+			}))
+			cfg.APIOptions = append(cfg.APIOptions, as(tc.service))
+			_ = get(t.Context(), cfg)
+			require.Len(t, got, 1)
+			o := got[0]
+			assert.Equal(t, cruiseaws.Operation{Region: "eu-central-1", Service: tc.service, Name: "DescribeTable", Table: tc.table}, o)
+			assert.Equal(t, "eu-central-1/"+tc.service+"/DescribeTable", cruiseaws.ScopeByOperation(o))
+			assert.Equal(t, "eu-central-1/"+tc.service, cruiseaws.ScopeByService(o))
+		})
+	}
+}
+
+// as makes operations those of another service, with the same inputs.
+func as(service string) func(*middleware.Stack) error {
+	return func(stack *middleware.Stack) error {
+		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Service", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+			return next.HandleInitialize(awsmiddleware.SetServiceID(ctx, service), in)
+		}), middleware.After)
+	}
 }
 
 // put writes to a table, within 4 seconds.
@@ -608,6 +678,44 @@ func TestClassifierOfTheCaller(t *testing.T) {
 	cfg, seen = throttled(t, s, cruiseaws.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: outcome} }))
 	require.Error(t, describe(t.Context(), emr.NewFromConfig(cfg)))
 	assert.Equal(t, []string{"permanent"}, seen.outcomes())
+}
+
+// It is not asked about successes, which are none of its business.
+func TestClassifierIsNotAskedAboutSuccesses(t *testing.T) {
+	for name, use := range map[string]func(*aws.Config, *cruiseaws.Throttle){
+		"Configure": func(cfg *aws.Config, throttle *cruiseaws.Throttle) { throttle.Configure(cfg) },
+		"Retryer": func(cfg *aws.Config, throttle *cruiseaws.Throttle) {
+			cfg.Retryer = func() aws.Retryer { return throttle.Retryer() }
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modes(t, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					limiter := cruise.Must(cruise.NewAdaptiveLimiter())
+					throttle := cruise.Must(cruiseaws.New(
+						cruiseaws.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return limiter, nil })),
+						cruiseaws.WithClassifier(func(err error) cruise.Verdict {
+							assert.Error(t, err)
+							return cruise.Verdict{Outcome: cruise.OutcomeThrottled}
+						})))
+					cfg := config("http://emr.test")
+					odd := true
+					cfg.HTTPClient = answers(func(r *http.Request) *http.Response {
+						if !odd {
+							return answer(r, 200, emrFound)
+						}
+						odd = false
+						return answer(r, 400, `{"__type":"OddException","message":"odd"}`)
+					})
+					use(&cfg, throttle)
+					require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+					stats := limiter.Stats()
+					assert.EqualValues(t, 1, stats.Throttles)
+					assert.EqualValues(t, 1, stats.Successes)
+				})
+			})
+		})
+	}
 }
 
 func TestOptionsAreChecked(t *testing.T) {
