@@ -119,7 +119,8 @@ func WithLongWait(d time.Duration) Option {
 
 // WithBufferedBodies reads bodies of requests of up to max bytes into memory
 // where that is what it takes to send them again: where a request has neither
-// GetBody nor a body that can seek. Longer ones are sent once. max must be above
+// GetBody nor a body that can seek. Longer ones are sent once. Nothing is sent until
+// the body, or max+1 bytes of it, has been read, or the context ends. max must be above
 // 0. Default: no body is buffered.
 func WithBufferedBodies(max int64) Option {
 	return func(c *config) {

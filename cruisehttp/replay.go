@@ -61,7 +61,7 @@ func (p *payload) first(r *http.Request) error {
 
 // fill reads the body into memory, if it is short enough.
 func (p *payload) fill(r *http.Request) error {
-	data, err := io.ReadAll(io.LimitReader(p.req.Body, min(p.buffer, math.MaxInt64-1)+1))
+	data, err := p.read(r.Context())
 	if err != nil {
 		return fmt.Errorf("cruisehttp: reading the request's body: %w", err)
 	}
@@ -78,6 +78,27 @@ func (p *payload) fill(r *http.Request) error {
 	r.Body, _ = p.getBody()
 	r.GetBody = p.getBody
 	return nil
+}
+
+// read reads one byte more than the buffer takes, if there is as much, while ctx
+// lasts. Like net/http it does so in another goroutine, and closes the body in another
+// one: a Read may go on although the body is closed, and a Close wait for the Read.
+func (p *payload) read(ctx context.Context) ([]byte, error) {
+	var data []byte
+	var err error
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		data, err = io.ReadAll(io.LimitReader(p.req.Body, min(p.buffer, math.MaxInt64-1)+1))
+	}()
+	select {
+	case <-done:
+		return data, err
+	case <-ctx.Done():
+		p.given = true
+		go p.req.Body.Close()
+		return nil, ended(ctx)
+	}
 }
 
 // next gives r the body once more.
@@ -116,19 +137,19 @@ func (p *payload) done() {
 }
 
 // seekBody gives one body to several attempts, one after the other. A transport
-// may go on reading after RoundTrip has returned: until it closes the body, the
-// next attempt must wait.
+// may go on reading after RoundTrip has returned, and even after it has closed the
+// body: until it does neither, the next attempt must wait.
 type seekBody struct {
 	body   io.ReadCloser
 	seeker io.Seeker
 	start  int64
 
-	mu    sync.Mutex
-	taken chan struct{} // closed with the body of the attempt under way; nil before
-	over  bool
+	mu   sync.Mutex // guards the fields below and those of the turns; no code of others runs under it
+	last *seekTurn  // of the attempt under way; nil before
+	over bool
 }
 
-// closePatience is how long a transport may take to close the body of an attempt
+// closePatience is how long a transport may take to be done with the body of an attempt
 // that has failed, before its request counts as one that cannot be sent again.
 const closePatience = time.Second
 
@@ -136,23 +157,23 @@ const closePatience = time.Second
 func (s *seekBody) turn() io.ReadCloser {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.taken = make(chan struct{})
-	return &seekTurn{of: s, closed: s.taken}
+	s.last = &seekTurn{of: s, left: make(chan struct{})}
+	return s.last
 }
 
 func (s *seekBody) rewind(ctx context.Context) (io.ReadCloser, error) {
 	s.mu.Lock()
-	taken := s.taken
+	last := s.last
 	s.mu.Unlock()
-	if taken != nil {
+	if last != nil {
 		patience := time.NewTimer(closePatience)
 		defer patience.Stop()
 		select {
-		case <-taken:
+		case <-last.left:
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-patience.C:
-			return nil, fmt.Errorf("%w: the transport has not closed it", ErrBody)
+			return nil, fmt.Errorf("%w: the transport is not done with it", ErrBody)
 		}
 	}
 	if _, err := s.seeker.Seek(s.start, io.SeekStart); err != nil {
@@ -164,44 +185,59 @@ func (s *seekBody) rewind(ctx context.Context) (io.ReadCloser, error) {
 // done closes the body, now or as soon as the last attempt has closed it.
 func (s *seekBody) done() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.over {
-		return
-	}
+	now := !s.over && (s.last == nil || s.last.closed) // else the attempt will close it
 	s.over = true
-	if s.taken != nil {
-		select {
-		case <-s.taken:
-		default:
-			return // the attempt will close it
-		}
+	s.mu.Unlock()
+	if now {
+		_ = s.body.Close() // which ends a Read that goes on
 	}
-	_ = s.body.Close()
 }
 
 type seekTurn struct {
-	of     *seekBody
-	closed chan struct{}
-	once   sync.Once
+	of      *seekBody
+	reading int // Reads under way
+	closed  bool
+	left    chan struct{} // closed when it is closed and no Read is under way
 }
 
 func (t *seekTurn) Read(p []byte) (int, error) {
-	select {
-	case <-t.closed:
-		return 0, http.ErrBodyReadAfterClose
-	default:
-		return t.of.body.Read(p)
+	t.of.mu.Lock()
+	closed := t.closed
+	if !closed {
+		t.reading++
 	}
+	t.of.mu.Unlock()
+	if closed {
+		return 0, http.ErrBodyReadAfterClose
+	}
+	defer t.hasRead()
+	return t.of.body.Read(p)
 }
 
-func (t *seekTurn) Close() (err error) {
-	t.once.Do(func() {
-		t.of.mu.Lock()
-		defer t.of.mu.Unlock()
-		close(t.closed)
-		if t.of.over {
-			err = t.of.body.Close()
-		}
-	})
-	return err
+func (t *seekTurn) hasRead() {
+	t.of.mu.Lock()
+	defer t.of.mu.Unlock()
+	t.reading--
+	t.leave()
+}
+
+func (t *seekTurn) Close() error {
+	t.of.mu.Lock()
+	first, over := !t.closed, t.of.over
+	if first {
+		t.closed = true
+		t.leave()
+	}
+	t.of.mu.Unlock()
+	if first && over {
+		return t.of.body.Close()
+	}
+	return nil
+}
+
+// leave tells the next attempt if this one is done with the body; mu must be held.
+func (t *seekTurn) leave() {
+	if t.closed && t.reading == 0 {
+		close(t.left)
+	}
 }

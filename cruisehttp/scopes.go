@@ -85,13 +85,17 @@ func (t *Transport) scope(keys []string) *cruise.Retrier {
 }
 
 // blamed is how many of the keys lead to the scope that a server's name for a limit
-// means: that of this name, or else the innermost.
+// means: that of this name, or else the innermost that the request is in.
 func (t *Transport) blamed(name string, keys []string) int {
 	i := slices.IndexFunc(t.levels, func(l level) bool { return l.name == name })
 	if i >= 0 && keys[i] != "" {
 		return i + 1
 	}
-	return len(keys)
+	n := len(keys)
+	for n > 1 && keys[n-1] == "" {
+		n--
+	}
+	return n
 }
 
 // inScope is how to name the blamed scope to the limiters: "" is the innermost.

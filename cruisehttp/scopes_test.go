@@ -114,6 +114,65 @@ func TestScopesWithinScopes(t *testing.T) {
 	}
 }
 
+// A server may blame a scope that the request is not in. That concerns the innermost
+// that it is in, and nothing further out.
+func TestAThrottleOfAScopeThatTheRequestIsNotIn(t *testing.T) {
+	for _, tt := range []struct{ name, account, developer, blame, paused string }{
+		{"no account, blamed", "", "d", "ACCOUNT", "DEVELOPER"},
+		{"no account, nobody blamed", "", "d", "", "DEVELOPER"},
+		{"no account, another blamed", "", "d", "CORE", "DEVELOPER"},
+		{"no developer, blamed", "1", "", "DEVELOPER", "ACCOUNT"},
+		{"neither", "", "", "ACCOUNT", ""},
+	} {
+		for _, wait := range []time.Duration{30 * time.Second, 2 * time.Hour} { // a throttle, and a quota
+			t.Run(fmt.Sprint(tt.name, ", ", wait), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					body := `{"error":{"details":[{"rateScope":"` + tt.blame + `"}]}}`
+					base := inOrder(says(429, body, fmt.Sprint("Retry-After: ", int(wait.Seconds()))), says(200, ""))
+					p := cruisehttp.Generic()
+					p.ScopeFields = []string{"*.ratescope"}
+					key := func(name string) func(*http.Request) string {
+						return func(r *http.Request) string { return r.Header.Get(name) }
+					}
+					tr := transport(t, base, cruisehttp.WithProfile(p), cruisehttp.WithOnlyIdempotent(),
+						cruisehttp.WithRetrier(cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter()))),
+						cruisehttp.WithScope("DEVELOPER", key("Developer")), cruisehttp.WithScope("ACCOUNT", key("Account")))
+					post := func() error {
+						resp, err := tr.RoundTrip(request(t, "POST", example, nil, "Developer: "+tt.developer, "Account: "+tt.account))
+						if err == nil {
+							text(t, resp)
+						}
+						return err
+					}
+					first := post()
+					for s := range tr.Retrier().Scopes() {
+						scope := ""
+						if len(s.Path) > 0 {
+							scope = s.Path[len(s.Path)-1].Scope
+						}
+						want := time.Duration(0)
+						if scope == tt.paused {
+							want = wait
+						}
+						assert.Equal(t, want, s.PauseLeft, scope)
+					}
+					if wait < time.Hour {
+						require.NoError(t, first)
+						return
+					}
+					require.ErrorIs(t, first, cruise.ErrQuotaExhausted)
+					if tt.paused == "" {
+						return // nothing is known of other requests
+					}
+					_, ok := errors.AsType[*cruisehttp.ResponseError](post())
+					assert.True(t, ok, "the same answer for those who come later")
+					assert.Equal(t, 1, base.count())
+				})
+			})
+		}
+	}
+}
+
 func TestRequestsInNoScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "Retry-After: 7200"), says(200, ""))

@@ -40,6 +40,10 @@ import (
 // The body of an error is looked at before the response is returned, 64 KiB of it
 // and 2 seconds at most, and given back whole.
 //
+// A Timeout of the http.Client bounds all of it: the wait for the limiter, every
+// attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
+// attempt.
+//
 // A Transport is safe for concurrent use and must not be copied. It needs no
 // Close.
 type Transport struct {

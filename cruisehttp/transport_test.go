@@ -492,6 +492,128 @@ func TestTransportDoesNotSeekInABodyThatIsStillInUse(t *testing.T) {
 	})
 }
 
+// A lateBody is one whose first Read takes a while, or lasts until it is closed.
+type lateBody struct {
+	*strings.Reader
+	late   chan struct{} // the end of the first Read, nil once it has begun
+	closed chan struct{}
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	if late := b.late; late != nil {
+		b.late = nil
+		select {
+		case <-late:
+		case <-b.closed:
+			return 0, os.ErrClosed
+		}
+	}
+	return b.Reader.Read(p)
+}
+
+func (b *lateBody) Close() error {
+	close(b.closed)
+	return nil
+}
+
+// HTTP/2 closes a body in one goroutine while another is still reading from it, whose
+// Read would move the body under the next attempt.
+func TestTransportDoesNotSeekBeforeTheLastReadHasReturned(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		takes time.Duration // 0: until the body is closed
+		sent  []string      // by the attempts that follow
+		err   error
+	}{
+		{"a slow read", 500 * time.Millisecond, []string{"12345"}, nil},
+		{"a read without end", 0, nil, cruisehttp.ErrBody},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				late := make(chan struct{})
+				body := &lateBody{strings.NewReader("12345"), late, make(chan struct{})}
+				if tt.takes > 0 {
+					time.AfterFunc(tt.takes, func() { close(late) })
+				}
+				var sent []string
+				first := true
+				base := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if first {
+						first = false
+						go func() { _, _ = r.Body.Read(make([]byte, 9)) }()
+						synctest.Wait()
+						require.NoError(t, r.Body.Close())
+						return nil, io.ErrUnexpectedEOF
+					}
+					time.Sleep(time.Second) // the first Read is over
+					data, err := io.ReadAll(r.Body)
+					require.NoError(t, err)
+					require.NoError(t, r.Body.Close())
+					sent = append(sent, string(data))
+					return answer(200, ""), nil
+				})
+				start := time.Now()
+				_, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "PUT", example, body))
+				if tt.err != nil {
+					require.ErrorIs(t, err, tt.err)
+					assert.Equal(t, time.Second, time.Since(start), "it is not waited for without end")
+				} else {
+					require.NoError(t, err)
+				}
+				assert.Equal(t, tt.sent, sent)
+				<-body.closed // which ends a Read
+			})
+		})
+	}
+}
+
+// A body that comes from elsewhere may stop coming, and need not heed that it is
+// closed.
+func TestTransportReadsABodyNoLongerThanItsContextLasts(t *testing.T) {
+	why := errors.New("why")
+	for _, tt := range []struct {
+		name  string
+		heeds bool // that it is closed
+		opts  []cruise.Option
+		is    error
+	}{
+		{"a pipe, cancelled", true, nil, why},
+		{"a plain reader, cancelled", false, nil, why},
+		{"a pipe, timed out", true, []cruise.Option{cruise.WithAttemptTimeout(5 * time.Second)}, context.DeadlineExceeded},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancelCause(t.Context())
+				defer cancel(nil)
+				if tt.opts == nil {
+					time.AfterFunc(5*time.Second, func() { cancel(why) })
+				}
+				from, to := io.Pipe()
+				defer to.Close()
+				go func() { _, _ = io.WriteString(to, "begin") }()
+				body := &once{Reader: from}
+				var sent io.Reader = body
+				if tt.heeds {
+					sent = &closing{ReadCloser: from, closed: func() { body.closed.Add(1) }}
+				}
+				base := inOrder(says(200, ""))
+				start := time.Now()
+				_, err := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithRetrier(tt.opts...)).
+					RoundTrip(request(t, "POST", example, sent).WithContext(ctx))
+				require.ErrorIs(t, err, tt.is)
+				if tt.is == why {
+					require.ErrorIs(t, err, context.Canceled)
+				}
+				assert.ErrorContains(t, err, "reading the request's body")
+				assert.Equal(t, 5*time.Second, time.Since(start))
+				assert.Zero(t, base.count())
+				synctest.Wait()
+				assert.EqualValues(t, 1, body.closed.Load())
+			})
+		})
+	}
+}
+
 func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(404, "not yet"), says(200, "done"))

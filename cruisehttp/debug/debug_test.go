@@ -194,6 +194,33 @@ func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
 	})
 }
 
+// Only some limiters learn, and of the others no sentence promises it.
+func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
+	const learns, fixed = true, false
+	for _, tt := range []struct {
+		name    string
+		limiter cruise.Limiter
+		learns  bool
+		next    string
+	}{
+		{"adaptive", cruise.Must(cruise.NewAdaptiveLimiter()), learns, "Speeds up gently until the API says stop."},
+		{"adaptive, with a rate", cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(5))), learns, "Lets up to 5.00/s through, and looks for more when calls have to wait."},
+		{"bucket", cruise.Must(cruise.NewTokenBucket(5, 1)), fixed, "Lets up to 5.00/s through."},
+		{"x/time", rate.NewLimiter(5, 1), fixed, "Lets up to 5.00/s through."},
+		{"bucket without a limit", cruise.Must(cruise.NewTokenBucket(rate.Inf, 1)), fixed, "Lets all calls through at once."},
+		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), fixed, "Keeps to a window or a delay of its own."},
+		{"delays", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), fixed, "Keeps to a window or a delay of its own."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			page := debug.New()
+			page.Watch("api").Add(cruise.Must(cruise.New(cruise.WithLimiter(tt.limiter))))
+			a := page.Report().APIs[0]
+			assert.Equal(t, tt.next, a.Next)
+			assert.Equal(t, tt.learns, a.Limiters[0].Learns)
+		})
+	}
+}
+
 func TestTheStateIsThatOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()
@@ -289,6 +316,34 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	})
 }
 
+// However few limiters are shown, who waits is counted in all of them, and the longest
+// pause is that of any.
+func TestWhatIsSaidOfAllLimitersIsNotOnlyOfThoseShown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New(debug.WithMaxScopes(1))
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter()))
+		watch.Add(api)
+		ctx, cancel := context.WithCancel(t.Context())
+		defer synctest.Wait()
+		defer cancel()
+		for _, pause := range []time.Duration{20 * time.Second, 30 * time.Second, 10 * time.Second} {
+			account := api.Scope("ACCOUNT", pause.String())
+			account.Limiter().(*cruise.AdaptiveLimiter).Pause(pause)
+			for range 2 {
+				go func() { _ = account.Do(ctx, func(context.Context) error { return nil }) }()
+			}
+			synctest.Wait()
+		}
+		a := page.Report().APIs[0]
+		require.Len(t, a.Limiters, 1)
+		assert.Equal(t, 2, a.Unshown)
+		assert.Equal(t, 6, a.Waiting)
+		assert.Equal(t, 30., a.Pause)
+		assert.Equal(t, "Paused for 30 s more, as the API asked or was throttling. 6 calls wait.", a.Summary)
+	})
+}
+
 func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithErrorText(nil))
@@ -328,6 +383,12 @@ func TestRedacted(t *testing.T) {
 		{"credentials", `Get "https://me:pass@api.example.com/a": EOF`, `Get "https://…@api.example.com/a": EOF`},
 		{"header", "bad header Authorization: Bearer abc", "bad header Authorization: … …"},
 		{"named", "api_key=abc, password: 'x'", "api_key=…, password: '…'"},
+		{"compound, with _", "client_secret=hunter2, access_token: abc, db_password=x", "client_secret=…, access_token: …, db_password=…"},
+		{"compound, in upper case", "API_TOKEN=abc", "API_TOKEN=…"},
+		{"compound, in camel case", `accessToken=abc {"refreshToken":"def"}`, `accessToken=… {"refreshToken":"…"}`},
+		{"compound, with -", "X-Auth-Token: abc", "X-Auth-Token: …"},
+		{"keys by name", "secret_key=abc, private-key: d, secretAccessKey=e", "secret_key=…, private-key: …, secretAccessKey=…"},
+		{"other names", "tokens: 7, secretary=x, key=y", "tokens: 7, secretary=x, key=y"},
 		{"token", "token eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "token …"},
 		{"bare token", "for eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9 no", "for … no"},
 		{"a long word", "ProvisionedThroughputExceededException", "ProvisionedThroughputExceededException"},

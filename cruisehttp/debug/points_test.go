@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -97,18 +98,36 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// Of several limiters the sentence says which one it is about.
-func TestNextNamesTheLimiter(t *testing.T) {
+// What comes next depends on the kind of the limiter, and of several limiters the
+// sentence says which one it is about.
+func TestNext(t *testing.T) {
 	limit := 5.
-	one := Limiter{Name: "ACCOUNT 1", Limit: &limit}
-	assert.Equal(t, "Lets up to 5.00/s through, and looks for more when calls have to wait.", (&API{Limiters: []Limiter{one}}).next())
-	assert.Equal(t, "Lets up to 5.00/s through, and looks for more when calls have to wait (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
-	one.Pause = 3
-	assert.Equal(t, "Calls again in 3 s, at 5.00/s (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
-	one.Limit = nil
-	assert.Equal(t, "Calls again in 3 s, a few at a time (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
-	one.Pause = 0
-	assert.Equal(t, "Speeds up gently until the API says stop (ACCOUNT 1).", (&API{Limiters: []Limiter{one, one}}).next())
+	for _, tt := range []struct {
+		name    string
+		limiter Limiter
+		want    string // between the brackets is what is said of several
+	}{
+		{"a limit", Limiter{Learns: true, Limit: &limit}, "Lets up to 5.00/s through, and looks for more when calls have to wait[ (ACCOUNT 1)]."},
+		{"no limit", Limiter{Learns: true}, "Speeds up gently until the API says stop[ (ACCOUNT 1)]."},
+		{"a pause", Limiter{Learns: true, Limit: &limit, Pause: 3}, "Calls again in 3 s, at 5.00/s[ (ACCOUNT 1)]."},
+		{"a pause, no limit", Limiter{Learns: true, Pause: 3}, "Calls again in 3 s, a few at a time[ (ACCOUNT 1)]."},
+		{"calls wait", Limiter{Learns: true, Limit: &limit, Waiting: 10}, "Those who wait now are through in about 2 s at 5.00/s; the rate grows with successes[ (ACCOUNT 1)]."},
+		{"a fixed rate", Limiter{Limit: &limit}, "Lets up to 5.00/s through[ (ACCOUNT 1)]."},
+		{"a fixed rate, a pause", Limiter{Limit: &limit, Pause: 3}, "Calls again in 3 s, at 5.00/s[ (ACCOUNT 1)]."},
+		{"a fixed rate, calls wait", Limiter{Limit: &limit, Waiting: 10}, "Those who wait now are through in about 2 s at 5.00/s[ (ACCOUNT 1)]."},
+		{"a window", Limiter{}, "Keeps to a window or a delay of its own[ (ACCOUNT 1)]."},
+		{"a window, a pause", Limiter{Pause: 3}, "Calls again in 3 s[ (ACCOUNT 1)]."},
+		{"a window, calls wait", Limiter{Waiting: 10}, "Keeps to a window or a delay of its own[ (ACCOUNT 1)]."},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l := tt.limiter
+			l.Name = "ACCOUNT 1"
+			before, rest, _ := strings.Cut(tt.want, "[")
+			who, after, _ := strings.Cut(rest, "]")
+			assert.Equal(t, before+after, (&API{Limiters: []Limiter{l}}).next())
+			assert.Equal(t, before+who+after, (&API{Limiters: []Limiter{l, l}}).next())
+		})
+	}
 	assert.Equal(t, "No Retrier was added to this watch, so there is no limiter to tell of.", (&API{}).next())
 	assert.Equal(t, "No limiter paces these calls: each one backs off by itself.", (&API{retriers: 1}).next())
 }

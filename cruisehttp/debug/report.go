@@ -71,9 +71,11 @@ type Limiter struct {
 	Admitted  uint64    `json:"admitted"`
 	Throttles uint64    `json:"throttles"`
 	Degraded  bool      `json:"degraded"` // shared with other machines, whose store cannot be reached
+	Learns    bool      `json:"learns"`   // its rate follows what the server says
 	Quota     *QuotaNow `json:"quota,omitempty"`
 
-	past []Point
+	unlimited bool // calls per second are; else a null Limit says that it keeps no rate
+	past      []Point
 }
 
 // QuotaNow is the last [cruise.Quota] that a server reported.
@@ -120,7 +122,7 @@ func (w *Watch) report(now time.Time) API {
 	w.mu.Lock()
 	limiters := slices.Clone(w.limiters)
 	a := API{
-		Name: w.name, Unshown: w.unshown, Budget: budget, retriers: retriers,
+		Name: w.name, Waiting: w.waiting, Pause: w.pause.Seconds(), Unshown: w.unshown, Budget: budget, retriers: retriers,
 		Limiters: make([]Limiter, 0, len(limiters)),
 		Errors:   w.errors.latest(), Changes: w.changes.latest(),
 		History: points(w.past.upto(w.point(now))),
@@ -149,8 +151,6 @@ func (w *Watch) report(now time.Time) API {
 	a.Rate = rateNow(a.History)
 	for i, l := range limiters {
 		a.Limiters[i] = w.limiterNow(a.Limiters[i], l, now)
-		a.Waiting += a.Limiters[i].Waiting
-		a.Pause = max(a.Pause, a.Limiters[i].Pause)
 	}
 	a.judge(now)
 	return a
@@ -180,7 +180,7 @@ func (w *Watch) limiterNow(r Limiter, l *limiter, now time.Time) Limiter {
 	s := l.stats
 	r.Name = w.page.label(s.Path)
 	r.Waiting, r.Pause, r.Admitted, r.Throttles = s.Waiting, s.PauseLeft.Seconds(), s.Admitted, s.Throttles
-	r.Degraded = s.Degraded
+	r.Degraded, r.Learns, r.unlimited = s.Degraded, s.Learns, s.Limit == rate.Inf
 	if limit := finite(s.Limit); limit > 0 {
 		r.Limit = &limit
 	}
@@ -274,15 +274,28 @@ func (a *API) next() string {
 	switch {
 	case l.Pause > 0 && l.Limit != nil:
 		return fmt.Sprintf("Calls again in %s, at %s%s.", seconds(l.Pause), perSecond(rate.Limit(*l.Limit)), who)
-	case l.Pause > 0:
+	case l.Pause > 0 && l.Learns:
 		return fmt.Sprintf("Calls again in %s, a few at a time%s.", seconds(l.Pause), who)
-	case l.Limit == nil:
+	case l.Pause > 0:
+		return fmt.Sprintf("Calls again in %s%s.", seconds(l.Pause), who)
+	case l.Limit == nil && l.Learns:
 		return "Speeds up gently until the API says stop" + who + "."
-	case l.Waiting > 0:
-		return fmt.Sprintf("Those who wait now are through in about %s at %s; the rate grows with successes%s.",
-			seconds(max(1, float64(l.Waiting)/(*l.Limit))), perSecond(rate.Limit(*l.Limit)), who)
+	case l.unlimited:
+		return "Lets all calls through at once" + who + "."
+	case l.Limit == nil:
+		return "Keeps to a window or a delay of its own" + who + "."
 	}
-	return fmt.Sprintf("Lets up to %s through, and looks for more when calls have to wait%s.", perSecond(rate.Limit(*l.Limit)), who)
+	limit, more := perSecond(rate.Limit(*l.Limit)), ""
+	if l.Waiting > 0 {
+		if l.Learns {
+			more = "; the rate grows with successes"
+		}
+		return fmt.Sprintf("Those who wait now are through in about %s at %s%s%s.", seconds(max(1, float64(l.Waiting)/(*l.Limit))), limit, more, who)
+	}
+	if l.Learns {
+		more = ", and looks for more when calls have to wait"
+	}
+	return fmt.Sprintf("Lets up to %s through%s%s.", limit, more, who)
 }
 
 // points turns what was counted into rates.

@@ -50,7 +50,9 @@ type Watch struct {
 	past     ring      // of all attempts and throttles
 	root     point     // limit and pause of the one limiter that all pass, if there is one
 	limiters []*limiter
-	unshown  int // limiters that were left out
+	unshown  int           // limiters that were left out
+	waiting  int           // calls, in all limiters
+	pause    time.Duration // the longest of all limiters
 	errors   notes
 	changes  notes
 }
@@ -258,13 +260,14 @@ func (w *Watch) look(now time.Time, keep bool) {
 	found := map[string]bool{}
 	var order []*limiter
 	var root *limiter // if there is exactly one
-	roots := 0
+	roots, waiting, pause := 0, 0, time.Duration(0)
 	for i, retrier := range w.added() {
 		for s := range retrier.Scopes() {
 			l := &limiter{id: id(i, s.Path), stats: s}
 			if !found[l.id] {
 				found[l.id] = true
 				order = append(order, l)
+				waiting, pause = waiting+s.Waiting, max(pause, s.PauseLeft)
 			}
 			if len(s.Path) == 0 {
 				root, roots = l, roots+1
@@ -294,6 +297,7 @@ func (w *Watch) look(now time.Time, keep bool) {
 		}
 	}
 	w.limiters, w.unshown = shown, len(order)-len(shown)
+	w.waiting, w.pause = waiting, pause
 	w.root = point{}
 	if roots == 1 {
 		w.root = root.point(now)
