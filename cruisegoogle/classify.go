@@ -86,9 +86,14 @@ var (
 // the verdict and scope that [ClassifyAds] describes. It is nil if the response is
 // no error. body is that of resp, which the caller has read.
 func AdsError(resp *http.Response, body []byte) error {
-	s := cruisehttp.GoogleAds().Read(resp, body, time.Now())
+	now := time.Now()
+	s := cruisehttp.GoogleAds().Read(resp, body, now)
+	wait := s.Wait(0)
 	err := &cruisehttp.ResponseError{Status: resp.Status, StatusCode: resp.StatusCode, Header: resp.Header, Body: body, Signal: s}
-	hints := []cruise.Hint{cruise.RetryAfter(s.Wait(0)), cruise.InScope(s.Scope)}
+	if wait > 0 {
+		err.Until = now.Add(wait)
+	}
+	hints := []cruise.Hint{cruise.RetryAfter(wait), cruise.InScope(s.Scope)}
 	switch s.Outcome {
 	case cruise.OutcomeSuccess:
 		return nil

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/googleapis/gax-go/v2/apierror"
@@ -260,5 +261,37 @@ func TestAdsError(t *testing.T) {
 		"prohibited": {403, `{"error":{"details":[{"errors":[{"errorCode":{"quotaError":"ACCESS_PROHIBITED"}}]}]}}`, cruise.OutcomePermanent},
 	} {
 		assert.Equal(t, tc.want.String(), cruise.Classify(cruisegoogle.AdsError(response(tc.status), []byte(tc.body))).Outcome.String(), name)
+	}
+}
+
+// The error says until when, if the response says for how long.
+func TestAdsErrorSaysUntilWhen(t *testing.T) {
+	for name, tc := range map[string]struct {
+		status int
+		header string // Retry-After
+		body   string
+		want   time.Duration // 0: unknown
+	}{
+		"of the body":     {500, "", soapFault, 30 * time.Second},
+		"of Google Ads":   {429, "", adsQuota, 5 * time.Second},
+		"of the header":   {503, "7", "", 7 * time.Second},
+		"none":            {503, "", "", 0},
+		"none, permanent": {404, "", "", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				resp := &http.Response{StatusCode: tc.status, Header: http.Header{}}
+				if tc.header != "" {
+					resp.Header.Set("Retry-After", tc.header)
+				}
+				var want time.Time
+				if tc.want > 0 {
+					want = time.Now().Add(tc.want)
+				}
+				e, ok := errors.AsType[*cruisehttp.ResponseError](cruisegoogle.AdsError(resp, []byte(tc.body)))
+				require.True(t, ok)
+				assert.Equal(t, want, e.Until)
+			})
+		})
 	}
 }

@@ -51,7 +51,7 @@ type Observer struct {
 }
 
 // maxTracks is how many scopes are followed at once, beyond which those where all is
-// well are forgotten, and the others told of as one.
+// well are forgotten, and those whose limiter has been, and the others told of as one.
 const maxTracks = 1000
 
 // A track is what is known of a limiter.
@@ -60,6 +60,7 @@ type track struct {
 	path []cruise.ScopeKey // of the limiter, empty if it is in no scope
 
 	mu        sync.Mutex // guards the fields below; nothing is logged under it
+	seen      time.Time  // when something last happened
 	throttled bool       // since a throttle or a cut, until the rate has recovered
 	cut       bool       // the rate was, since then
 	throttles int        // not told yet
@@ -254,7 +255,8 @@ func (o *Observer) forget() bool {
 	now := time.Now()
 	for id, t := range o.scopes {
 		if t.mu.TryLock() { // who is at work there is in trouble, most likely
-			well := !t.throttled && !now.Before(t.pausedTo) && t.pausedAt.IsZero()
+			well := !now.Before(t.pausedTo) &&
+				(!t.throttled && t.pausedAt.IsZero() || now.Sub(t.seen) >= cruise.DefaultScopeIdle)
 			t.mu.Unlock()
 			if well {
 				delete(o.scopes, id)
@@ -363,6 +365,7 @@ func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 // throttle logs the first throttle since all was well, and counts the others.
 func (o *track) throttle(ctx context.Context, e cruise.ThrottleSeen) {
 	o.mu.Lock()
+	o.seen = time.Now()
 	first := !o.throttled
 	if first {
 		o.throttled, o.cut, o.target = true, false, 0
@@ -386,6 +389,7 @@ func (o *track) throttle(ctx context.Context, e cruise.ThrottleSeen) {
 func (o *track) rateChanged(ctx context.Context, e cruise.RateChanged) {
 	now := time.Now()
 	o.mu.Lock()
+	o.seen = now
 	level, message, from := o.judge(now, e)
 	var attrs []slog.Attr
 	if message != "" {
@@ -439,6 +443,7 @@ func (o *track) countThrottles(attrs []slog.Attr) []slog.Attr {
 
 func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	o.mu.Lock()
+	o.seen = time.Now()
 	left := max(0, time.Until(o.pausedTo))
 	longer := float64(e.For) > (1+change)*float64(left)
 	var attrs []slog.Attr

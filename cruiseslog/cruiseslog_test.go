@@ -440,6 +440,11 @@ func TestScopesThatAreFollowedAreBounded(t *testing.T) {
 			throttle(2000 + n)
 		}
 		assert.Equal(t, 10, named())
+		time.Sleep(time.Hour) // nobody calls any more: their limiters have been forgotten
+		for n := range 1005 {
+			throttle(3000 + n)
+		}
+		assert.Equal(t, 1000, named())
 	})
 }
 
