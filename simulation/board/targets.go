@@ -27,7 +27,7 @@ var Targets = []Target{
 	{"n-heroku-30min", "longest wait s", false, 17, in("n-heroku-30min", "wait")},
 	{"n-heroku-30min", "stdev", false, 30, in("n-heroku-30min", "stdev")},
 	{"n-heroku-30min", "use", true, .99, in("n-heroku-30min", "use")},
-	{"heroku-30min", "throttled %, told what remains", false, .1, in("heroku-30min", "throttled")},
+	{"heroku-30min", "throttled %, told the limit and what remains", false, .1, in("heroku-30min", "throttled")},
 	{"heroku-clear", "time / unthrottled time", false, 1.01, slowness("heroku-clear")},
 	{"heroku-10x1", "throttled %", false, 2, in("heroku-10x1", "throttled")},
 	{"heroku-10x1", "longest wait s", false, 30, in("heroku-10x1", "wait")},

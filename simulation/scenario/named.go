@@ -42,7 +42,7 @@ func Find(name string) (*Scenario, error) {
 func suite() []*Scenario {
 	list := []*Scenario{{
 		Name:      "heroku-30min",
-		About:     "the Ruby gem's benchmark: an empty bucket of 4,500 that refills in an hour and tells what is left",
+		About:     "the Ruby gem's benchmark: an empty bucket of 4,500 that refills in an hour and tells its limit and what is left",
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(herokus), Burst: 4500, Empty: true, Signal: server.Remaining},
 		Processes: 2, Callers: 5, Latency: 165 * time.Millisecond, Duration: 30 * time.Minute,
 	}, {
@@ -148,9 +148,9 @@ func told(suite []*Scenario) []*Scenario {
 func Tells(s server.Signal) string {
 	switch {
 	case s&server.Remaining != 0 && s&server.Reset != 0:
-		return "what is left and until when"
+		return "the limit, what is left and until when"
 	case s&server.Remaining != 0:
-		return "what is left"
+		return "the limit and what is left"
 	case s&server.WholeSeconds != 0:
 		return "Retry-After in whole seconds"
 	case s&server.RetryAfter != 0:
@@ -205,7 +205,7 @@ func hard() []*Scenario {
 		Processes: 2, Callers: 10, Latency: 60 * time.Millisecond, Duration: 6 * time.Minute,
 	}, {
 		Name:      "github-5000/h",
-		About:     "5,000 an hour in windows of an hour, with what is left and until when on every response",
+		About:     "5,000 an hour in windows of an hour, with the limit, what is left and until when on every response",
 		Server:    server.Spec{Kind: server.FixedWindow, Rate: server.Constant(5000. / 3600), Window: time.Hour, Signal: server.Remaining | server.Reset},
 		Processes: 2, Callers: 8, Latency: 120 * time.Millisecond, Duration: 2 * time.Hour,
 	}, {
