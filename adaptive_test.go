@@ -500,30 +500,31 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 		},
 	} {
 		for _, tt := range []struct {
-			name  string
-			stop  func(l steered, c call)
-			least rate.Limit // after the next cut
+			name        string
+			stop        func(t *testing.T, l steered, c call)
+			least, most rate.Limit // after the next cut
 		}{
-			{"paused", func(l steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 40},
-			{"paused and resumed", func(l steered, c call) {
+			{"paused", func(_ *testing.T, l steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 400, 600},
+			{"paused and resumed", func(_ *testing.T, l steered, c call) {
 				l.Pause(10 * time.Hour)
 				c.ends(OutcomeSuccess, 0)
 				time.Sleep(time.Hour)
 				l.Resume()
-			}, 40},
-			{"quota used up", func(_ steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 40},
-			{"a long Retry-After", func(_ steered, c call) { c.ends(OutcomeThrottled, time.Hour) }, 2},
-			{"a short Retry-After", func(_ steered, c call) { c.ends(OutcomeThrottled, time.Second) }, 30},
-			{"a long Retry-After, resumed", func(l steered, c call) {
+			}, 400, 600},
+			{"quota used up", func(_ *testing.T, _ steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 400, 600},
+			{"a long Retry-After", func(_ *testing.T, _ steered, c call) { c.ends(OutcomeThrottled, time.Hour) }, 5, 15},
+			{"a short Retry-After", func(_ *testing.T, _ steered, c call) { c.ends(OutcomeThrottled, time.Second) }, 40, 60},
+			{"a long Retry-After, resumed", func(t *testing.T, l steered, c call) {
 				c.ends(OutcomeThrottled, time.Hour)
 				time.Sleep(time.Second)
 				l.Resume()
-			}, 2},
+				calls(t, l, 10)
+			}, 5, 15},
 		} {
 			check := func(t *testing.T, wait bool) {
 				synctest.Test(t, func(t *testing.T) {
 					l := limiter()
-					calls := func(n int) {
+					callers := func(n int) {
 						var all sync.WaitGroup
 						for range 10 {
 							all.Go(func() {
@@ -536,21 +537,22 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 						}
 						all.Wait()
 					}
-					calls(500)
+					callers(500)
 					c := letGo(t, l, 1)
 					var waiting sync.WaitGroup
 					if wait {
-						waiting.Go(func() { calls(10) })
+						waiting.Go(func() { callers(10) })
 						synctest.Wait()
 					}
-					tt.stop(l, c)
+					tt.stop(t, l, c)
 					waiting.Wait()
 					if !wait {
 						time.Sleep(3 * time.Hour)
 					}
-					calls(100)
+					callers(100)
 					letGo(t, l, 1).ends(OutcomeThrottled, 0)
 					assert.GreaterOrEqual(t, l.Limit(), tt.least)
+					assert.LessOrEqual(t, l.Limit(), tt.most)
 				})
 			}
 			t.Run(name+", "+tt.name, func(t *testing.T) { check(t, true) })

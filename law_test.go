@@ -781,3 +781,40 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 		})
 	}
 }
+
+// A meter's clock goes on while somebody wants something, and through a pause.
+func TestMeterClock(t *testing.T) {
+	const s = instant(time.Second)
+	idle := func(now, until instant) func(*meter) { return func(m *meter) { m.idle(now, until) } }
+	busy := func(now instant) func(*meter) { return func(m *meter) { m.busy(now) } }
+	skip := func(now instant, but time.Duration, until instant) func(*meter) {
+		return func(m *meter) { m.skip(now, but, until) }
+	}
+	for _, tt := range []struct {
+		name  string
+		steps []func(*meter) // after busy at 10 s
+		want  time.Duration  // at 100 s
+	}{
+		{"busy", nil, 90 * time.Second},
+		{"idle", []func(*meter){idle(20*s, 0)}, 10 * time.Second},
+		{"busy again", []func(*meter){idle(20*s, 0), busy(90 * s), busy(95 * s)}, 20 * time.Second},
+		{"nobody waits in a pause", []func(*meter){idle(20*s, 50*s)}, 40 * time.Second},
+		{"somebody comes at its end", []func(*meter){idle(20*s, 50*s), busy(50 * s)}, 90 * time.Second},
+		{"somebody comes later", []func(*meter){idle(20*s, 50*s), busy(80 * s)}, 60 * time.Second},
+		{"and goes", []func(*meter){idle(20*s, 50*s), busy(80 * s), idle(90*s, 50*s)}, 50 * time.Second},
+		{"a pause of which little counts", []func(*meter){skip(20*s, 5*time.Second, 60*s)}, 55 * time.Second},
+		{"and nobody waits", []func(*meter){skip(20*s, 5*time.Second, 60*s), idle(20*s, 60*s)}, 15 * time.Second},
+		{"nobody waits, and it ends before", []func(*meter){idle(20*s, 50*s), skip(30*s, 0, 30*s)}, 20 * time.Second},
+		{"nobody waits, and it gets longer", []func(*meter){idle(20*s, 50*s), skip(30*s, 0, 80*s), busy(70 * s)}, 40 * time.Second},
+		{"skipped while idle", []func(*meter){idle(20*s, 0), skip(30*s, 5*time.Second, 60*s)}, 10 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var m meter
+			m.busy(10 * s)
+			for _, step := range tt.steps {
+				step(&m)
+			}
+			assert.Equal(t, tt.want, m.clock(100*s))
+		})
+	}
+}

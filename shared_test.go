@@ -1149,31 +1149,53 @@ func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
 }
 
 // A worker whose calls wait for a long pause of another one does not take it for
-// slowness of the server.
+// slowness of the server, nor the time after its end for a part of it.
 func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := NewMemoryStore()
-		a := Must(NewSharedLimiter(store, WithPauseOnly()))
-		b := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(100)))
-		var busy sync.WaitGroup
-		begun := time.Now()
-		for range 10 {
-			busy.Go(func() {
-				for time.Since(begun) < time.Hour+30*time.Second+300*ms { // the pause, and few calls more
-					call := letGo(t, b, 1)
-					time.Sleep(10 * ms)
-					call.ends(OutcomeSuccess, 0)
+	for _, tt := range []struct {
+		name  string
+		stop  func(a *SharedLimiter)
+		after time.Duration // until calls go again
+	}{
+		{"paused", func(a *SharedLimiter) { a.Pause(time.Hour) }, time.Hour},
+		{"paused and resumed", func(a *SharedLimiter) {
+			a.Pause(10 * time.Hour)
+			time.Sleep(time.Hour)
+			a.Resume()
+		}, time.Hour},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := NewMemoryStore()
+				a := Must(NewSharedLimiter(store, WithPauseOnly()))
+				b := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(100)))
+				var over atomic.Bool
+				var busy sync.WaitGroup
+				for range 10 {
+					busy.Go(func() {
+						for !over.Load() {
+							call := letGo(t, b, 1)
+							time.Sleep(10 * ms)
+							call.ends(OutcomeSuccess, 0)
+						}
+					})
 				}
+				time.Sleep(30 * time.Second)
+				began := time.Now()
+				go tt.stop(a)
+				time.Sleep(30 * time.Second)
+				require.Positive(t, b.PauseLeft())
+				for b.PauseLeft() > 0 {
+					time.Sleep(100 * ms)
+				}
+				assert.InDelta(t, tt.after.Seconds(), time.Since(began).Seconds(), 6)
+				time.Sleep(300 * ms) // for few calls, so that the pause is among the last 250
+				over.Store(true)
+				busy.Wait()
+				given := b.local.law.(*aimd).given(b.room.advance(clock()))
+				assert.InDelta(t, 100, given, 12)
 			})
-		}
-		time.Sleep(30 * time.Second)
-		a.Pause(time.Hour)
-		time.Sleep(30 * time.Second)
-		require.Positive(t, b.PauseLeft())
-		busy.Wait()
-		letGo(t, b, 1).ends(OutcomeThrottled, 0)
-		assert.GreaterOrEqual(t, b.Limit(), rate.Limit(40))
-	})
+		})
+	}
 }
 
 // A pause saves no burst, whatever happens to the rate meanwhile.
