@@ -550,7 +550,10 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 						time.Sleep(3 * time.Hour)
 					}
 					callers(100)
-					letGo(t, l, 1).ends(OutcomeThrottled, 0)
+					last, now := letGo(t, l, 1), clock()
+					delivered := lawOf(l).delivered
+					assert.Equal(t, time.Second, delivered.clock(now.after(time.Second))-delivered.clock(now), "the clock goes on")
+					last.ends(OutcomeThrottled, 0)
 					assert.GreaterOrEqual(t, l.Limit(), tt.least)
 					assert.LessOrEqual(t, l.Limit(), tt.most)
 				})
@@ -559,4 +562,12 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 			t.Run(name+", "+tt.name+", and nobody waits", func(t *testing.T) { check(t, false) })
 		}
 	}
+}
+
+// lawOf is the law of a limiter, or of a worker that has one of its own.
+func lawOf(l gate) *aimd {
+	if s, ok := l.(*SharedLimiter); ok {
+		return s.local.law.(*aimd)
+	}
+	return l.(*AdaptiveLimiter).law.(*aimd)
 }

@@ -568,9 +568,8 @@ const (
 // meter measures what a server delivers: successes per second over the last
 // ones, on a clock that stands still while nobody wants anything.
 type meter struct {
-	active  bool
-	since   instant       // when active began, or will go on
-	ends    instant       // when it ends unless somebody comes, 0 if that is not known
+	since   instant       // from when on the clock goes,
+	ends    instant       // and until when, unless somebody comes; instant(never) if that is not known
 	elapsed time.Duration // busy time before since
 	ring    []time.Duration
 	n       int           // successes in all
@@ -580,39 +579,31 @@ type meter struct {
 }
 
 func (m *meter) clock(now instant) time.Duration {
-	if !m.active {
-		return m.elapsed
-	}
-	if m.ends != 0 {
-		now = min(now, m.ends)
-	}
-	return m.elapsed + max(0, now.since(m.since))
+	return m.elapsed + max(0, min(now, m.ends).since(m.since))
 }
 
 func (m *meter) busy(now instant) {
-	if !m.active || m.ends != 0 && now > m.ends {
-		m.elapsed, m.since, m.active = m.clock(now), now, true
+	if now > m.ends {
+		m.elapsed, m.since = m.clock(now), now
 	}
-	m.ends = 0
+	m.ends = instant(never)
 }
 
 // idle is for a time in which nobody wants anything, but for a pause until then, which
 // counts.
 func (m *meter) idle(now, until instant) {
-	if now < until {
-		m.ends = until
-		return
+	if now < m.ends {
+		m.ends = max(now, until)
 	}
-	m.elapsed, m.active, m.ends = m.clock(now), false, 0
 }
 
 // skip leaves out the time until then, but for the first part of it.
 func (m *meter) skip(now instant, but time.Duration, until instant) {
-	if !m.active {
+	if now >= m.ends {
 		return
 	}
 	m.elapsed, m.since = m.clock(now)+but, until
-	if m.ends != 0 {
+	if m.ends != instant(never) {
 		m.ends = until
 	}
 }

@@ -806,6 +806,7 @@ func TestMeterClock(t *testing.T) {
 		{"and nobody waits", []func(*meter){skip(20*s, 5*time.Second, 60*s), idle(20*s, 60*s)}, 15 * time.Second},
 		{"nobody waits, and it ends before", []func(*meter){idle(20*s, 50*s), skip(30*s, 0, 30*s)}, 20 * time.Second},
 		{"nobody waits, and it gets longer", []func(*meter){idle(20*s, 50*s), skip(30*s, 0, 80*s), busy(70 * s)}, 40 * time.Second},
+		{"another pause when the clock stands", []func(*meter){idle(20*s, 50*s), idle(60*s, 90*s)}, 40 * time.Second},
 		{"skipped while idle", []func(*meter){idle(20*s, 0), skip(30*s, 5*time.Second, 60*s)}, 10 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

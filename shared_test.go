@@ -1149,19 +1149,22 @@ func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
 }
 
 // A worker whose calls wait for a long pause of another one does not take it for
-// slowness of the server, nor the time after its end for a part of it.
+// slowness of the server, nor the time after its end for a part of it. A short one may be
+// for a throttle, and counts.
 func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		stop  func(a *SharedLimiter)
 		after time.Duration // until calls go again
+		given float64       // calls a second
 	}{
-		{"paused", func(a *SharedLimiter) { a.Pause(time.Hour) }, time.Hour},
+		{"paused", func(a *SharedLimiter) { a.Pause(time.Hour) }, time.Hour, 100},
+		{"paused for as long as a throttle may", func(a *SharedLimiter) { a.Pause(time.Minute) }, time.Minute, 250 / 60. / longShare},
 		{"paused and resumed", func(a *SharedLimiter) {
 			a.Pause(10 * time.Hour)
 			time.Sleep(time.Hour)
 			a.Resume()
-		}, time.Hour},
+		}, time.Hour, 100},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1191,8 +1194,7 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 				time.Sleep(300 * ms) // for few calls, so that the pause is among the last 250
 				over.Store(true)
 				busy.Wait()
-				given := b.local.law.(*aimd).given(b.room.advance(clock()))
-				assert.InDelta(t, 100, given, 12)
+				assert.InEpsilon(t, tt.given, lawOf(b).given(b.room.advance(clock())), .12)
 			})
 		})
 	}
