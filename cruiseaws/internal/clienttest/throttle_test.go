@@ -422,6 +422,10 @@ func TestLimitAroundAll(t *testing.T) {
 	assert.ErrorIs(t, put(t, client, "customers"), context.DeadlineExceeded)
 }
 
+// The timeout of an attempt on real time, and what lasts longer. A machine that is
+// busy answers within the former.
+const timeout, longer = time.Second, 1500 * time.Millisecond
+
 func TestAttemptTimeout(t *testing.T) {
 	hour, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
@@ -430,11 +434,11 @@ func TestAttemptTimeout(t *testing.T) {
 			answer := first(0, 0, "", emrFound)
 			s := serve(t, func(n int64, w http.ResponseWriter, r *http.Request) {
 				if n == 1 {
-					time.Sleep(300 * time.Millisecond)
+					time.Sleep(longer)
 				}
 				answer(n, w, r)
 			})
-			cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+			cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(timeout)))
 			require.NoError(t, describe(ctx, emr.NewFromConfig(cfg)))
 			assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
 		})
@@ -446,10 +450,10 @@ func TestBodyOutlivesItsAttempt(t *testing.T) {
 	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "begin ")
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(longer)
 		_, _ = io.WriteString(w, "end")
 	})
-	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(timeout)))
 	object, err := newS3(cfg).GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
 	require.NoError(t, err)
 	body, err := io.ReadAll(object.Body)
@@ -462,9 +466,9 @@ func TestBodyOutlivesItsAttempt(t *testing.T) {
 func TestEventsOutliveTheirAttempt(t *testing.T) {
 	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
 		_ = http.NewResponseController(w).Flush()
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(longer)
 	})
-	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(timeout)))
 	out, err := newS3(cfg).SelectObjectContent(t.Context(), selectAll)
 	require.NoError(t, err)
 	for range out.GetStream().Events() {
