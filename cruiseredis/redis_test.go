@@ -44,17 +44,18 @@ var ports sync.Map
 
 // freePort is a port that no other server of these tests had or will have, since
 // they are stopped and started again. It is below those that the system gives to
-// clients, which would take it meanwhile.
+// clients, which would take it meanwhile, and so is the port on which the nodes of a
+// cluster talk, 10,000 above it.
 func freePort(t testing.TB) string {
 	t.Helper()
+	free := func(port int) bool {
+		l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port)))
+		return err == nil && l.Close() == nil
+	}
 	for range 1000 {
-		port := strconv.Itoa(10_000 + rand.IntN(20_000))
-		if _, taken := ports.LoadOrStore(port, true); taken {
-			continue
-		}
-		if l, err := net.Listen("tcp", "127.0.0.1:"+port); err == nil {
-			require.NoError(t, l.Close())
-			return port
+		port := 10_000 + rand.IntN(10_000)
+		if _, taken := ports.LoadOrStore(port, true); !taken && free(port) && free(port+10_000) {
+			return strconv.Itoa(port)
 		}
 	}
 	t.Fatal("no port is free")
