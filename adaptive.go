@@ -19,7 +19,8 @@ import (
 // token bucket whose rate is cut to half of what the server delivered on a
 // throttle, once for one congestion, and grows linearly on success: quickly back
 // to just below the old ceiling, slowly to find a new one, quickly beyond it. It
-// grows only while it is what holds calls back. A throttle pauses everyone for
+// grows only while it is what holds calls back. An attempt that failed for good is an
+// answer like others, and counts as a success here. A throttle pauses everyone for
 // the server's Retry-After, else for a time that doubles while throttles follow
 // each other: at the first one two call intervals at most, of the rate that it has
 // just been cut to, see [WithPauseBackoff].
@@ -526,8 +527,12 @@ func (a *AdaptiveLimiter) atLeast(now instant, n int) time.Duration {
 	if !a.paced {
 		return 0
 	}
-	return a.tokens.atLeast(now, n)
+	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
+	b.limit = limitOf(a.law.soon())
+	return b.atLeast(now, n)
 }
+
+func (a *AdaptiveLimiter) counts(now instant) bool { return a.paced && a.tokens.counts(now) }
 
 func (a *AdaptiveLimiter) hold(now, until instant) {
 	if a.paced {

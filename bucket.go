@@ -171,6 +171,10 @@ func (b *bucket) atLeast(now instant, n int) time.Duration {
 	return ceilSeconds((float64(n) - b.at(now)) / float64(b.limit))
 }
 
+func (b *bucket) counts(now instant) bool {
+	return b.limit != rate.Inf && b.at(now) < float64(b.burst)
+}
+
 // hold leaves one token at until, if there would be one by then, so that the first
 // call leaves at until, and the others after it at the limit: a pause saves no burst.
 func (b *bucket) hold(now, until instant) {

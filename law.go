@@ -23,8 +23,10 @@ type law interface {
 	// stopped tells that nobody goes before until, for a reason that says nothing of
 	// what the server gives.
 	stopped(now, until instant)
-	// limit is the rate in calls of cost 1 per second, +Inf for none.
+	// limit is the rate in calls of cost 1 per second, +Inf for none, and soon what it
+	// can be within a few calls.
 	limit() float64
+	soon() float64
 	// setLimit makes the rate another one, from outside.
 	setLimit(now instant, limit float64)
 }
@@ -53,6 +55,7 @@ type aimd struct {
 	latency   time.Duration // of the last attempt
 	moved     instant       // when an attempt was last let go or done
 	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
+	through   float64       // share of successes in what was let through, over about the last memoryShort calls
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
 	closedAt  instant       // when the first of them came
@@ -60,9 +63,9 @@ type aimd struct {
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
 	resume    instant       // until when the last pause lasts
-	shutAt    instant       // when a throttle last cut
-	openAt    instant       // when the server last opened again, the first attempt before that
-	openOks   int           // successes by then
+	shutAt    time.Duration // busy time when a throttle last cut,
+	openAt    time.Duration // and when the server last opened again
+	openOks   int           // calls let through by then
 	hintAt    instant       // when a quota was last heeded
 	hintLeft  int           // its Remaining
 	leftMost  int           // the largest Remaining,
@@ -132,6 +135,13 @@ func newAIMD(c aimdConfig, b brake) *aimd {
 
 func (l *aimd) limit() float64 { return l.rate }
 
+func (l *aimd) soon() float64 {
+	if l.unspread > 0 {
+		return l.rate // for the rest of a window
+	}
+	return max(l.rate, l.ceiling)
+}
+
 func (l *aimd) stopped(now, until instant) {
 	l.resume = until
 	l.delivered.skip(now, 0, until)
@@ -160,7 +170,7 @@ func (l *aimd) room(now instant) time.Duration {
 
 func (l *aimd) sent(now instant) {
 	if l.first == 0 {
-		l.first, l.openAt = now, now
+		l.first = now
 	}
 	l.inflight++
 	l.moved = now
@@ -187,8 +197,10 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	this := lesson{late: l.brake.late(e.sent)}
 	reset := time.Duration(0)
 	switch e.outcome {
-	case OutcomeSuccess:
+	case OutcomeSuccess, OutcomePermanent: // a "not found" is an answer like others
 		this.why, reset = l.success(now, e, this.late)
+	case OutcomeTransient:
+		l.failed(now)
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		l.elsewhere = elsewhere(e.quota, l.told)
@@ -229,10 +241,11 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.Duration) {
 	q, cost := e.quota, float64(max(1, e.cost))
 	if l.delivered.n == 0 {
-		l.cost = cost
+		l.cost, l.through = cost, 1
 	}
 	l.cost += (cost - l.cost) / memoryShort
 	l.delivered.add(now)
+	l.through += (1 - l.through) / memoryShort
 	l.oks++
 	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
 		l.reopen(now)
@@ -249,7 +262,7 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 			}
 		}
 	}
-	if l.queued(now) {
+	if e.outcome == OutcomeSuccess && l.queued(now) {
 		return CauseLatency, 0
 	}
 	l.grow(now, more, late)
@@ -265,6 +278,15 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	return why, reset
 }
 
+// failed is for an attempt that came to nothing, though nobody refused it: the server's
+// limit let it through, so an outage is no time in which that gave nothing.
+func (l *aimd) failed(now instant) {
+	if l.delivered.n > 0 {
+		l.delivered.add(now)
+		l.through -= l.through / memoryShort
+	}
+}
+
 // queued reports whether calls take so much longer than they did that they stand in
 // a queue. The rate falls below what comes out of it, so that the queue is worked off
 // before callers give up on calls that the server still works on. The ceiling stays
@@ -274,13 +296,14 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 // to End Congestion Avoidance on a Global Internet" (1995).
 func (l *aimd) queued(now instant) bool {
 	l.took.add(l.latency.Seconds())
-	if math.IsInf(l.rate, 1) || !l.took.grown() {
-		return false
+	if math.IsInf(l.rate, 1) || !l.took.grown() || now.since(l.heldAt).Seconds() > creditOver*l.gap() {
+		return false // slow calls that come slowly stand in no queue
 	}
 	l.credit = now
 	if l.delivered.n-l.queuedOks >= memoryShort { // else the last time has not shown yet
 		l.queuedOks = l.delivered.n
-		l.rate = min(l.rate, max(l.min, queueTo*l.cost*l.delivered.over(now, memoryShort)))
+		out := l.through * l.cost * l.delivered.over(now, memoryShort)
+		l.rate = min(l.rate, max(l.min, l.decrease*l.rate, queueTo*out))
 	}
 	return true
 }
@@ -339,12 +362,15 @@ func (l *aimd) reopen(now instant) {
 		l.delivered = meter{}
 		l.delivered.busy(now)
 		l.delivered.add(now)
+		l.shutAt = 0
 	}
 	if !first && l.delivered.n-l.openOks < reopenAfter {
 		l.credit = now
 		return // what comes next counts with it
 	}
-	took := (now.since(l.openAt) + l.shutAt.since(l.openAt)).Seconds() / 2
+	busy := l.delivered.clock(now)
+	opened := (l.shutAt + busy) / 2
+	took := (opened - l.openAt).Seconds()
 	given := l.cost * float64(l.delivered.n-l.openOks) / took
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		if long {
@@ -353,8 +379,8 @@ func (l *aimd) reopen(now instant) {
 		l.ceiling = max(l.min, given)
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
 	}
-	l.openAt, l.openOks, l.credit = now, l.delivered.n, now
-	l.delivered.restart(l.delivered.n-1, l.delivered.clock(now)-now.since(l.shutAt)/2)
+	l.openAt, l.openOks, l.credit = busy, l.delivered.n, now
+	l.delivered.restart(l.delivered.n-1, opened)
 }
 
 // grow is the additive increase, for a success.
@@ -371,7 +397,11 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 	}
 	dt := l.pay(now)
 	more := min(hintGrowMost*l.rate, quota.spare*hintGrow*math.Sqrt(l.rate)*dt) + quota.refill*l.rate
-	l.rate = min(l.max, l.rate+l.slope(now)*dt+more)
+	back := l.slope(now) * dt
+	if l.rate < l.ceiling {
+		back = min(back, l.ceiling-l.rate) // what comes after that is slower
+	}
+	l.rate = min(l.max, l.rate+back+more)
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call
@@ -411,7 +441,7 @@ func (l *aimd) cut(now instant) {
 		l.closedAt = now
 	}
 	l.row++
-	l.shutAt = now
+	l.shutAt = l.delivered.clock(now)
 	l.window = 1
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer
@@ -565,7 +595,7 @@ const (
 	memoryLeast = 4
 )
 
-// meter measures what a server delivers: successes per second over the last
+// meter measures what a server delivers: calls let through per second over the last
 // ones, on a clock that stands still while nobody wants anything.
 type meter struct {
 	since   instant       // from when on the clock goes,

@@ -170,7 +170,8 @@ func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 
 // WithMaxScopes is how many limiters of scopes are kept, 1 or more. When there
 // are more, the least recently used are forgotten, with what they have learned,
-// except those in use or paused. Default 10,000.
+// except those in use or paused. The limit of one that is forgotten is whole when its
+// key is used again. Default 10,000.
 func WithMaxScopes(n int) Option {
 	return option(func(c *config) {
 		c.want(n >= 1, "WithMaxScopes(%d): want 1 or more", n)
@@ -179,7 +180,8 @@ func WithMaxScopes(n int) Option {
 }
 
 // WithScopeIdle is after how long without a call the limiter of a scope may be
-// forgotten, above 0. Default 30 minutes.
+// forgotten, above 0. It is kept for longer while calls that went still count: while a
+// bucket is not full, or a window not empty. Default 30 minutes.
 func WithScopeIdle(d time.Duration) Option {
 	return option(func(c *config) {
 		c.want(d > 0, "WithScopeIdle(%v): want above 0", d)

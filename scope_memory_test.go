@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
 	"golang.org/x/time/rate"
 )
 
@@ -83,6 +84,49 @@ func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
 				if err := r.Scope("A", "paused").Do(t.Context(), ok); err != nil || time.Since(start) < time.Minute {
 					t.Errorf("%v after %v", err, time.Since(start))
 				}
+			})
+		})
+	}
+}
+
+// A limiter whose calls still count is kept: a new one would let as many go again.
+func TestScopesKeepTheirLimits(t *testing.T) {
+	day := func(string, string) (Limiter, error) {
+		return NewSlidingWindow(Window{N: 100, Per: 24 * time.Hour})
+	}
+	bucket := func(string, string) (Limiter, error) { return NewTokenBucket(rate.Every(time.Hour), 96) }
+	for _, c := range []struct {
+		name string
+		opts []Option
+		most int // calls in six hours
+	}{
+		{"window of a day", []Option{WithScopeLimiter(day)}, 100},
+		{"bucket", []Option{WithScopeLimiter(bucket)}, 96 + 6},
+		{"highest rate", []Option{WithMaxRate(rate.Every(2 * time.Hour))}, 1 + 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(append(c.opts, WithoutLimiter())...))
+				n := 0
+				do := func(key string) {
+					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+					defer cancel()
+					_ = r.Scope("CUSTOMER", key).Do(ctx, func(context.Context) error {
+						if key == "a" {
+							n++
+						}
+						return nil
+					})
+				}
+				for begin := time.Now(); time.Since(begin) < 6*time.Hour; {
+					for range 150 {
+						do("a")
+					}
+					time.Sleep(31 * time.Minute)
+					do("b") // which looks for what is to be forgotten
+				}
+				assert.LessOrEqual(t, n, c.most)
+				assert.Greater(t, n, c.most/2)
 			})
 		})
 	}

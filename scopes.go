@@ -247,6 +247,9 @@ func (e *scopeEntry) paused() bool {
 	return r != nil && r.pauseLeft() > 0
 }
 
+// counts reports whether calls that went still count against the limiter's limit.
+func (e *scopeEntry) counts() bool { return e.room != nil && e.room.counts() }
+
 // touch makes e the most recently used.
 func (s *scopes) touch(e *scopeEntry) {
 	e.prev.next, e.next.prev = e.next, e.prev
@@ -263,7 +266,8 @@ func (s *scopes) forget(now instant, few int) {
 		if e == &s.recent || len(s.entries) <= s.max && now.since(e.used) <= s.idle {
 			return
 		}
-		if e.uses > 0 || e.paused() {
+		tooMany := len(s.entries) > s.max
+		if e.uses > 0 || e.paused() || !tooMany && e.counts() {
 			s.touch(e) // asked again in its turn
 			continue
 		}

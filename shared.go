@@ -331,8 +331,10 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		}
 	}
 	switch e.outcome {
-	case OutcomeSuccess:
-		s.stats.Successes++
+	case OutcomeSuccess, OutcomePermanent: // an answer in any case
+		if e.outcome == OutcomeSuccess {
+			s.stats.Successes++
+		}
 		if !s.pauseOnly {
 			s.succeeded(now, e, late)
 		}

@@ -28,7 +28,8 @@ type StoreRequest struct {
 	// calls: some by its own Quota, else most by the last of a success.
 	Throttled, Elsewhere bool
 	Backoff              time.Duration
-	// Successes is the cost of all attempts that succeeded since the last sync.
+	// Successes is the cost of all attempts since the last sync that succeeded, or failed
+	// for good.
 	Successes int64
 	// Quota is the last that one of them was told, nil if none was, and QuotaAge how
 	// long ago that is.

@@ -374,7 +374,7 @@ func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter 
 	l.setLimit(now, max(share, c.min))
 	// It is no newcomer, so it probes as slowly as those who have been there
 	// for long.
-	l.first, l.openAt = now-instant(time.Hour), now
+	l.first = now - instant(time.Hour)
 	a := alone(s.conf, l)
 	a.apply(now)
 	a.hold(now, now)

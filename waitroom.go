@@ -460,6 +460,18 @@ func (r *room) pauseLeft() time.Duration {
 	return max(0, r.resume.since(r.advance(clock())))
 }
 
+// counts reports whether calls that went keep later ones waiting for longer: a limiter
+// that is made anew would let those go.
+func (r *room) counts() bool {
+	p, ok := r.pacer.(interface{ counts(now instant) bool })
+	if !ok {
+		return false
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return p.counts(r.advance(clock()))
+}
+
 // pauseFor is Pause of the limiters. It reports whether the pause is new or
 // extends another.
 func (r *room) pauseFor(d time.Duration) bool {

@@ -194,6 +194,16 @@ func (s *spans) atLeast(now instant, n int) time.Duration {
 	return wait
 }
 
+func (s *spans) counts(now instant) bool {
+	for i := range s.all {
+		s.all[i].expire(now)
+		if s.all[i].size > 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // hold spreads what comes after a pause over the shortest window.
 func (s *spans) hold(_, until instant) {
 	s.resuming, s.resumed, s.since = true, until, 0
