@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -70,7 +71,7 @@ func TestTryYourOwn(t *testing.T) {
 		t.Fatalf("%s", out)
 	}
 	code = "retrier, err := " + code
-	want := "retrier, err := cruise.New(\n\tcruise.WithMaxRate(10),\n\tcruise.WithBurst(2),\n\tcruise.WithDecreaseFactor(0.7),\n)\n"
+	want := "retrier, err := cruise.New(\n\tcruise.WithMaxRate(10),\n\tcruise.WithBurst(2),\n\tcruise.WithDecreaseFactor(0.7),\n)\n" + goesOn
 	if code != want {
 		t.Errorf("the code is\n%s", code)
 	}
@@ -142,6 +143,39 @@ func TestBadFlagsAreRefused(t *testing.T) {
 	var usage strings.Builder
 	if _, _, err := parse([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers int") {
 		t.Errorf("%v\n%s", err, usage.String())
+	}
+}
+
+func TestNoNameIsPlayedTwice(t *testing.T) {
+	_, p, err := parse(strings.Fields("-clients cruise,cenkalti,cruise -scenarios random-1,emr-1000 -random 2 -from 1"), io.Discard)
+	if err != nil || len(p.clients) != 2 {
+		t.Fatal(err, len(p.clients))
+	}
+	var names []string
+	for _, part := range p.parts {
+		for _, s := range part.scenarios {
+			names = append(names, s.Name)
+		}
+	}
+	if want := []string{"random-1", "emr-1000", "random-2"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
+	}
+}
+
+// What a window holds is a whole number, and the clients that are told the rate are told that.
+func TestWindowsHoldWholeNumbers(t *testing.T) {
+	for args, want := range map[string]float64{
+		"-server fixed -rate 1.9 -window 1s":     1,
+		"-server sliding -rate 1.667 -window 1m": 100. / 60,
+		"-server fixed -rate 0.1 -window 10s":    .1,
+	} {
+		_, p, err := parse(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.parts[0].scenarios[0].Server.Rate.At(0); got != want {
+			t.Errorf("%s: %v, want %v", args, got, want)
+		}
 	}
 }
 

@@ -149,6 +149,9 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		if o.window > 100*o.duration {
 			return nil, fmt.Errorf("-window %v: want at most 100 times the -duration %v", o.window, o.duration)
 		}
+		// What a window holds is a whole number, and less than that of the rate.
+		whole := server.Allowed(spec.Rate, spec.Window, 0)
+		spec.Rate = server.Constant(float64(whole) / o.window.Seconds())
 	}
 	perSecond = min(perSecond, float64(o.processes*o.workers)/o.latency.Seconds())
 	if n := perSecond * o.duration.Seconds(); n > mostRequests {
@@ -160,6 +163,12 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		Latency: o.latency, Jitter: .1, Duration: o.duration,
 	}, nil
 }
+
+// goesOn says what the simulated clients do beyond the limiter, so that all of them have
+// the same work.
+const goesOn = `// Here no call is given up, as with cruise.WithMaxAttempts(cruise.Unlimited),
+// cruise.WithoutBudget() and cruise.WithMaxServerDelay(math.MaxInt64) beside that.
+`
 
 // limiter is the options that were set, and the Go code of them.
 func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code string, err error) {
@@ -174,15 +183,15 @@ func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code st
 		}
 		opts = append(opts, k.option(v))
 		flags = append(flags, fmt.Sprintf("-%s %v", k.flag, v))
-		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'f', -1, 64)))
+		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'g', -1, 64)))
 	}
 	if _, err := cruise.NewAdaptiveLimiter(opts...); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
 	}
 	if len(lines) == 0 {
-		return nil, "retrier, err := cruise.New() // the defaults\n", nil
+		return nil, "retrier, err := cruise.New() // the defaults\n" + goesOn, nil
 	}
-	return opts, "retrier, err := cruise.New(\n" + strings.Join(lines, "") + ")\n", nil
+	return opts, "retrier, err := cruise.New(\n" + strings.Join(lines, "") + ")\n" + goesOn, nil
 }
 
 // ownPlan is the user's limiter at the user's server, or at the scenarios given,

@@ -104,9 +104,12 @@ func (o *options) boardPlan() (plan, error) {
 		out.parts = append(out.parts, part{"named", named, p.seeds})
 	}
 	if p.random > 0 {
-		random := make([]*scenario.Scenario, p.random)
-		for i := range random {
-			random[i] = scenario.Random(from + uint64(i))
+		var random []*scenario.Scenario
+		for i := range p.random {
+			s := scenario.Random(from + uint64(i))
+			if !slices.ContainsFunc(named, func(other *scenario.Scenario) bool { return other.Name == s.Name }) {
+				random = append(random, s)
+			}
 		}
 		out.parts = append(out.parts, part{"random", random, p.randomSeeds})
 	}
@@ -145,7 +148,9 @@ func pickClients(names string) ([]engine.Client, error) {
 			}
 			return nil, fmt.Errorf("-clients %s: %w; want some of %s", names, err, strings.Join(all, ", "))
 		}
-		list = append(list, c)
+		if !slices.ContainsFunc(list, func(other engine.Client) bool { return other.Name == c.Name }) {
+			list = append(list, c)
+		}
 	}
 	return list, nil
 }

@@ -11,24 +11,28 @@ import (
 	"github.com/a7df5faa/cruise/simulation/engine"
 )
 
-// AWS is the adaptive retry mode of the AWS SDK, with unlimited attempts and
-// without its retry quota, which adaptive mode never refills. Its own wait for
+// AWS is the adaptive retry mode of the AWS SDK, with unlimited attempts. Where calls
+// have to be done it has no retry quota, which adaptive mode never refills; where they
+// arrive by themselves it keeps its own, as the others do there. Its own wait for
 // a token is cut to whole nanoseconds and never ends under virtual time, so
 // it is told to fail instead and asked again after a short while.
 func AWS() engine.Client {
 	return engine.Client{
 		Name:  "aws-adaptive",
-		About: "aws-sdk-go-v2 adaptive mode, unlimited attempts, no retry quota",
+		About: "aws-sdk-go-v2 adaptive mode, unlimited attempts, no retry quota but in open loops",
 		New: func(e engine.Env) engine.Process {
 			throttled := retry.IsErrorThrottleFunc(func(err error) aws.Ternary {
-				return aws.BoolTernary(failure(err).Throttled)
+				f := failure(err)
+				return aws.BoolTernary(f.Throttled || f.Timeout) // as retrier classifies them
 			})
 			mode := retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
 				o.FailOnNoAttemptTokens = true
 				o.Throttles = append(o.Throttles, throttled)
-				o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) {
-					o.RateLimiter = ratelimit.None
-				})
+				if e.Scenario.Arrivals == 0 {
+					o.StandardOptions = append(o.StandardOptions, func(o *retry.StandardOptions) {
+						o.RateLimiter = ratelimit.None
+					})
+				}
 			})
 			return &awsAdaptive{mode: mode, env: e}
 		},
@@ -53,6 +57,7 @@ func (a *awsAdaptive) poll() time.Duration {
 
 // Call is the loop of the SDK's retry middleware.
 func (a *awsAdaptive) Call(ctx context.Context, attempt engine.Attempt) error {
+	retried := func(error) error { return nil }
 	for n := 1; ; n++ {
 		release, err := a.mode.GetAttemptToken(ctx)
 		for err != nil {
@@ -64,7 +69,12 @@ func (a *awsAdaptive) Call(ctx context.Context, attempt engine.Attempt) error {
 		}
 		_, err = attempt(ctx)
 		release(err)
+		retried(err)
 		if err == nil || ctx.Err() != nil || n == a.env.Scenario.Attempts {
+			return err
+		}
+		var e error
+		if retried, e = a.mode.GetRetryToken(ctx, err); e != nil {
 			return err
 		}
 		delay, e := a.mode.RetryDelay(n, err)

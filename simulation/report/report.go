@@ -144,6 +144,9 @@ func (d Data) HTML(w io.Writer) error {
 			c.All++
 		}
 	}
+	if c.All == 0 {
+		c.Targets = nil // of a server of one's own
+	}
 	for _, r := range d.Board.Results {
 		c.Runs += r.Runs
 	}

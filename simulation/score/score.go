@@ -63,13 +63,16 @@ func percent(part, all int) float64 {
 	return 100 * float64(part) / float64(all)
 }
 
-// perCaller is the mean over callers of their throttled shares.
+// perCaller is the mean of the throttled shares of those callers who sent anything.
 func perCaller(r *engine.Recording) float64 {
-	sum := 0.0
-	for i := range r.Callers {
-		sum += percent(r.Callers[i].Throttled, r.Callers[i].Requests)
+	sum, n := 0.0, 0
+	for _, c := range r.Callers {
+		if c.Requests > 0 {
+			sum += percent(c.Throttled, c.Requests)
+			n++
+		}
 	}
-	return sum / float64(len(r.Callers))
+	return sum / float64(max(1, n))
 }
 
 // use is what was got of what could be had. Where the run ends with a number
@@ -177,6 +180,7 @@ func recovery(r *engine.Recording) float64 {
 	}
 	goal := s.Server.Rate.At(span.To)
 	if s.Arrivals == 0 {
+		goal = min(goal, float64(s.Processes*s.Callers)/(s.Latency+s.Server.Work).Seconds())
 		return settled(r, span.To, s.Duration, func(rate float64) bool {
 			return rate >= (1-near)*goal
 		}, goal).Seconds()

@@ -47,6 +47,26 @@ func TestScoresOfARunByHand(t *testing.T) {
 	check("fairness of processes", got.Jain, 1.5*1.5/(2*(1+.25)))
 	rec.Rivals = 100
 	check("use beside a competitor", Of(rec, scenario.Best{Successes: 300, Fair: best.Fair}).Use, .9)
+
+	s.Random, rec.Callers[1] = false, engine.Caller{}
+	check("whoever sends nothing is throttled nowhere", Of(rec, best).Throttled, (50+0+20)/3.)
+}
+
+// Callers who want less than the server gives are back when they get what they want.
+func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
+	s := &scenario.Scenario{
+		Processes: 1, Callers: 5, Latency: 500 * time.Millisecond, Duration: 200 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(100), Burst: 1, Down: []server.Span{{From: 50 * time.Second, To: 100 * time.Second}}},
+	}
+	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 200), Callers: make([]engine.Caller, 5), Elapsed: s.Duration}
+	for i := range rec.Bins {
+		if i < 50 || i >= 110 {
+			rec.Bins[i].Successes = 10 // of five callers who wait for half a second each
+		}
+	}
+	if got := Of(rec, scenario.Best{Successes: 1}).Recovery; got < 5 || got > 20 {
+		t.Errorf("recovered after %v s", got)
+	}
 }
 
 func TestAdaptIsTheTimeUntilTheRateFits(t *testing.T) {
