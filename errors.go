@@ -17,8 +17,9 @@ var (
 	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
 	// ErrMaxElapsed: the next attempt would start later than [WithMaxElapsed] allows.
 	ErrMaxElapsed = errors.New("cruise: time for retries used up")
-	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows.
-	ErrServerDelay = errors.New("cruise: server asked for a longer wait than allowed")
+	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows,
+	// or a pause that is in force for another reason lasts longer.
+	ErrServerDelay = errors.New("cruise: told to wait for longer than allowed")
 	// ErrQuotaExhausted: a long quota of the server is used up.
 	ErrQuotaExhausted = errors.New("cruise: quota of the server used up")
 	// ErrPermanent: a retry failed in a way that further retries cannot mend.

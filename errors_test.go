@@ -24,7 +24,7 @@ func TestErrorMessage(t *testing.T) {
 		{cruise.Error{Reason: fmt.Errorf("%w: cost 5, at most 3", cruise.ErrCost)}, "cruise: call not made: cost above what the limiter ever admits at once: cost 5, at most 3"},
 		{
 			cruise.Error{Reason: cruise.ErrServerDelay, Attempts: 1, Elapsed: 120 * time.Millisecond, RetryAfter: time.Hour, Last: last},
-			"cruise: gave up after 1 attempt in 120ms: server asked for a longer wait than allowed (try again in 1h0m0s): 503 Service Unavailable",
+			"cruise: gave up after 1 attempt in 120ms: told to wait for longer than allowed (try again in 1h0m0s): 503 Service Unavailable",
 		},
 		{
 			cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 5, Elapsed: 1234567891, Last: last},
