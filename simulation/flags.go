@@ -74,24 +74,33 @@ func (o *options) check(args []string) error {
 	case o.random < 0 || o.random > 100_000:
 		return fmt.Errorf("-random %d: want 0 to 100000", o.random)
 	}
+	for name, file := range map[string]string{"json": o.json, "html": o.html, "md": o.md} {
+		if dir := filepath.Dir(file); file != "" {
+			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+				return fmt.Errorf("-%s %s: want a file in a folder that exists, %s does not", name, file, dir)
+			}
+		}
+	}
 	return nil
 }
 
-// write writes the files that were asked for.
+// write writes the files that were asked for, as many of them as it can.
 func (o *options) write(data report.Data) error {
+	var errs []error
 	if o.json != "" {
-		if err := create(o.json, data.Board.JSON); err != nil {
-			return err
-		}
+		errs = append(errs, create(o.json, data.Board.JSON))
 	}
 	if o.html != "" {
-		if err := create(o.html, data.HTML); err != nil {
-			return err
-		}
+		errs = append(errs, create(o.html, data.HTML))
 	}
-	if o.md == "" {
-		return nil
+	if o.md != "" {
+		errs = append(errs, o.markdown(data))
 	}
+	return errors.Join(errs...)
+}
+
+// markdown writes the scoreboard, and its charts beside it.
+func (o *options) markdown(data report.Data) error {
 	files, err := data.Files()
 	if err != nil {
 		return err

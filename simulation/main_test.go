@@ -64,8 +64,12 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 }
 
 func TestTryYourOwn(t *testing.T) {
-	out, _ := play(t, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
+	page := filepath.Join(t.TempDir(), "own.html")
+	out, _ := play(t, "-html", page, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
 		"-signal", "seconds", "-max-rate", "10", "-limiter-burst", "2", "-decrease", "0.7")
+	if html, err := os.ReadFile(page); err != nil || strings.Contains(string(html), "<h2>Targets") {
+		t.Errorf("%v, or targets that are not of this server", err)
+	}
 	_, code, found := strings.Cut(out, "retrier, err := ")
 	if !found || !strings.Contains(out, "yours") {
 		t.Fatalf("%s", out)
@@ -94,6 +98,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-scenarios none", "-scenarios none: want scenarios"},
 		{"-quick -full", "-quick and -full contradict each other"},
 		{"-seeds 0", "-seeds 0: want 1 to 1000"},
+		{"-json nowhere/b.json", "-json nowhere/b.json: want a file in a folder that exists, nowhere does not"},
 		{"-seeds 99999999999", "-seeds 99999999999: want 1 to 1000"},
 		{"-random -1", "-random -1: want 0 to 100000"},
 		{"-random 999999999", "-random 999999999: want 0 to 100000"},

@@ -158,7 +158,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		return nil, fmt.Errorf("-duration %v: want at most %d requests in a run, at this rate and latency it is %.0f", o.duration, mostRequests, n)
 	}
 	return &scenario.Scenario{
-		Name: "yours", About: "the server of the command's flags",
+		Name: scenario.Yours, About: "the server of the command's flags",
 		Server: spec, Processes: o.processes, Callers: o.workers,
 		Latency: o.latency, Jitter: .1, Duration: o.duration,
 	}, nil
@@ -231,7 +231,7 @@ func (o *options) ownPlan() (plan, error) {
 		return plan{}, err
 	}
 	if len(opts) > 0 {
-		yours := client.Cruise("yours", opts...)
+		yours := client.Cruise(scenario.Yours, opts...)
 		yours.About = "cruise with the options of the command's flags"
 		clients = append([]engine.Client{yours}, clients...)
 	}

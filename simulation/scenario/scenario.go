@@ -9,6 +9,9 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
+// Yours names what is in no table: a server or a limiter of the user's.
+const Yours = "yours"
+
 // Scenario is one server with clients in front of it.
 //
 // In a closed loop (Arrivals 0), Callers callers in each of Processes processes
