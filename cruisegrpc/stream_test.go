@@ -187,12 +187,13 @@ func TestStreamPushback(t *testing.T) {
 
 // The timeout of an attempt is over with its first message.
 func TestStreamOutlivesItsAttempt(t *testing.T) {
+	const timeout, longer = time.Second, 1500 * time.Millisecond // a busy machine answers within the former
 	slow := func(n int) error {
-		time.Sleep(150 * time.Millisecond)
+		time.Sleep(longer)
 		return nil
 	}
 	s := serve(t, &service{after: slow})
-	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(timeout)))
 	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
 	require.NoError(t, err)
 	for range 2 {
@@ -204,11 +205,11 @@ func TestStreamOutlivesItsAttempt(t *testing.T) {
 
 	s = serve(t, &service{gate: func(n int64, _ metadata.MD, _ func(metadata.MD)) error {
 		if n == 1 {
-			time.Sleep(300 * time.Millisecond)
+			time.Sleep(longer)
 		}
 		return nil
 	}})
-	client, seen := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(100*time.Millisecond)))
+	client, seen := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(timeout)))
 	stream, err = client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
 	require.NoError(t, err)
 	_, err = stream.Recv()
