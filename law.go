@@ -55,7 +55,7 @@ type aimd struct {
 	latency   time.Duration // of the last attempt
 	moved     instant       // when an attempt was last let go or done
 	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
-	through   float64       // share of successes in what was let through, over about the last memoryShort calls
+	share     float64       // of successes in what was let through, over about the last memoryShort calls
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
 	closedAt  instant       // when the first of them came
@@ -73,11 +73,11 @@ type aimd struct {
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
-	refillOks int           // successes by when that was last looked at
+	refillOks int           // calls let through by when that was last looked at
 	refillLow int           // Remaining at that time
 	told      Quota         // the last that a success was told
 	elsewhere bool          // the last throttle came though enough was left: something else limits calls
-	queuedOks int           // successes by when a queue last slowed the rate down
+	queuedOks int           // calls let through by when a queue last slowed the rate down
 
 	delivered meter
 	took      latencies
@@ -241,11 +241,11 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.Duration) {
 	q, cost := e.quota, float64(max(1, e.cost))
 	if l.delivered.n == 0 {
-		l.cost, l.through = cost, 1
+		l.cost, l.share = cost, 1
 	}
 	l.cost += (cost - l.cost) / memoryShort
 	l.delivered.add(now)
-	l.through += (1 - l.through) / memoryShort
+	l.share += (1 - l.share) / memoryShort
 	l.oks++
 	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
 		l.reopen(now)
@@ -283,7 +283,7 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 func (l *aimd) failed(now instant) {
 	if l.delivered.n > 0 {
 		l.delivered.add(now)
-		l.through -= l.through / memoryShort
+		l.share -= l.share / memoryShort
 	}
 }
 
@@ -302,7 +302,7 @@ func (l *aimd) queued(now instant) bool {
 	l.credit = now
 	if l.delivered.n-l.queuedOks >= memoryShort { // else the last time has not shown yet
 		l.queuedOks = l.delivered.n
-		out := l.through * l.cost * l.delivered.over(now, memoryShort)
+		out := l.share * l.cost * l.delivered.over(now, memoryShort)
 		l.rate = min(l.rate, max(l.min, l.decrease*l.rate, queueTo*out))
 	}
 	return true
@@ -397,11 +397,11 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 	}
 	dt := l.pay(now)
 	more := min(hintGrowMost*l.rate, quota.spare*hintGrow*math.Sqrt(l.rate)*dt) + quota.refill*l.rate
-	back := l.slope(now) * dt
+	grown := l.slope(now) * dt
 	if l.rate < l.ceiling {
-		back = min(back, l.ceiling-l.rate) // what comes after that is slower
+		grown = min(grown, l.ceiling-l.rate) // beyond it the slope is another one
 	}
-	l.rate = min(l.max, l.rate+back+more)
+	l.rate = min(l.max, l.rate+grown+more)
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call
@@ -587,7 +587,7 @@ func (l *aimd) flat(q Quota) bool {
 	return l.leftFlat >= flatAfter
 }
 
-// How many successes a meter looks back: far enough to see a whole window, and
+// How many calls a meter looks back: far enough to see a whole window, and
 // near enough to see a limit that fell.
 const (
 	memoryLong  = 250
@@ -602,7 +602,7 @@ type meter struct {
 	ends    instant       // and until when, unless somebody comes; instant(never) if that is not known
 	elapsed time.Duration // busy time before since
 	ring    []time.Duration
-	n       int           // successes in all
+	n       int           // calls let through in all
 	base    int           // those that do not count any more
 	baseAt  time.Duration // busy time where counting began
 	begun   bool          // the burst before the first cut is forgotten
@@ -656,12 +656,12 @@ func (m *meter) forget(now instant) {
 	m.begun = true
 }
 
-// restart leaves out the first n successes, and the busy time before at.
+// restart leaves out the first n calls, and the busy time before at.
 func (m *meter) restart(n int, at time.Duration) {
 	m.base, m.baseAt = n, max(0, at)
 }
 
-// over is the rate over most successes, +Inf where nothing can be said.
+// over is the rate over most calls, +Inf where nothing can be said.
 func (m *meter) over(now instant, most int) float64 {
 	k, from := m.n-m.base, m.baseAt
 	if k < memoryLeast {

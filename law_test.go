@@ -416,6 +416,59 @@ func TestLawWorksOffQueues(t *testing.T) {
 	}
 }
 
+// What comes out of a queue is successes: calls that were given up come to nothing. And
+// calls that nobody waited for stand in none.
+func TestLawKnowsWhatComesOutOfAQueue(t *testing.T) {
+	const usual = 20 * ms
+	for _, tt := range []struct {
+		name        string
+		held        bool
+		fail        int // of four
+		least, most float64
+	}{
+		{"all are answered", true, 0, 8, 10},
+		{"one of four is", true, 3, 1, 5},
+		{"nobody waits", false, 0, 10, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.law.setLimit(d.now, 10)
+			call := func(held bool, took time.Duration, outcome Outcome) {
+				d.after(100 * ms)
+				if held {
+					d.law.held(d.now)
+				}
+				d.law.sent(d.now)
+				d.law.done(d.now, ending{outcome: outcome, sent: d.now.after(-took), cost: 1}, false)
+			}
+			for range 300 {
+				call(true, usual, OutcomeSuccess)
+			}
+			d.law.setLimit(d.now, 10)
+			for i := range 200 {
+				outcome := OutcomeSuccess
+				if i%4 < tt.fail {
+					outcome = OutcomeTransient
+				}
+				call(tt.held, 10*usual, outcome)
+			}
+			lowest := d.law.limit()
+			assert.GreaterOrEqual(t, lowest, tt.least)
+			assert.LessOrEqual(t, lowest, tt.most)
+		})
+	}
+}
+
+// After a cut the rate is soon back at the ceiling.
+func TestLawKnowsWhatComesSoon(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 100)
+	d.succeed(300, 10*ms)
+	assert.Equal(t, d.law.limit(), d.law.soon())
+	d.throttle()
+	assert.InDelta(t, 2*d.law.limit(), d.law.soon(), 1e-9)
+}
+
 // Calls that hang, or whose end nobody tells, do not close the door for good.
 func TestLawHangingCalls(t *testing.T) {
 	for _, tt := range []struct {
@@ -553,6 +606,7 @@ func TestLawRations(t *testing.T) {
 			}
 			if c.slows {
 				assert.InDelta(t, 40./59.4, d.law.limit(), .02, "40 calls in what is left of a minute")
+				assert.Equal(t, d.law.limit(), d.law.soon(), "and no sooner")
 			} else {
 				assert.GreaterOrEqual(t, d.law.limit(), 100.)
 			}
@@ -694,7 +748,7 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.001, math.Inf(1))
 			d.law.setLimit(d.now, 10)
-			for i := range 80 {
+			for i := range 200 {
 				gap := ceilSeconds(1 / d.law.limit())
 				d.after(gap).law.held(d.now)
 				sent := d.send()

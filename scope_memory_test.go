@@ -132,6 +132,19 @@ func TestScopesKeepTheirLimits(t *testing.T) {
 	}
 }
 
+// … but not for want of room.
+func TestScopesThatCountAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithoutLimiter(), WithMaxScopes(3), WithScopeLimiter(func(string, string) (Limiter, error) {
+			return NewSlidingWindow(Window{N: 100, Per: 24 * time.Hour})
+		})))
+		for i := range 100 {
+			assert.NoError(t, r.Scope("CUSTOMER", fmt.Sprint(i)).Do(t.Context(), ok))
+		}
+		assert.Len(t, r.scopes.entries, 3)
+	})
+}
+
 // Scopes within scopes are forgotten as fast as they come, however deep.
 func TestScopesWithinScopesAreForgotten(t *testing.T) {
 	for depth := 1; depth <= 8; depth++ {

@@ -336,7 +336,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 			s.stats.Successes++
 		}
 		if !s.pauseOnly {
-			s.succeeded(now, e, late)
+			s.answered(now, e, late)
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++
@@ -362,8 +362,8 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	return events
 }
 
-// succeeded notes a success that is to be told.
-func (s *SharedLimiter) succeeded(now instant, e ending, late bool) {
+// answered notes a call that the server let through, which is to be told.
+func (s *SharedLimiter) answered(now instant, e ending, late bool) {
 	s.oks += int64(e.cost)
 	if q := e.quota; q != nil {
 		s.quotaAt = now

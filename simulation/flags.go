@@ -74,11 +74,10 @@ func (o *options) check(args []string) error {
 	case o.random < 0 || o.random > 100_000:
 		return fmt.Errorf("-random %d: want 0 to 100000", o.random)
 	}
-	for name, file := range map[string]string{"json": o.json, "html": o.html, "md": o.md} {
-		if dir := filepath.Dir(file); file != "" {
-			if info, err := os.Stat(dir); err != nil || !info.IsDir() {
-				return fmt.Errorf("-%s %s: want a file in a folder that exists, %s does not", name, file, dir)
-			}
+	for _, f := range []struct{ flag, file string }{{"json", o.json}, {"html", o.html}, {"md", o.md}} {
+		dir := filepath.Dir(f.file) // "." if there is no file
+		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
+			return fmt.Errorf("-%s %s: want a file in a folder that exists, %s does not", f.flag, f.file, dir)
 		}
 	}
 	return nil

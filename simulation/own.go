@@ -119,7 +119,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 			return nil, fmt.Errorf("-%s does not go with -server %v", name, spec.Kind)
 		}
 	}
-	perSecond := o.rate
+	perSecond, about := o.rate, "the server of the command's flags"
 	if spec.Kind == server.Concurrency {
 		if !(o.burst >= 1 && o.burst <= 10_000) || o.burst != math.Trunc(o.burst) {
 			return nil, fmt.Errorf("-burst %v: want the slots of -server concurrency, a whole number from 1 to 10000", o.burst)
@@ -149,16 +149,17 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		if o.window > 100*o.duration {
 			return nil, fmt.Errorf("-window %v: want at most 100 times the -duration %v", o.window, o.duration)
 		}
-		// What a window holds is a whole number, and less than that of the rate.
+		// The clients that are told the rate must know what the windows hold of it.
 		whole := server.Allowed(spec.Rate, spec.Window, 0)
 		spec.Rate = server.Constant(float64(whole) / o.window.Seconds())
+		about += fmt.Sprintf(": %d requests in each %v", whole, o.window)
 	}
 	perSecond = min(perSecond, float64(o.processes*o.workers)/o.latency.Seconds())
 	if n := perSecond * o.duration.Seconds(); n > mostRequests {
 		return nil, fmt.Errorf("-duration %v: want at most %d requests in a run, at this rate and latency it is %.0f", o.duration, mostRequests, n)
 	}
 	return &scenario.Scenario{
-		Name: scenario.Yours, About: "the server of the command's flags",
+		Name: scenario.Yours, About: about,
 		Server: spec, Processes: o.processes, Callers: o.workers,
 		Latency: o.latency, Jitter: .1, Duration: o.duration,
 	}, nil

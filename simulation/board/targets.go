@@ -166,9 +166,12 @@ func collapsed(b *Board) float64 {
 // peer. It is not known where no peer ran, or not the own client.
 func beaten(which func(*scenario.Scenario) bool, percent bool) func(*Board) float64 {
 	return func(b *Board) float64 {
+		if b.Own == "" {
+			return math.NaN()
+		}
 		n, bad := 0, 0
 		for _, s := range b.Scenarios() {
-			if b.Own != "" && which(s) && slices.ContainsFunc(b.Of(s.Name), func(r score.Result) bool {
+			if which(s) && slices.ContainsFunc(b.Of(s.Name), func(r score.Result) bool {
 				c := b.Client(r.Client)
 				return !c.Own && !c.Yardstick
 			}) {

@@ -45,8 +45,8 @@ type awsAdaptive struct {
 }
 
 // poll is how long a caller waits before it asks again: a fiftieth of the mean
-// time between its turns, which delays it by a hundredth on average, or a tenth of that for
-// which calls that arrive by themselves wait for an answer.
+// time between its turns, which delays it by a hundredth on average. A call that arrives
+// by itself has no turns: it asks ten times in the time for which it waits for an answer.
 func (a *awsAdaptive) poll() time.Duration {
 	s := a.env.Scenario
 	if s.Arrivals > 0 {
