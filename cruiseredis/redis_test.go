@@ -18,6 +18,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
 // program finds a server that a test needs. Debian keeps some outside the PATH of
@@ -233,7 +235,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	redis.SetLogger(silent{}) // go-redis tells of each connection that failed
-	os.Exit(m.Run())
+	os.Exit(calm.Run(m))
 }
 
 type silent struct{}

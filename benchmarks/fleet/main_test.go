@@ -19,7 +19,7 @@ func TestFleet(t *testing.T) {
 		t.Skip(err)
 	}
 	var out bytes.Buffer
-	if err := run(&out, 100*time.Millisecond, 400*time.Millisecond); err != nil {
+	if err := run(&out, 100*time.Millisecond, time.Second); err != nil {
 		t.Fatal(err)
 	}
 	if n := bytes.Count(out.Bytes(), []byte("\n")); n != 2+2*2*len(ways) {
