@@ -58,6 +58,7 @@ type SharedLimiter struct {
 
 	// What is to be told.
 	oks       int64
+	errs      int64   // cost of calls that failed, though they were let through
 	quota     Quota   // the last that a success was told
 	quotaAt   instant // when that was, zero if it need not be told
 	throttled bool
@@ -337,6 +338,10 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		}
 		if !s.pauseOnly {
 			s.answered(now, e, late)
+		}
+	case OutcomeTransient:
+		if !s.pauseOnly {
+			s.errs += int64(e.cost)
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++

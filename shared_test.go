@@ -1138,6 +1138,9 @@ func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
 	if rng.IntN(3) == 0 {
 		q.Successes = rng.Int64N(50)
 	}
+	if rng.IntN(3) == 0 {
+		q.Failed = rng.Int64N(50)
+	}
 	if rng.IntN(10) == 0 {
 		q.Throttled, q.Backoff = true, time.Duration(rng.Int64N(int64(time.Second)))
 	}

@@ -29,8 +29,8 @@ type StoreRequest struct {
 	Throttled, Elsewhere bool
 	Backoff              time.Duration
 	// Successes is the cost of all attempts since the last sync that succeeded, or failed
-	// for good.
-	Successes int64
+	// for good, and Failed that of others that the server let through.
+	Successes, Failed int64
 	// Quota is the last that one of them was told, nil if none was, and QuotaAge how
 	// long ago that is.
 	Quota    *Quota
@@ -105,7 +105,6 @@ type SharedState struct {
 	Credit int64 // until when growth has been paid out
 	CutAt  int64 // of the last cut
 	Born   int64 // when the rate began
-	OpenAt int64 // when the server last opened again
 
 	QuotaAt int64 // when the last quota was told
 	HintAt  int64 // when one was last heeded
@@ -115,12 +114,13 @@ type SharedState struct {
 	Rate, Ceiling  int64
 	Why            int64 // of the last fall of Rate: a place in sharedCauses
 	Agreed         int64 // cuts in a row that found the ceiling where it was, at most a few
-	Flow           int64 // successes, as a rate
+	Flow           int64 // calls let through, as a rate
 	Busy           int64 // share of the time for which slots were given out, in millionths
 
 	Oks       int64 // cost of successes since the last cut
-	Total     int64 // cost of successes in all
-	OpenTotal int64 // of them, by OpenAt
+	Total     int64 // cost of calls let through in all,
+	OpenTotal int64 // and of them, by when the server last opened again
+	OpenTime  int64 // for which slots were given out since then, or the server was closed
 	Row       int64 // throttles since the last success
 
 	Level, Passed, Most int64 // of the pause backoff: see brake; Most in microseconds
@@ -152,6 +152,7 @@ const (
 	sharedCalls   = 20                   // as long as that many calls take
 	sharedUsed    = .75                  // of the rate must be in use for growth,
 	sharedStart   = .5                   // before the first throttle
+	sharedTold    = sharedMillion / 4    // of the time in use says what the server gives
 	sharedMinAge  = 5 * sharedMillion    // probing takes at least
 	sharedMaxAge  = 50 * sharedMillion   // and at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
@@ -201,7 +202,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 	}
 	workers := max(1, s.Before, s.Counted)
 
-	s.measure(t, q.Successes)
+	s.measure(t, q.Successes+q.Failed)
 	if q.Resume {
 		s.Resumes, s.Until = s.Resumes+1, t
 	} else if q.Pause > 0 && (q.NewPause || q.Resumes >= s.Resumes) {
@@ -229,13 +230,13 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 	switch {
 	case s.Epoch == 0:
 		*s = SharedState{
-			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, OpenAt: t,
+			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t,
 			QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
 		}
 	case t < s.At:
 		back := s.At - t
 		s.At, s.Tat, s.Until, s.Credit = t, s.Tat-back, s.Until-back, s.Credit-back
-		s.CutAt, s.Born, s.OpenAt, s.CountEnd = s.CutAt-back, s.Born-back, s.OpenAt-back, s.CountEnd-back
+		s.CutAt, s.Born, s.CountEnd = s.CutAt-back, s.Born-back, s.CountEnd-back
 		s.QuotaAt, s.HintAt, s.ResetAt = s.QuotaAt-back, s.HintAt-back, s.ResetAt-back
 	}
 	if q.Epoch > s.Epoch {
@@ -254,21 +255,25 @@ func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
 	s.Rate = rate
 }
 
-// measure keeps Flow and Busy, averages that forget what is older than about a
-// second.
-func (s *SharedState) measure(t, successes int64) {
+// measure is for calls let through since the last sync. It keeps Flow and Busy, averages
+// that forget what is older than about a second.
+func (s *SharedState) measure(t, through int64) {
 	dt := float64(t - s.At)
 	busy := min(max(float64(s.Tat-s.At), 0), dt)
 	memory := max(sharedMemory, sharedCalls*1e12/float64(s.Rate))
-	s.Flow = int64(math.Floor((float64(float64(s.Flow)*memory) + float64(successes)*1e12) / (memory + dt)))
+	s.Flow = int64(math.Floor((float64(float64(s.Flow)*memory) + float64(through)*1e12) / (memory + dt)))
 	s.Busy = int64(math.Floor((float64(float64(s.Busy)*memory) + busy*1e6) / (memory + dt)))
+	s.Total += through
+	if s.Row > 0 {
+		busy = dt // closed for all, whoever wants something
+	}
+	s.OpenTime += int64(busy)
 	s.At = t
 }
 
 // success is for what succeeded since the worker's last sync.
 func (s *SharedState) success(t int64, q StoreRequest) {
 	s.Oks += q.Successes
-	s.Total += q.Successes
 	s.Passed += q.Successes
 	if s.Level > 0 && s.Passed >= q.Law.Forgive {
 		s.Level, s.Passed = s.Level-1, 0
@@ -277,13 +282,13 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		// What the server gave in the long run, the closed time included, is
 		// what it gives: so a limit per window is learnt in one closing. It ended
 		// somewhere between the last throttle and now.
-		took := max(1, (t-s.OpenAt+s.CutAt-s.OpenAt)/2)
+		took := max(1, s.OpenTime-(t-s.CutAt)/2)
 		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
 		if given < float64(s.Ceiling) {
 			s.Ceiling = max(q.Law.Min, int64(given))
 			s.change(&q.Law, min(float64(s.Rate), sharedReopen*given), whySuccess)
 		}
-		s.OpenAt, s.OpenTotal = t, s.Total
+		s.OpenTime, s.OpenTotal = 0, s.Total
 	}
 	s.Row = 0
 
@@ -464,7 +469,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	if s.Oks > 0 { // else pauses are the answer
 		r := float64(max(s.Rate, s.Unspread))
 		given := r
-		if s.Busy > 0 {
+		if s.Busy >= sharedTold {
 			given = min(r, float64(s.Flow)*1e6/float64(s.Busy))
 		}
 		// What is told of successes lags behind a rate that grows.

@@ -13,7 +13,7 @@ func TestSharedRateGrowsForEveryDecrease(t *testing.T) {
 	for _, decrease := range []int64{1, 500_000, 899_999, 900_000, 950_000, 999_999} {
 		at := int64(1e15)
 		s := SharedState{
-			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, OpenAt: at - 100e6,
+			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6,
 			Epoch: 1, Rate: 10e6, Ceiling: 100e6, Flow: 10e6, Busy: 1e6, CountEnd: at + 1,
 		}
 		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: decrease, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
@@ -49,7 +49,7 @@ func TestSharedRateFollowsWhatComesBack(t *testing.T) {
 	grown := func(elsewhere bool, limit int, left func(used int) int) float64 {
 		at, used := int64(1e15), 0
 		s := SharedState{
-			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, OpenAt: at - 100e6,
+			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6,
 			Epoch: 1, Rate: 10e6, Ceiling: 10e6, Flow: 10e6, Busy: 1e6, CountEnd: at + 1,
 		}
 		s.Sync(time.Duration(at)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Throttled: true, Elsewhere: elsewhere})
@@ -92,5 +92,32 @@ func TestSharedPauseIsShortWhileCallsGetThrough(t *testing.T) {
 			s.Sync(at+30*time.Second, StoreRequest{Law: law, Epoch: s.Epoch, Successes: between})
 		}
 		assert.Equal(t, want, throttle(), "%d successes", between)
+	}
+}
+
+// What went through since the server last opened, the closed time included, is what it
+// gives in the long run. It opens halfway between the last throttle and the first success.
+func TestSharedClosingTellsTheLongRun(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 10e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	var s SharedState
+	now := time.Second
+	pass := func(d time.Duration, q StoreRequest) int64 {
+		now += d
+		q.Law, q.Epoch, q.Count, q.Want, q.Least = law, s.Epoch, s.Count, 5, 1
+		return s.Sync(now, q).Ceiling
+	}
+	for _, c := range []struct {
+		calls int64 // in each half second of a minute
+		given float64
+	}{
+		{5, 601. / 95},
+		{2, 241. / 95}, // with no regard to the first minute
+	} {
+		for range 120 {
+			pass(500*ms, StoreRequest{Successes: c.calls})
+		}
+		pass(0, StoreRequest{Throttled: true})
+		pass(30*time.Second, StoreRequest{Throttled: true})
+		assert.InEpsilon(t, 1e6*c.given, pass(10*time.Second, StoreRequest{Successes: 1}), .02)
 	}
 }

@@ -218,7 +218,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 	q := StoreRequest{
 		Law:   s.sharedLaw,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
-		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks,
+		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks, Failed: s.errs,
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
 	}
@@ -234,7 +234,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		quota := s.quota
 		q.Quota, q.QuotaAge = &quota, now.since(s.quotaAt)
 	}
-	s.oks, s.quotaAt, s.throttled = 0, 0, false
+	s.oks, s.errs, s.quotaAt, s.throttled = 0, 0, 0, false
 	s.newPause, s.resume = s.newPause && s.resume, false // a pause that came after a Resume is told after it
 	return q
 }
@@ -318,7 +318,7 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 		s.next = now.after(s.backTime/2 + rand.N(s.backTime/2+1))
 	}
 	// The store may have heard it, and only its answer was lost. By the epoch, the
-	// same throttle cuts once. Successes would count twice, so they are let go.
+	// same throttle cuts once. Successes and failures would count twice, so they are let go.
 	s.throttled = s.throttled || q.Throttled
 	s.newPause = s.newPause || q.NewPause && !s.resume
 	s.resume = s.resume || q.Resume

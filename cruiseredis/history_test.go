@@ -59,11 +59,11 @@ func (h *history) step(line string) error {
 		}
 		words = append(words, n)
 	}
-	if len(words) != 1+27+12 {
+	if len(words) != 1+28+12 {
 		return fmt.Errorf("%d words", len(words))
 	}
-	at, q := words[0], requestOf(words[1:28])
-	got, err := cruiseredis.Parse("log", words[28:])
+	at, q := words[0], requestOf(words[1:29])
+	got, err := cruiseredis.Parse("log", words[29:])
 	if err != nil {
 		return err
 	}
@@ -114,12 +114,12 @@ func requestOf(a []int64) cruise.StoreRequest {
 	q := cruise.StoreRequest{
 		Law:  cruise.SharedLaw{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
 		Want: int(a[8]), Least: int(a[9]), Epoch: a[10], Rate: a[11], Ceiling: a[12],
-		Throttled: a[13] == 1, Elsewhere: a[14] == 1, Backoff: us(a[15]), Successes: a[16],
-		Pause: us(a[17]), NewPause: a[18] == 1, Resume: a[19] == 1, Resumes: a[20], Count: a[21], Held: us(a[22]),
+		Throttled: a[13] == 1, Elsewhere: a[14] == 1, Backoff: us(a[15]), Successes: a[16], Failed: a[17],
+		Pause: us(a[18]), NewPause: a[19] == 1, Resume: a[20] == 1, Resumes: a[21], Count: a[22], Held: us(a[23]),
 	}
-	if a[23] >= 0 {
-		q.QuotaAge = us(a[23])
-		q.Quota = &cruise.Quota{Limit: int(a[24]), Remaining: int(a[25]), Reset: us(a[26])}
+	if a[24] >= 0 {
+		q.QuotaAge = us(a[24])
+		q.Quota = &cruise.Quota{Limit: int(a[25]), Remaining: int(a[26]), Reset: us(a[27])}
 	}
 	return q
 }

@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 // more.
 func timed(t *testing.T) *redis.Script {
 	t.Helper()
-	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[28], ARGV[29]}", 1)
+	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[29], ARGV[30]}", 1)
 	require.NotEqual(t, cruiseredis.Script, at)
 	return redis.NewScript(at)
 }
@@ -218,6 +218,9 @@ func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
 				q.Quota.Reset = time.Duration(rng.Int64N(1 << rng.IntN(45)))
 			}
 		}
+	}
+	if rng.IntN(4) == 0 {
+		q.Failed = rng.Int64N(1 << rng.IntN(12))
 	}
 	if rng.IntN(8) == 0 {
 		q.Throttled, q.Elsewhere, q.Backoff = true, rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(time.Second)))

@@ -16,6 +16,7 @@ local MEMORY = MILLION
 local CALLS = 20
 local USED = .75
 local START = .5
+local TOLD = MILLION / 4
 local MIN_AGE = 5 * MILLION
 local MAX_AGE = 50 * MILLION
 local STEP = .1
@@ -54,7 +55,7 @@ local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.m
 
 local q, names = {}, {
   'min', 'max', 'initial', 'decrease', 'increase', 'burst', 'forgive', 'pauseBase',
-  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'elsewhere', 'backoff', 'successes',
+  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'elsewhere', 'backoff', 'successes', 'failed',
   'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
   'quotaAge', 'quotaLimit', 'quotaLeft', 'quotaReset',
 }
@@ -66,9 +67,9 @@ for i, name in ipairs(names) do
 end
 
 local fields = {
-  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'openAt', 'quotaAt', 'hintAt', 'resetAt',
+  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'quotaAt', 'hintAt', 'resetAt',
   'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'flow', 'busy',
-  'oks', 'total', 'openTotal', 'row', 'level', 'passed', 'most',
+  'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
   'hintLeft', 'resetLeft', 'unspread', 'leftMost', 'leftFlat',
   'refillTotal', 'refillLow', 'elsewhere',
   'count', 'countEnd', 'counted', 'before',
@@ -93,13 +94,13 @@ if s.epoch == 0 then
   for _, name in ipairs(fields) do
     s[name] = 0
   end
-  s.at, s.tat, s['until'], s.credit, s.cutAt, s.born, s.openAt = t, t + min(q.held, HORIZON), t, t, t - GAP, t, t
+  s.at, s.tat, s['until'], s.credit, s.cutAt, s.born = t, t + min(q.held, HORIZON), t, t, t - GAP, t
   s.quotaAt, s.hintAt, s.resetAt, s.hintLeft = t - YEAR, t, t, 2147483647
   s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
   s.at, s.tat, s['until'], s.credit = t, s.tat - back, s['until'] - back, s.credit - back
-  s.cutAt, s.born, s.openAt, s.countEnd = s.cutAt - back, s.born - back, s.openAt - back, s.countEnd - back
+  s.cutAt, s.born, s.countEnd = s.cutAt - back, s.born - back, s.countEnd - back
   s.quotaAt, s.hintAt, s.resetAt = s.quotaAt - back, s.hintAt - back, s.resetAt - back
 end
 if q.epoch > s.epoch then
@@ -130,11 +131,16 @@ local function change(r, why)
 end
 
 local function measure()
-  local dt = t - s.at
+  local dt, through = t - s.at, q.successes + q.failed
   local busy = min(max(s.tat - s.at, 0), dt)
   local memory = max(MEMORY, CALLS * 1e12 / s.rate)
-  s.flow = floor((s.flow * memory + q.successes * 1e12) / (memory + dt))
+  s.flow = floor((s.flow * memory + through * 1e12) / (memory + dt))
   s.busy = floor((s.busy * memory + busy * 1e6) / (memory + dt))
+  s.total = s.total + through
+  if s.row > 0 then
+    busy = dt
+  end
+  s.openTime = s.openTime + busy
   s.at = t
 end
 
@@ -270,19 +276,18 @@ end
 
 local function success()
   s.oks = s.oks + q.successes
-  s.total = s.total + q.successes
   s.passed = s.passed + q.successes
   if s.level > 0 and s.passed >= q.forgive then
     s.level, s.passed = s.level - 1, 0
   end
   if s.row >= CLOSED_ROW then
-    local took = max(1, floor((t - s.openAt + s.cutAt - s.openAt) / 2))
+    local took = max(1, s.openTime - floor((t - s.cutAt) / 2))
     local given = floor((s.total - s.openTotal) * 1e12 / took)
     if given < s.ceiling then
       s.ceiling = max(q.min, given)
       change(min(s.rate, REOPEN_TO * given), SUCCESS)
     end
-    s.openAt, s.openTotal = t, s.total
+    s.openTime, s.openTotal = 0, s.total
   end
   s.row = 0
 
@@ -329,7 +334,7 @@ local function throttle()
   if s.oks > 0 then
     local r = max(s.rate, s.unspread)
     local given = r
-    if s.busy > 0 then
+    if s.busy >= TOLD then
       given = min(r, s.flow * 1e6 / s.busy)
     end
     given = max(given, r / 2)

@@ -63,57 +63,58 @@ func bulk(opts ...Option) *Retrier {
 	return Must(New(append(opts, WithUncountedThrottles(), WithMaxElapsed(time.Hour))...))
 }
 
-func adaptiveLimiter() Limiter { return Must(NewAdaptiveLimiter()) }
+func limitOfRetrier(r *Retrier) rate.Limit {
+	return r.Limiter().(interface{ Limit() rate.Limit }).Limit()
+}
 
-func sharedLimiter() Limiter { return Must(NewSharedLimiter(NewMemoryStore())) }
-
-func limitOfRetrier(r *Retrier) rate.Limit { return r.Limiter().(*AdaptiveLimiter).Limit() }
-
-// bubbles runs a test for each case in virtual time.
-func bubbles[T any](t *testing.T, cases []T, f func(t *testing.T, c T)) {
+// learners have a test run in virtual time for each case, with both limiters that find the
+// limit of a server by themselves.
+func learners[T any](t *testing.T, cases []T, f func(t *testing.T, r *Retrier, c T)) {
 	t.Helper()
-	for _, c := range cases {
-		t.Run(fmt.Sprint(c), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { f(t, c) })
-		})
+	for _, l := range []struct {
+		name string
+		make func() Limiter
+	}{
+		{"adaptive", func() Limiter { return Must(NewAdaptiveLimiter()) }},
+		{"shared", func() Limiter { return Must(NewSharedLimiter(NewMemoryStore())) }},
+	} {
+		for _, c := range cases {
+			t.Run(fmt.Sprint(l.name, " ", c), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) { f(t, bulk(WithLimiter(l.make())), c) })
+			})
+		}
 	}
 }
 
-// Two throttles in a row and a success, after hours in which nobody called. What the
-// store of a SharedLimiter measures are hours, whether anybody called in them or not.
+// A closing is a time of throttles, after one in which nobody called.
+type closing struct{ quiet, closed time.Duration }
+
+func (c closing) String() string { return fmt.Sprint(c.quiet, " quiet, ", c.closed, " closed") }
+
 func TestQuietHoursBeforeAClosing(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		limiter func() Limiter
-		least   float64
-	}{
-		{"adaptive", adaptiveLimiter, .6},
-		{"shared", sharedLimiter, .4},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubbles(t, []time.Duration{0, time.Hour, 8 * time.Hour}, func(t *testing.T, quiet time.Duration) {
-				s, r := newAPI(100), bulk(WithLimiter(c.limiter()))
-				s.work(r, 20, time.Minute, s.call)
-				time.Sleep(quiet)
-				n := 0
-				_ = r.Do(t.Context(), func(context.Context) error {
-					time.Sleep(50 * ms)
-					if n++; n <= 2 {
-						return Throttled(errors.New("429"))
-					}
-					return nil
-				})
-				assert.Greater(t, s.share(t, r, s.call), c.least)
-			})
+	learners(t, []closing{
+		{0, 100 * ms}, {time.Hour, 100 * ms}, {8 * time.Hour, 100 * ms}, {8 * time.Hour, 5 * time.Second},
+	}, func(t *testing.T, r *Retrier, c closing) {
+		s := newAPI(100)
+		s.work(r, 20, time.Minute, s.call)
+		time.Sleep(c.quiet)
+		opens := time.Now().Add(c.closed)
+		_ = r.Do(t.Context(), func(context.Context) error {
+			time.Sleep(50 * ms)
+			if time.Now().After(opens) {
+				return nil
+			}
+			return Throttled(errors.New("429"))
 		})
-	}
+		assert.Greater(t, s.share(t, r, s.call), .6)
+	})
 }
 
 // Jobs of five seconds, one after the other: they wait for nobody, so they stand in no
 // queue, and whoever comes after them need not wait either.
-func TestAdaptiveSlowJobsAreNoQueue(t *testing.T) {
-	bubbles(t, []int{0, 40, 200}, func(t *testing.T, jobs int) {
-		s, r := newAPI(100), bulk()
+func TestSlowJobsAreNoQueue(t *testing.T) {
+	learners(t, []int{0, 40, 200}, func(t *testing.T, r *Retrier, jobs int) {
+		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
 		for range jobs {
 			_ = r.Do(t.Context(), func(context.Context) error { time.Sleep(5 * time.Second); return nil })
@@ -131,57 +132,46 @@ func TestAdaptiveSlowJobsAreNoQueue(t *testing.T) {
 
 // After an outage that throttled nobody a server gives a little less than before.
 func TestOutageOfErrors(t *testing.T) {
-	for _, c := range []struct {
-		name    string
-		limiter func() Limiter
-		least   float64
-	}{
-		{"adaptive", adaptiveLimiter, .9},
-		{"shared", sharedLimiter, .5},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			bubbles(t, []time.Duration{0, time.Minute, 10 * time.Minute}, func(t *testing.T, outage time.Duration) {
-				s, r := newAPI(100), bulk(WithLimiter(c.limiter()))
-				s.work(r, 20, time.Minute, s.call)
-				s.work(r, 20, outage, func(context.Context) error { time.Sleep(50 * ms); return errors.New("502") })
-				s.limit.SetLimit(80)
-				assert.Greater(t, s.share(t, r, s.call), c.least)
-			})
-		})
-	}
+	learners(t, []time.Duration{0, time.Minute, 10 * time.Minute}, func(t *testing.T, r *Retrier, outage time.Duration) {
+		s := newAPI(100)
+		s.work(r, 20, time.Minute, s.call)
+		s.work(r, 20, outage, func(context.Context) error { time.Sleep(50 * ms); return errors.New("502") })
+		s.limit.SetLimit(80)
+		assert.Greater(t, s.share(t, r, s.call), .9)
+	})
 }
 
 // A lookup that finds nothing is an answer, and takes a token of the server like others.
 func TestAnswersThatFailForGood(t *testing.T) {
-	for name, limiter := range map[string]func() Limiter{"adaptive": adaptiveLimiter, "shared": sharedLimiter} {
-		t.Run(name, func(t *testing.T) {
-			bubbles(t, []int64{0, 50, 90, 100}, func(t *testing.T, percent int64) {
-				s, r := newAPI(100), bulk(WithLimiter(limiter()))
-				var n atomic.Int64
-				got := s.work(r, 20, 5*time.Minute, func(ctx context.Context) error {
-					if err := s.call(ctx); err != nil || n.Add(1)%100 >= percent {
-						return err
-					}
-					return Permanent(errors.New("404"))
-				})
-				t.Logf("%d of 30000, %d throttled", got, s.refusals.Load())
-				assert.Greater(t, got, int64(25_000))
-				assert.Less(t, s.refusals.Load(), int64(600))
-			})
+	learners(t, []int64{0, 50, 90, 100}, func(t *testing.T, r *Retrier, percent int64) {
+		s := newAPI(100)
+		var n atomic.Int64
+		got := s.work(r, 20, 5*time.Minute, func(ctx context.Context) error {
+			if err := s.call(ctx); err != nil || n.Add(1)%100 >= percent {
+				return err
+			}
+			return Permanent(errors.New("404"))
 		})
-	}
+		t.Logf("%d of 30000, %d throttled", got, s.refusals.Load())
+		assert.Greater(t, got, int64(25_000))
+		assert.Less(t, s.refusals.Load(), int64(600))
+	})
 }
 
 // The lower the rate falls, the longer the way back, which ends below the ceiling.
 func TestAdaptiveDeepCuts(t *testing.T) {
-	bubbles(t, []float64{.5, .3, .1, .02}, func(t *testing.T, factor float64) {
-		s, r := newAPI(100), bulk(WithDecreaseFactor(factor))
-		s.work(r, 20, 5*time.Minute, s.call)
-		got, refused := float64(s.admitted.Load()), float64(s.refusals.Load())
-		t.Logf("%.0f of 30000, %.1f %% throttled", got, 100*refused/(got+refused))
-		assert.Less(t, refused/(got+refused), .02, "throttled")
-		assert.Greater(t, got, 25_000.)
-	})
+	for _, factor := range []float64{.5, .3, .1, .02} {
+		t.Run(fmt.Sprint(factor), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := newAPI(100), bulk(WithDecreaseFactor(factor))
+				s.work(r, 20, 5*time.Minute, s.call)
+				got, refused := float64(s.admitted.Load()), float64(s.refusals.Load())
+				t.Logf("%.0f of 30000, %.1f %% throttled", got, 100*refused/(got+refused))
+				assert.Less(t, refused/(got+refused), .02, "throttled")
+				assert.Greater(t, got, 25_000.)
+			})
+		})
+	}
 }
 
 // A cut is made up for within a few calls, so it is no reason to refuse those who have
