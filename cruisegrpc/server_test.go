@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -20,7 +21,10 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegrpc"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
+
+func TestMain(m *testing.M) { os.Exit(calm.Run(m)) }
 
 const unaryMethod = "/grpc.testing.TestService/UnaryCall"
 

@@ -31,7 +31,10 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseotel"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
+
+func TestMain(m *testing.M) { os.Exit(calm.Run(m)) }
 
 const operating = "../docs/operating/"
 

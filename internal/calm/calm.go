@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"testing"
 	"time"
 )
@@ -23,22 +24,27 @@ func Watch() (stop func() time.Duration) {
 	done, late := make(chan struct{}), make(chan time.Duration)
 	go func() {
 		var longest time.Duration
-		for {
+		timer := time.NewTimer(nap)
+		for over := false; !over; timer.Reset(nap) {
 			before := time.Now()
 			select {
 			case <-done:
-				late <- longest
-				return
-			case <-time.After(nap):
-				longest = max(longest, time.Since(before)-nap)
+				over = true
+			case <-timer.C:
 			}
+			longest = max(longest, time.Since(before)-nap)
 		}
+		late <- longest
 	}()
 	return func() time.Duration { close(done); return <-late }
 }
 
 // SecondRun is the variable of the environment that is set in a second run.
 const SecondRun = "CRUISE_TEST_SECOND_RUN"
+
+// Log is the variable that names a file to which a second run is noted, since the go
+// command shows nothing of a package that passes.
+const Log = "CRUISE_TEST_SECOND_RUNS"
 
 // Run is m.Run for a TestMain. If tests fail, and the machine stood still meanwhile,
 // it runs all of the package once more, and the second run decides.
@@ -52,7 +58,12 @@ func Run(m *testing.M) (code int) {
 	if code == 0 || stood < Stood || flag.Lookup("test.fuzz").Value.String() != "" {
 		return code
 	}
-	fmt.Printf("the machine stood still for %v: all tests once more\n", stood.Round(time.Millisecond))
+	note := fmt.Sprintf("%s failed while the machine stood still for %v: once more\n", filepath.Base(os.Args[0]), stood.Round(time.Millisecond))
+	fmt.Print(note)
+	if f, err := os.OpenFile(os.Getenv(Log), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
+		_, _ = f.WriteString(note)
+		_ = f.Close()
+	}
 	// The first run wrote the files that the go command asked for.
 	cmd := exec.Command(os.Args[0], append(os.Args[1:], "-test.testlogfile=", "-test.coverprofile=")...)
 	cmd.Env = append(os.Environ(), SecondRun+"=1")

@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -47,10 +48,13 @@ func TestRun(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			cmd := exec.Command(os.Args[0], "-test.run=^TestAsWanted$", "-test.v")
-			cmd.Env = append(os.Environ(), wanted+"="+c.wanted, calm.SecondRun+"=")
+			log := filepath.Join(t.TempDir(), "log")
+			cmd.Env = append(os.Environ(), wanted+"="+c.wanted, calm.SecondRun+"=", calm.Log+"="+log)
 			out, err := cmd.CombinedOutput()
 			assert.Equal(t, c.passes, err == nil, "%s", out)
 			assert.Equal(t, c.runs, bytes.Count(out, []byte("=== RUN   TestAsWanted")), "%s", out)
+			noted, _ := os.ReadFile(log)
+			assert.Equal(t, c.runs-1, bytes.Count(noted, []byte("once more\n")))
 		})
 	}
 }

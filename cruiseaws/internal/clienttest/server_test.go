@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -18,7 +19,10 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseaws"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
+
+func TestMain(m *testing.M) { os.Exit(calm.Run(m)) }
 
 // Answers of services, as they send them.
 const (

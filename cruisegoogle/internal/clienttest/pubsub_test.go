@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -30,7 +31,10 @@ import (
 	"github.com/a7df5faa/cruise/cruisegoogle"
 	"github.com/a7df5faa/cruise/cruisegrpc"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
+
+func TestMain(m *testing.M) { os.Exit(calm.Run(m)) }
 
 const topic = "projects/p/topics/t"
 
