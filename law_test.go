@@ -250,6 +250,7 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 			l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},
 				brake{backoff: steadyPause, forgive: defaultForgive})
 			d := &lawDriver{l, 1}
+			d.end(OutcomeTransient, d.send()) // which is no success
 			e := ending{outcome: OutcomeThrottled, sent: d.send(), cost: 1, quota: tt.quota}
 			assert.Equal(t, tt.want, l.done(d.after(ms).now, e, false).pause)
 			d.after(time.Minute).succeed(1, 100*ms)
@@ -457,6 +458,24 @@ func TestLawKnowsWhatComesOutOfAQueue(t *testing.T) {
 			assert.LessOrEqual(t, lowest, tt.most)
 		})
 	}
+}
+
+// An answer that something is not there comes quickly, and says nothing of how long calls
+// take that do some work.
+func TestLawKnowsQuickAnswersFromWork(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.setLimit(d.now, 10)
+	answered := func(outcome Outcome, took time.Duration) {
+		for range 300 {
+			d.after(100 * ms)
+			d.law.held(d.now)
+			d.law.sent(d.now)
+			d.law.done(d.now, ending{outcome: outcome, sent: d.now.after(-took), cost: 1}, false)
+		}
+	}
+	answered(OutcomePermanent, 2*ms)
+	answered(OutcomeSuccess, 20*ms)
+	assert.GreaterOrEqual(t, d.law.limit(), 10.)
 }
 
 // After a cut the rate is soon back at the ceiling.
