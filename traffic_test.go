@@ -130,6 +130,43 @@ func TestSlowJobsAreNoQueue(t *testing.T) {
 	})
 }
 
+// A throttle when a call a second is all that anybody wanted: what the server delivered
+// is what it delivered while calls were under way, and so a limiter of their own for calls
+// that wait at the server for something to happen keeps time from going on for others.
+func TestThrottledInQuietTraffic(t *testing.T) {
+	type polls struct{ long, alone bool }
+	learners(t, []polls{{}, {long: true, alone: true}, {long: true}}, func(t *testing.T, r *Retrier, c polls) {
+		s, poller := newAPI(100), r
+		if c.alone {
+			poller = bulk()
+		}
+		s.work(r, 20, time.Minute, s.call)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			for c.long && ctx.Err() == nil {
+				_ = poller.Do(ctx, func(context.Context) error { time.Sleep(30 * time.Second); return nil })
+			}
+		})
+		for range 1800 {
+			time.Sleep(time.Second)
+			_ = r.Do(t.Context(), s.call)
+		}
+		var once sync.Once
+		_ = r.Do(t.Context(), func(context.Context) (err error) {
+			time.Sleep(50 * ms)
+			once.Do(func() { err = Throttled(errors.New("429")) })
+			return err
+		})
+		share := s.share(t, r, s.call)
+		if c.alone == c.long {
+			assert.Greater(t, share, .2)
+		}
+		cancel()
+		group.Wait()
+	})
+}
+
 // After an outage that throttled nobody a server gives a little less than before.
 func TestOutageOfErrors(t *testing.T) {
 	learners(t, []time.Duration{0, time.Minute, 10 * time.Minute}, func(t *testing.T, r *Retrier, outage time.Duration) {
