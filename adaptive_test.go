@@ -478,7 +478,7 @@ func TestAdaptiveLearnsWhatCallsCost(t *testing.T) {
 				}
 				all.Wait()
 				assert.Greater(t, done.Load(), int64(.95*100*300))
-				assert.InEpsilon(t, 100*cost, float64(a.Limit()), .2)
+				assert.InEpsilon(t, 100*cost, a.law.soon(), .2) // the rate itself may have been cut just now
 			})
 		})
 	}

@@ -119,7 +119,7 @@ func TestSlowJobsAreNoQueue(t *testing.T) {
 		for range jobs {
 			_ = r.Do(t.Context(), func(context.Context) error { time.Sleep(5 * time.Second); return nil })
 		}
-		assert.Greater(t, limitOfRetrier(r), rate.Limit(50))
+		assert.Greater(t, limitOfRetrier(r), rate.Limit(20), "a half or a quarter of it where it was cut just now")
 		var highest atomic.Int64
 		got := s.share(t, r, func(ctx context.Context) error {
 			highest.Store(max(highest.Load(), int64(limitOfRetrier(r))))
