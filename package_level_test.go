@@ -36,8 +36,8 @@ func TestPackageLevelAdaptive(t *testing.T) {
 		}
 		took := time.Since(start)
 		assert.GreaterOrEqual(t, took, 400*time.Millisecond)
-		assert.Less(t, took, 5*time.Second)
-		assert.Greater(t, float64(limiter.Limit()), 5., "one call in 10 ms, halved and grown")
+		assert.Less(t, took, time.Minute)
+		assert.Greater(t, float64(limiter.Limit()), 1., "one call in 10 ms, halved and grown")
 		assert.Less(t, float64(limiter.Limit()), 200.)
 	}
 	use(t)
