@@ -22,17 +22,17 @@ const Stood = 100 * time.Millisecond
 func Watch() (stop func() time.Duration) {
 	const nap = 5 * time.Millisecond
 	done, late := make(chan struct{}), make(chan time.Duration)
+	timer, last := time.NewTimer(nap), time.Now() // here, since the goroutine itself may begin late
 	go func() {
 		var longest time.Duration
-		timer := time.NewTimer(nap)
 		for over := false; !over; timer.Reset(nap) {
-			before := time.Now()
 			select {
 			case <-done:
 				over = true
 			case <-timer.C:
 			}
-			longest = max(longest, time.Since(before)-nap)
+			now := time.Now()
+			longest, last = max(longest, now.Sub(last)-nap), now
 		}
 		late <- longest
 	}()
