@@ -31,7 +31,7 @@ type StoreRequest struct {
 	// Successes is the cost of all attempts since the last sync that succeeded, or failed
 	// for good, and Failed that of others that the server let through.
 	Successes, Failed int64
-	// Quota is the last that one of them was told, nil if none was, and QuotaAge how
+	// Quota is the last that a success was told, nil if none was, and QuotaAge how
 	// long ago that is.
 	Quota    *Quota
 	QuotaAge time.Duration
@@ -152,7 +152,7 @@ const (
 	sharedCalls   = 20                   // as long as that many calls take
 	sharedUsed    = .75                  // of the rate must be in use for growth,
 	sharedStart   = .5                   // before the first throttle
-	sharedTold    = sharedMillion / 4    // of the time in use says what the server gives
+	sharedTold    = sharedMillion / 4    // of the time must have been in use to tell what the server gives
 	sharedMinAge  = 5 * sharedMillion    // probing takes at least
 	sharedMaxAge  = 50 * sharedMillion   // and at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling

@@ -134,17 +134,17 @@ func TestSlowJobsAreNoQueue(t *testing.T) {
 // is what it delivered while calls were under way, and so a limiter of their own for calls
 // that wait at the server for something to happen keeps time from going on for others.
 func TestThrottledInQuietTraffic(t *testing.T) {
-	type polls struct{ long, alone bool }
-	learners(t, []polls{{}, {long: true, alone: true}, {long: true}}, func(t *testing.T, r *Retrier, c polls) {
+	const none, apart, beside = "no polls", "polls of their own", "polls beside others"
+	learners(t, []string{none, apart, beside}, func(t *testing.T, r *Retrier, polls string) {
 		s, poller := newAPI(100), r
-		if c.alone {
+		if polls == apart {
 			poller = bulk()
 		}
 		s.work(r, 20, time.Minute, s.call)
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {
-			for c.long && ctx.Err() == nil {
+			for polls != none && ctx.Err() == nil {
 				_ = poller.Do(ctx, func(context.Context) error { time.Sleep(30 * time.Second); return nil })
 			}
 		})
@@ -159,7 +159,7 @@ func TestThrottledInQuietTraffic(t *testing.T) {
 			return err
 		})
 		share := s.share(t, r, s.call)
-		if c.alone == c.long {
+		if polls != beside {
 			assert.Greater(t, share, .1)
 		}
 		cancel()
