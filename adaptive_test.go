@@ -552,7 +552,7 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 					callers(100)
 					last, now := letGo(t, l, 1), clock()
 					delivered := lawOf(l).delivered
-					assert.Equal(t, time.Second, delivered.clock(now.after(time.Second))-delivered.clock(now), "the clock goes on")
+					assert.Positive(t, delivered.clock(now.after(time.Second))-delivered.clock(now), "the clock goes on")
 					last.ends(OutcomeThrottled, 0)
 					assert.GreaterOrEqual(t, l.Limit(), tt.least)
 					assert.LessOrEqual(t, l.Limit(), tt.most)

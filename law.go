@@ -175,6 +175,11 @@ func (l *aimd) sent(now instant) {
 	l.inflight++
 	l.moved = now
 	l.delivered.busy(now)
+	if !math.IsInf(l.rate, 1) {
+		// Unless the next is held back, more than a call interval until it comes is time in
+		// which nobody wanted what the server would have given.
+		l.delivered.idle(now, now.after(ceilSeconds(l.gap())))
+	}
 }
 
 func (l *aimd) held(now instant) {
@@ -183,7 +188,7 @@ func (l *aimd) held(now instant) {
 }
 
 func (l *aimd) free(now instant) {
-	if l.inflight == 0 {
+	if l.inflight == 0 || !math.IsInf(l.rate, 1) {
 		l.delivered.idle(now, l.resume)
 	}
 }
@@ -204,6 +209,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		l.elsewhere = elsewhere(e.quota, l.told)
+		l.delivered.busy(now) // its pause counts
 		if !this.late {
 			l.cut(now)
 		}
@@ -619,7 +625,7 @@ func (m *meter) busy(now instant) {
 	m.ends = instant(never)
 }
 
-// idle is for a time in which nobody wants anything, but for a pause until then, which
+// idle is for a time in which nobody wants anything, but for the part until then, which
 // counts.
 func (m *meter) idle(now, until instant) {
 	if now < m.ends {

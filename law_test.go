@@ -40,8 +40,8 @@ func (d *lawDriver) end(o Outcome, sent instant) lesson {
 // succeed makes n calls succeed, gap apart, held back by the rate.
 func (d *lawDriver) succeed(n int, gap time.Duration) {
 	for range n {
-		d.after(ms).law.held(d.now)
-		sent := d.send()
+		sent := d.after(ms).send()
+		d.law.held(d.now)
 		d.after(gap-ms).end(OutcomeSuccess, sent)
 	}
 }
@@ -329,6 +329,75 @@ func TestLawTakesTheEndOfTheStartForTheCeiling(t *testing.T) {
 	told.succeed(memoryShort, 100*ms)
 	told.throttle()
 	assert.InDelta(t, .8, told.law.limit(), .1, "half of 82 in 53 s: with a rate, all of them count")
+}
+
+// Calls that nobody was kept waiting for say little of what the server would have given:
+// each counts for no more than the time until the next might have gone.
+func TestLawMeasuresByDemand(t *testing.T) {
+	quiet := func() *lawDriver {
+		d := newLawDriver(0.01, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		d.succeed(memoryLong, 100*ms)
+		d.law.setLimit(d.now, 10)
+		for range memoryLong {
+			sent := d.after(time.Second).send()
+			d.after(50*ms).end(OutcomeSuccess, sent)
+		}
+		return d
+	}
+	d := quiet()
+	d.throttle()
+	assert.InDelta(t, 5, d.law.limit(), .1, "half of the rate, though it was one call a second")
+
+	d = quiet()
+	poll := d.send()
+	for range memoryLong {
+		sent := d.after(time.Second).send()
+		d.after(50*ms).end(OutcomeSuccess, sent)
+	}
+	d.succeed(10, 200*ms)
+	d.throttle()
+	assert.InDelta(t, 3.8, d.law.limit(), .2, "10 at 5 a second, of the last 32; the others at the rate, beside one that hangs")
+	d.end(OutcomeSuccess, poll)
+
+	d = quiet()
+	delivered := &d.law.(*aimd).delivered
+	before := delivered.clock(d.now)
+	d.throttle()
+	d.after(time.Minute).throttle()
+	assert.InDelta(t, time.Minute, delivered.clock(d.now)-before, float64(5*ms), "a closed door counts in full")
+}
+
+// Calls under way are demand for more only while there is no rate, which could say so.
+func TestLawMeasuresWhileNobodyWaits(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		rate  float64
+		after func(d *lawDriver)
+		want  time.Duration // counted of a minute
+	}{
+		{"no rate, one of two calls under way", math.Inf(1), func(d *lawDriver) {
+			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)
+		}, time.Minute},
+		{"no rate, none", math.Inf(1), func(d *lawDriver) {
+			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)
+			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)
+		}, 0},
+		{"a rate that nobody waits for", 10, func(*lawDriver) {}, 100 * ms},
+		{"a rate that somebody waits for", 10, func(d *lawDriver) { d.law.held(d.now) }, time.Minute},
+		{"somebody waits for another limiter", 10, func(d *lawDriver) { d.law.held(d.now); d.law.free(d.now) }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.law.setLimit(d.now, tt.rate)
+			d.send()
+			d.send()
+			delivered := &d.law.(*aimd).delivered
+			before := delivered.clock(d.now)
+			tt.after(d)
+			assert.Equal(t, tt.want, delivered.clock(d.now.after(time.Minute))-before)
+		})
+	}
 }
 
 // A closing is the end of what was delivered before it: the next cut measures from

@@ -130,40 +130,53 @@ func TestSlowJobsAreNoQueue(t *testing.T) {
 	})
 }
 
-// A throttle when a call a second is all that anybody wanted: what the server delivered
-// is what it delivered while calls were under way, and so a limiter of their own for calls
-// that wait at the server for something to happen keeps time from going on for others.
+// quietly makes a call a second for half an hour, which is all that anybody wants.
+func (s *api) quietly(ctx context.Context, r *Retrier) {
+	for range 1800 {
+		time.Sleep(time.Second)
+		_ = r.Do(ctx, s.call)
+	}
+}
+
+// A throttle in quiet traffic, though there may be calls beside it that wait at the server
+// for something to happen.
 func TestThrottledInQuietTraffic(t *testing.T) {
-	const none, apart, beside = "no polls", "polls of their own", "polls beside others"
-	learners(t, []string{none, apart, beside}, func(t *testing.T, r *Retrier, polls string) {
-		s, poller := newAPI(100), r
-		if polls == apart {
-			poller = bulk()
-		}
+	const none, long = "no polls", "long polls"
+	learners(t, []string{none, long}, func(t *testing.T, r *Retrier, polls string) {
+		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
 		ctx, cancel := context.WithCancel(t.Context())
 		var group sync.WaitGroup
 		group.Go(func() {
 			for polls != none && ctx.Err() == nil {
-				_ = poller.Do(ctx, func(context.Context) error { time.Sleep(30 * time.Second); return nil })
+				_ = r.Do(ctx, func(context.Context) error { time.Sleep(30 * time.Second); return nil })
 			}
 		})
-		for range 1800 {
-			time.Sleep(time.Second)
-			_ = r.Do(t.Context(), s.call)
-		}
+		s.quietly(t.Context(), r)
 		var once sync.Once
 		_ = r.Do(t.Context(), func(context.Context) (err error) {
 			time.Sleep(50 * ms)
 			once.Do(func() { err = Throttled(errors.New("429")) })
 			return err
 		})
-		share := s.share(t, r, s.call)
-		if polls != beside {
-			assert.Greater(t, share, .1)
-		}
+		assert.Greater(t, s.share(t, r, s.call), .6, "or more, where the rate was not cut just before")
 		cancel()
 		group.Wait()
+	})
+}
+
+// Nobody knows of a limit that fell while nobody used it. It is found with few throttles.
+func TestLimitFallsInQuietTraffic(t *testing.T) {
+	learners(t, []rate.Limit{50, 10}, func(t *testing.T, r *Retrier, limit rate.Limit) {
+		s := newAPI(100)
+		s.work(r, 20, time.Minute, s.call)
+		s.quietly(t.Context(), r)
+		s.limit.SetLimit(limit)
+		before := s.refusals.Load()
+		assert.Greater(t, s.share(t, r, s.call), .9)
+		refused := s.refusals.Load() - before
+		t.Logf("%d throttled", refused)
+		assert.Less(t, refused, int64(60))
 	})
 }
 
