@@ -509,7 +509,7 @@ func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, int) time.Duration) time.Duration {
 	a.open(now)
 	a.told = now
-	wait := a.law.room(now)
+	wait := a.law.wait(now)
 	if wait == 0 && a.paced {
 		if n > a.largest && a.burst == 0 {
 			a.largest = n

@@ -16,13 +16,13 @@ import (
 // it came, is over. A Retry-After pauses everyone, and those who waited through
 // a pause leave spread over one delay.
 //
-// It holds a number of clients to a number of callers, not to a rate, so the
-// rate follows the number of callers, and the delay has to find its level again
-// with each that comes or goes. The [AdaptiveLimiter] is the default because it
-// learns the rate itself: it cuts once for one congestion, and lets calls wait
-// in order. In the simulator's suite of 13 servers (docs/scoreboard.md) every rule
-// is throttled more, and uses a third less of what they give, but for
-// [HerokuGradual], which uses as much and is throttled every other time. On the one
+// It sets the time between the calls of one caller, not a rate: twice the callers make
+// twice the calls, and the delay has to find its level again with each that comes or
+// goes. The [AdaptiveLimiter] is the default because it learns the rate itself: it cuts
+// once for one congestion, and lets calls wait in order. In the simulator's suite of 13
+// servers (docs/scoreboard.md) every rule is throttled more, and uses a third less of what
+// they give, except [HerokuGradual], which uses as much and has every second attempt
+// throttled. On the one
 // server that they were made for, [HerokuProportional] and [HerokuRemaining] come
 // closest: at twice the throttles where it tells nothing, at twenty times where it tells its
 // limit and what is left. Prefer a DelayLimiter to reproduce a client that you

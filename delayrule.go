@@ -24,11 +24,13 @@ type DelayRule struct {
 
 	// Every so many successes without a throttle between them, the delay goes
 	// down: by all of the steps below that are set, one at least, in their order.
-	Every          int           // 0 or more; 0 is 1
-	LowerFactor    float64       // times this, above 0 and below 1; 0 is unset
-	LowerBy        time.Duration // less this; 0 is unset
-	LowerRemaining int           // less its share Remaining/Limit of the Quota reported with the success; this is the Limit where none is reported; 0 is unset
-	Reset          bool          // to none
+	Every       int           // 0 or more; 0 is 1
+	LowerFactor float64       // times this, above 0 and below 1; 0 is unset
+	LowerBy     time.Duration // less this; 0 is unset
+	// LowerRemaining: less its share Remaining/Limit of the [Quota] reported with the
+	// success. It is the Limit where none is reported; 0 is unset.
+	LowerRemaining int
+	Reset          bool // to none
 
 	// NoneBelow turns a delay that was lowered below it into none.
 	NoneBelow time.Duration // 0 or more

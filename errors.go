@@ -22,7 +22,8 @@ var (
 	ErrServerDelay = errors.New("cruise: told to wait for longer than allowed")
 	// ErrQuotaExhausted: a long quota of the server is used up.
 	ErrQuotaExhausted = errors.New("cruise: quota of the server used up")
-	// ErrPermanent: a retry failed in a way that further retries cannot mend.
+	// ErrPermanent: an attempt after the first failed for good. A first attempt that does
+	// is returned as it is, and does not match: match the call's own error, which both do.
 	ErrPermanent = errors.New("cruise: permanent failure")
 	// ErrDeadline: the next wait cannot end before the context's deadline, so it
 	// was not begun. It matches [context.DeadlineExceeded] too.
@@ -148,7 +149,7 @@ func (w *wrapper) Unwrap() error { return w.err }
 
 func (w *wrapper) means() Verdict { return w.verdict }
 
-// A Hint tells more about a throttle: see [RetryAfter] and [InScope].
+// A Hint tells more of what the server said: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)
 
 // RetryAfter is the wait that the server asked for. A negative wait counts as none.
@@ -183,7 +184,8 @@ func Transient(err error, hints ...Hint) error {
 	return wrap(err, OutcomeTransient, hints)
 }
 
-// Permanent marks err as not worth a retry. It returns nil for a nil err.
+// Permanent marks err as not worth a retry. After a first attempt Do returns it without
+// an [*Error] around it. It returns nil for a nil err.
 func Permanent(err error) error {
 	return wrap(err, OutcomePermanent, nil)
 }

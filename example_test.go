@@ -189,3 +189,24 @@ func ExampleNewBudget() {
 	// Output:
 	// 103 attempts of 100 calls
 }
+
+// An observer is told of every event; a type switch picks those of interest.
+func ExampleWithObserver() {
+	api := cruise.Must(cruise.New(
+		cruise.WithMaxAttempts(2),
+		cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+			switch e := event.(type) {
+			case cruise.AttemptEnded:
+				fmt.Printf("attempt %d: %v\n", e.Attempt, e.Outcome)
+			case cruise.GaveUp:
+				fmt.Println("gave up:", e.Err.Reason)
+			}
+		})),
+	))
+
+	_ = api.Do(context.Background(), func(context.Context) error { return errors.New("connection reset") })
+	// Output:
+	// attempt 1: transient
+	// attempt 2: transient
+	// gave up: cruise: attempts exhausted
+}

@@ -9,9 +9,9 @@ import (
 // explicit times that never looks at a clock, so that a table or a simulator can
 // drive it, and another law can take its place.
 type law interface {
-	// room is how long from now an attempt must wait for those in flight: 0 if
+	// wait is how long from now an attempt must wait for those in flight: 0 if
 	// it need not.
-	room(now instant) time.Duration
+	wait(now instant) time.Duration
 	// sent tells that an attempt was let go.
 	sent(now instant)
 	// held tells that the rate made someone wait, and free that it does not: only
@@ -63,13 +63,13 @@ type aimd struct {
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
 	resume    instant       // until when the last pause lasts
-	shutAt    time.Duration // busy time when a throttle last cut,
-	openAt    time.Duration // and when the server last opened again
+	shutAt    time.Duration // busy time when a throttle last cut
+	openAt    time.Duration // busy time when the server last opened again
 	openOks   int           // calls let through by then
 	hintAt    instant       // when a quota was last heeded
 	hintLeft  int           // its Remaining
-	leftMost  int           // the largest Remaining,
-	leftFlat  int           // and how many cuts in a row changed nothing about it, flatAfter at most
+	leftMost  int           // the largest Remaining
+	leftFlat  int           // cuts in a row that left Remaining at leftMost, flatAfter at most
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
@@ -93,40 +93,48 @@ type aimdConfig struct {
 
 // The constants of the law.
 const (
-	startGrow    = .15                     // of a call more in flight for each success, before the first throttle
-	patience     = time.Second             // after which silence lets one more go,
-	patienceMax  = 10 * time.Second        // at a closed door after twice the latency, but at most this
-	backTo       = .9                      // of the ceiling, at once after a cut,
-	backToSlow   = .85                     // below slowRate, where a throttle costs everyone more time
-	slowRate     = 1.                      // calls per second
-	backOver     = 5                       // calls that the way back takes
-	probeOver    = 100                     // calls that the last tenth takes,
-	agreeWithin  = .1                      // as many again for each cut in a row that finds the ceiling within this share of the last one,
-	agreeMost    = 3                       // at most this many times, or
-	probeAge     = .2                      // of the time since the first call, if that is longer,
-	probeMin     = time.Second             // at least
-	probeMax     = 50 * time.Second        // and at most
-	pushOn       = 40                      // times faster per unit of excess above the ceiling
-	creditOver   = 3                       // call intervals that one success can be credited with
-	longShare    = .95                     // of what the server gives is delivered in the long run: ways back take the rest
-	pauseGaps    = 2                       // call intervals that a first pause takes at most
-	closedRow    = 2                       // throttles in a row by which a server counts as closed
-	reopenTo     = .95                     // of what it delivered, the closed time included, when it opens,
-	reopenAfter  = 2                       // calls by which that is a measure
-	outageLeast  = 3 * time.Minute         // closed, by which it may be an outage,
-	outageMost   = 20                      // of which this many times less than before is learnt at most
-	resetSlack   = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
-	rationAfter  = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
-	usedUpMost   = 10 * time.Second        // to wait for the reset of a window that is used up
-	queueTo      = .9                      // of what comes out of a queue
-	hintLeast    = 10                      // calls that must be left, or a quarter of the limit
-	hintCut      = .75                     // factor of the rate when fewer are left
-	hintGaps     = 2                       // call intervals between two such cuts
-	hintGrow     = .01                     // growth when more are left, per square root of the rate and second,
-	hintGrowMost = .25                     // at most this share of the rate for one success
-	hintMost     = 100                     // and this many times for a large rest
-	refillTo     = .5                      // of the limit, which may be used at once where what was used comes back
-	flatAfter    = 5                       // cuts in a row that change nothing, by which a quota means nothing
+	startGrow = .15 // of a call more in flight for each success, before the first throttle
+
+	patience    = time.Second      // silence after which one more call goes
+	patienceMax = 10 * time.Second // most of it at a closed door, where it is twice the latency
+
+	backTo     = .9  // of the ceiling, to which the rate returns quickly after a cut
+	backToSlow = .85 // the same below slowRate, where a throttle costs everyone more time
+	slowRate   = 1.  // calls per second
+	backOver   = 5   // calls that the way back takes
+
+	probeOver   = 100              // calls in which probing adds aimdConfig.increase
+	agreeWithin = .1               // share of a ceiling within which the next one agrees with it
+	agreeMost   = 3                // most times that probeOver is added for ceilings that agree
+	probeAge    = .2               // least share of the time since the first call that probing takes
+	probeMin    = time.Second      // least that probeAge comes to
+	probeMax    = 50 * time.Second // most that probeAge comes to
+	pushOn      = 40               // times faster per unit of excess above the ceiling
+	creditOver  = 3                // call intervals that one success can be credited with
+
+	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
+	pauseGaps = 2   // call intervals that a first pause takes at most
+
+	closedRow   = 2               // throttles in a row by which a server counts as closed
+	reopenTo    = .95             // of what it delivered, the closed time included, when it opens
+	reopenAfter = 2               // calls by which that is a measure
+	outageLeast = 3 * time.Minute // closed, by which it may have been an outage
+	outageMost  = 20              // times less than before that is learnt from an outage at most
+
+	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
+	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
+	usedUpMost  = 10 * time.Second        // to wait for the reset of a window that is used up
+
+	queueTo = .9 // of what comes out of a queue, to which the rate falls
+
+	hintLeast    = 10  // calls that must be left, or a quarter of the limit
+	hintCut      = .75 // factor of the rate when fewer are left
+	hintGaps     = 2   // call intervals between two such cuts
+	hintGrow     = .01 // growth when more are left, per square root of the rate and second
+	hintGrowMost = .25 // most growth for one success, as a share of the rate
+	hintMost     = 100 // most times that a large rest multiplies hintGrow
+	refillTo     = .5  // of the limit, which may be used at once where what was used comes back
+	flatAfter    = 5   // cuts in a row that change nothing, by which a quota means nothing
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
@@ -154,7 +162,7 @@ func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.unspread, l.agreed, l.credit = limit, limit, 0, 0, now
 }
 
-func (l *aimd) room(now instant) time.Duration {
+func (l *aimd) wait(now instant) time.Duration {
 	closed := l.row >= closedRow // one at a time knocks at a closed door
 	if l.inflight == 0 || !closed && (!math.IsInf(l.rate, 1) || float64(l.inflight) < l.window) {
 		return 0

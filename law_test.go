@@ -54,9 +54,9 @@ func (d *lawDriver) throttle() lesson {
 func TestLawBegins(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	assert.True(t, math.IsInf(d.law.limit(), 1), "without a rate")
-	assert.Zero(t, d.law.room(d.now))
+	assert.Zero(t, d.law.wait(d.now))
 	sent := d.send()
-	assert.Positive(t, d.law.room(d.now), "one call in flight at first")
+	assert.Positive(t, d.law.wait(d.now), "one call in flight at first")
 	d.after(ms).end(OutcomeSuccess, sent)
 	for range 100 {
 		sent := d.send()
@@ -65,7 +65,7 @@ func TestLawBegins(t *testing.T) {
 		d.end(OutcomeSuccess, sent)
 	}
 	d.send()
-	assert.Zero(t, d.law.room(d.now), "and more as they succeed")
+	assert.Zero(t, d.law.wait(d.now), "and more as they succeed")
 	assert.True(t, math.IsInf(d.law.limit(), 1), "success alone sets no rate")
 }
 
@@ -576,11 +576,11 @@ func TestLawHangingCalls(t *testing.T) {
 			tt.begin(d)
 			for range 10 {
 				d.send() // and never heard of again
-				wait := d.law.room(d.now)
+				wait := d.law.wait(d.now)
 				assert.Positive(t, wait)
 				assert.LessOrEqual(t, wait, time.Minute)
 				d.after(wait)
-				assert.Zero(t, d.law.room(d.now))
+				assert.Zero(t, d.law.wait(d.now))
 			}
 		})
 	}
@@ -641,7 +641,7 @@ func checkLaw(t *testing.T, script []byte) bool {
 		var this lesson
 		switch what % 4 {
 		case 0:
-			if d.law.room(d.now) == 0 {
+			if d.law.wait(d.now) == 0 {
 				flying = append(flying, d.send())
 			}
 		case 1:
@@ -658,7 +658,7 @@ func checkLaw(t *testing.T, script []byte) bool {
 			}
 			this = d.law.done(d.now, e, what&128 != 0)
 		}
-		limit, wait := d.law.limit(), d.law.room(d.now)
+		limit, wait := d.law.limit(), d.law.wait(d.now)
 		if !(limit >= low && limit <= high) || this.pause < 0 || this.pause > 255*time.Second || wait < 0 || wait > time.Minute {
 			t.Errorf("event %d: limit %v, pause %v, room %v", i/3, limit, this.pause, wait)
 			return false

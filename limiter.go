@@ -18,11 +18,12 @@ type Limiter interface {
 	WaitN(ctx context.Context, n int) error
 }
 
-// A Learner is a limiter that learns from what became of the calls that it let
-// go, and that pauses for everyone when the server asks for it: after Learn with
-// a positive RetryAfter, WaitN lets nobody go for that long.
+// A Learner is a limiter that learns from what became of the calls that it let go.
+// After Learn of [OutcomeThrottled] or [OutcomeQuotaExhausted] with a positive
+// RetryAfter, WaitN lets nobody go for that long.
 //
-// Learn must be called once for every WaitN that returned nil. A [Retrier] does.
+// Learn must be called once for every WaitN of 1 or more that returned nil. A [Retrier]
+// does.
 type Learner interface {
 	Limiter
 	Learn(Feedback)

@@ -24,7 +24,7 @@ func (c class) background() bool { return c >= backgroundRetryClass }
 // of the one above.
 type waiter struct {
 	prev, next *waiter // in its line
-	class      class
+	class      class   // in the room of a DelayLimiter the shade of its jitter: see delays
 	n          int
 	came       instant
 	deadline   instant       // zero if none

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// An Option tunes a [Retrier].
+// An Option tunes a [Retrier]. Given twice, the last counts, but for [WithObserver].
 type Option interface{ retrier(*config) }
 
 type option func(*config)
@@ -39,7 +39,8 @@ type config struct {
 }
 
 // WithLimiter is the limiter that every attempt passes, first or retry; it may be
-// shared by Retriers. Default: an [AdaptiveLimiter] of the Retrier's own.
+// shared by Retriers. Beside it no [LimiterOption] but [WithObserver] may be given: the
+// limiter has had its own. Default: an [AdaptiveLimiter] of the Retrier's own.
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
 		c.want(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
@@ -48,10 +49,15 @@ func WithLimiter(l Limiter) Option {
 	})
 }
 
-// isNil reports whether l is nil, or a nil pointer.
-func isNil(l Limiter) bool {
-	v := reflect.ValueOf(l)
-	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
+// isNil reports whether v is nil, or a nil pointer or function in an interface.
+func isNil(v any) bool {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Invalid:
+		return true
+	case reflect.Pointer, reflect.Func:
+		return r.IsNil()
+	}
+	return false
 }
 
 // WithoutLimiter makes calls go at once, paced by nothing but their backoff. Those
@@ -69,11 +75,9 @@ func WithBackoff(b Backoff) Option {
 }
 
 // WithThrottleBackoff is the wait of one call before the retry of a throttled
-// attempt. Default: none if the limiter is a [Learner], which pauses for
-// everyone, and remembers: the level of its pauses is shared by all calls, so a
-// new call's retry starts where the service is, and goes back by one with every
-// 10 calls that are not throttled, down to none. Else 1 s, doubled to 20 s, full
-// jitter.
+// attempt. Default: none if the limiter is a [Learner], which pauses for everyone. All
+// calls share the level of its pauses: it rises with each throttle, and falls by one
+// with every 10 calls that are not throttled. Else 1 s, doubled to 20 s, full jitter.
 func WithThrottleBackoff(b Backoff) Option {
 	return option(func(c *config) { c.throttleBackoff = &b })
 }
@@ -191,14 +195,15 @@ func WithScopeIdle(d time.Duration) Option {
 
 type observerOption struct{ Observer }
 
-func (o observerOption) retrier(c *config) {
-	c.want(o.Observer != nil, "WithObserver(nil): want an Observer")
-	c.observer = both(c.observer, o.Observer)
-}
+func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.observer, &c.faults) }
+func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.faults) }
 
-func (o observerOption) limiter(c *adaptiveConfig) {
-	c.want(o.Observer != nil, "WithObserver(nil): want an Observer")
-	c.observer = both(c.observer, o.Observer)
+func (o observerOption) beside(others Observer, f *faults) Observer {
+	if isNil(o.Observer) {
+		f.want(false, "WithObserver(nil): want an Observer")
+		return others
+	}
+	return both(others, o.Observer)
 }
 
 // WithObserver tells o what happens. Given to [New] it is told of the Retrier and

@@ -37,9 +37,10 @@ func TestNewErrors(t *testing.T) {
 		{"zero budget", []cruise.Option{cruise.WithBudget(new(cruise.Budget))}, "cruise: WithBudget(zero Budget): want one made by NewBudget"},
 		{"nil classifier", []cruise.Option{cruise.WithClassifier(nil)}, "cruise: WithClassifier(nil): want a Classifier"},
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
+		{"nil function to observe", []cruise.Option{cruise.WithObserver(cruise.ObserverFunc(nil))}, "cruise: WithObserver(nil): want an Observer"},
 		{
 			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithMinRate(1), bucket},
-			"cruise: WithLimiter(*rate.Limiter) beside 1 options of a limiter: want those given to its constructor",
+			"cruise: WithLimiter(*rate.Limiter) beside an option such as WithMaxRate, which tunes limiters that New makes: want it given to the constructor of the limiter, or WithScopeLimiter for those of scopes",
 		},
 		{
 			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(0)},

@@ -28,11 +28,10 @@ func (r *record) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// Nested reports whether another Retrier is in charge of what is called with ctx: then
-// Do, given ctx, makes its call once and leaves retries to that one, unless
-// [WithNestedRetries] says otherwise. In the first attempt of a Retrier that has no
-// limiter, no observer and no limit of time nobody is in charge yet, and the inner one
-// retries.
+// Nested reports whether ctx is that of an attempt of another Retrier. Given such a ctx,
+// Do makes its call once and leaves retries to that one, unless [WithNestedRetries] says
+// otherwise. In the first attempt of a Retrier without limiter, observer and limit of time
+// it may be false; then the inner one retries, and the outer does not retry its [*Error].
 func Nested(ctx context.Context) bool { return ctx != nil && callOf(ctx) != nil }
 
 func callOf(ctx context.Context) *record {

@@ -26,7 +26,7 @@ type Retrier struct {
 	_ noCopy
 	config
 	gate gate // of the limiter, nil if there is none
-	bare bool // an attempt that succeeds needs nothing done
+	bare bool // no limiter, observer or limit of time: a first attempt needs no record and no clock
 }
 
 type noCopy struct{}
@@ -37,10 +37,10 @@ func (*noCopy) Unlock() {}
 // defaultThrottleBackoff is for throttles where no limiter pauses.
 var defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(20*time.Second)))
 
-// New returns a Retrier. Without options it has an [AdaptiveLimiter] of its own,
-// a [Backoff] of 100 ms doubled to 20 s with full jitter, 5 attempts, waits of
-// at most 5 minutes that a server may ask for, and a [Budget] of its own, as has
-// each scope.
+// New returns a Retrier. Without options it has an [AdaptiveLimiter] of its own, a
+// [Backoff] of 100 ms doubled to 20 s with full jitter, and 5 attempts; it obeys waits of
+// up to 5 minutes that a server asks for, and pays retries from a [Budget] of its own.
+// Each key of a scope has such a limiter and such a budget, too.
 //
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
 // of its scopes. The error names every option that is out of bounds or contradicts another.
@@ -65,7 +65,7 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		c.limiter = limiter
 	} else {
-		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside %d options of a limiter: want those given to its constructor", c.limiter, len(c.limiterOpts))
+		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it given to the constructor of the limiter, or WithScopeLimiter for those of scopes", c.limiter)
 		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
 			c.faults = append(c.faults, err)
 		}

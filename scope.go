@@ -58,7 +58,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	if came, sent, err = free(ctx, n); n <= 0 || err != nil {
 		return came, sent, err
 	}
-	sent = 0
+	sent = 0 // free has set it; from here on it says whether the call went
 	e, err := l.scopes.use(l)
 	if err != nil {
 		return came, sent, err

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"reflect"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -185,8 +184,7 @@ const (
 // The error names every option that is out of bounds or contradicts another.
 func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
 	c := sharedConfig{adaptiveConfig: defaultAdaptive(), timeout: DefaultStoreTimeout}
-	v := reflect.ValueOf(store)
-	c.want(store != nil && (v.Kind() != reflect.Pointer || !v.IsNil()), "NewSharedLimiter: store is nil: want a Store")
+	c.want(!isNil(store), "NewSharedLimiter: store is nil: want a Store")
 	for i, opt := range opts {
 		if opt == nil {
 			c.want(false, "option %d is nil", i+1)

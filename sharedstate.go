@@ -110,24 +110,28 @@ type SharedState struct {
 	HintAt  int64 // when one was last heeded
 	ResetAt int64 // of the window that one belongs to
 
-	Epoch, Resumes int64
-	Rate, Ceiling  int64
-	Why            int64 // of the last fall of Rate: a place in sharedCauses
-	Agreed         int64 // cuts in a row that found the ceiling where it was, at most a few
-	Flow           int64 // calls let through, as a rate
-	Busy           int64 // share of the time for which slots were given out, in millionths
+	Epoch   int64 // counts cuts of the rate, from 1; 0 is a new state
+	Resumes int64 // how often a pause was lifted
+	Rate    int64 // in force
+	Ceiling int64 // what the last throttle showed to be too much, 0 before the first
+	Why     int64 // of the last fall of Rate: 0 none yet, 1 CauseThrottle, 2 CauseQuota
+	Agreed  int64 // cuts in a row that found Ceiling where it was, at most 3
+	Flow    int64 // calls let through, as a rate
+	Busy    int64 // share of the time for which slots were given out, in millionths
 
 	Oks       int64 // cost of successes since the last cut
-	Total     int64 // cost of calls let through in all,
-	OpenTotal int64 // and of them, by when the server last opened again
+	Total     int64 // cost of calls let through in all
+	OpenTotal int64 // Total when the server last opened again
 	OpenTime  int64 // for which slots were given out since then, or the server was closed
 	Row       int64 // throttles since the last success
 
-	Level, Passed, Most int64 // of the pause backoff: see brake; Most in microseconds
+	Level  int64 // of the pause backoff, 0 while all is well
+	Passed int64 // cost of successes since Level changed
+	Most   int64 // that the last pause without a Retry-After may take
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left it there
+	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left Remaining there
 
 	RefillTotal, RefillLow int64 // Total and Remaining, when it was last looked at what has come back
 	Elsewhere              int64 // 1 if enough was left at the last throttle, else 0
@@ -148,13 +152,13 @@ const (
 	sharedMaxTurn = 5 * sharedMillion    // for which a worker leaves the store alone while slots are short
 	sharedGap     = 2 * sharedPeriod     // between two cuts: everyone knows of the last one
 	sharedCount   = 5 * sharedMillion    // how long a count of workers takes
-	sharedMemory  = 1_000_000            // of Flow and Busy, or
-	sharedCalls   = 20                   // as long as that many calls take
-	sharedUsed    = .75                  // of the rate must be in use for growth,
-	sharedStart   = .5                   // before the first throttle
+	sharedMemory  = 1_000_000            // of Flow and Busy, at least
+	sharedCalls   = 20                   // of which Flow and Busy remember the time, if that is longer
+	sharedUsed    = .75                  // of the rate must be in use for growth
+	sharedStart   = .5                   // the same before the first throttle
 	sharedTold    = sharedMillion / 4    // of the time must have been in use to tell what the server gives
-	sharedMinAge  = 5 * sharedMillion    // probing takes at least
-	sharedMaxAge  = 50 * sharedMillion   // and at most
+	sharedMinAge  = 5 * sharedMillion    // that probing takes, at least
+	sharedMaxAge  = 50 * sharedMillion   // that probing takes, at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
 	sharedClosed  = sharedHorizon        // between calls at a closed door, at least, so that one is under way
 	sharedReopen  = .9                   // of what the server gave in the long run, when it opens again
@@ -164,7 +168,7 @@ const (
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
 )
 
-// sharedCauses are what Why says, and the others their places.
+// sharedCauses are what Why says, and the constants its numbers.
 var sharedCauses = [...]Cause{CauseSuccess, CauseThrottle, CauseQuota}
 
 const (
@@ -257,12 +261,15 @@ func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
 
 // measure is for calls let through since the last sync. It keeps Flow and Busy, averages
 // that forget what is older than about a second.
+//
+// Here and below products within a sum are converted: else some processors, such as arm64,
+// fuse the two and round otherwise than the script in Redis does.
 func (s *SharedState) measure(t, through int64) {
 	dt := float64(t - s.At)
 	busy := min(max(float64(s.Tat-s.At), 0), dt)
 	memory := max(sharedMemory, sharedCalls*1e12/float64(s.Rate))
-	s.Flow = int64(math.Floor((float64(float64(s.Flow)*memory) + float64(through)*1e12) / (memory + dt)))
-	s.Busy = int64(math.Floor((float64(float64(s.Busy)*memory) + busy*1e6) / (memory + dt)))
+	s.Flow = int64(math.Floor((float64(float64(s.Flow)*memory) + float64(float64(through)*1e12)) / (memory + dt)))
+	s.Busy = int64(math.Floor((float64(float64(s.Busy)*memory) + float64(busy*1e6)) / (memory + dt)))
 	s.Total += through
 	if s.Row > 0 {
 		busy = dt // closed for all, whoever wants something

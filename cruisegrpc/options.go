@@ -35,8 +35,8 @@ func (c *config) fail(format string, args ...any) {
 // WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how
 // many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
 // limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
-// [cruise.WithLimiter] is a limit around all of them. A classifier given here is
-// not used: see [WithClassifier].
+// [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
+// the tuning. A classifier given here is not used: see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) { c.retrier = append(c.retrier, opts...) }
 }

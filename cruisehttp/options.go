@@ -46,7 +46,8 @@ func WithBase(base http.RoundTripper) Option {
 // WithRetrier tunes the [cruise.Retrier] around all scopes, with everything that
 // [cruise.New] takes. Each scope has an adaptive limiter of its own, which each
 // [cruise.LimiterOption] tunes, or that of [cruise.WithScopeLimiter]; one given by
-// [cruise.WithLimiter] is around all of them. Each has a budget for its retries too,
+// [cruise.WithLimiter] is around all of them, and then WithScopeLimiter does the tuning.
+// Each has a budget for its retries too,
 // unless [cruise.WithBudget] gives one that is for all requests.
 // [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes that are
 // remembered. Of timeouts prefer those of this package: a

@@ -31,7 +31,8 @@ func HostKey(req *http.Request) string {
 
 // HeaderKey is a key for servers whose limits belong to a token or an account:
 // the host, and a digest of the request's header of that name, such as
-// "Authorization". The value itself is not kept.
+// "Authorization". The value itself is not kept. A request without the header has the
+// key of its host.
 func HeaderKey(name string) func(*http.Request) string {
 	return func(req *http.Request) string {
 		value := req.Header.Get(name)

@@ -35,7 +35,8 @@ import (
 // and where a quota is used up or the server asks for a longer wait than
 // [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
 // [*ResponseError] that says what the server said. From then until the quota is
-// renewed, all requests of the scope fail at once with the same answer.
+// renewed, all new requests of the scope fail at once with the same answer, and those
+// that stood in line already with [cruise.ErrServerDelay].
 //
 // The body of an error is looked at before the response is returned, 64 KiB of it
 // and 2 seconds at most, and given back whole.
