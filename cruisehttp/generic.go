@@ -29,7 +29,8 @@ func Generic() Profile {
 
 func generic() Profile {
 	return Profile{
-		Name: "generic",
+		Name:  "generic",
+		whole: true,
 		Waits: []WaitHeader{
 			{Name: "Retry-After-Ms", Unit: Milliseconds},
 			{Name: "X-Ms-Retry-After-Ms", Unit: Milliseconds},

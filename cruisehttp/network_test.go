@@ -204,6 +204,22 @@ func TestRequestsThatCannotBeSentAreTriedOnce(t *testing.T) {
 	}
 }
 
+// Nothing of a request has been sent before the handshake of TLS is done.
+func TestTransportRetriesHandshakes(t *testing.T) {
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer func() { _ = silent.Close() }()
+	attempts := 0
+	base := &http.Transport{TLSHandshakeTimeout: 50 * time.Millisecond}
+	tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		attempts++
+		return base.RoundTrip(r)
+	}), cruisehttp.WithRetrier(cruise.WithMaxAttempts(2)))
+	_, err = tr.RoundTrip(request(t, "POST", "https://"+silent.Addr().String(), strings.NewReader("body")))
+	require.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+	assert.Equal(t, 2, attempts)
+}
+
 func TestTransportCancelled(t *testing.T) {
 	for version, http2 := range versions {
 		t.Run(version, func(t *testing.T) {

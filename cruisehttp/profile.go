@@ -65,6 +65,8 @@ type Profile struct {
 	// Rules decide what a response means, the first that matches. Where none
 	// does, [cruise.StatusOutcome] decides.
 	Rules []Rule
+
+	whole bool // of Generic: it has what holds for every server
 }
 
 // A WaitHeader is a header that says how long to wait.

@@ -332,6 +332,32 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 }
 
 // Names of buckets are kept, so a server must not choose how long they are.
+// Nor are they scopes, which could not be forgotten while they pause.
+func TestThrottlesOfBucketsOfLongNames(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := 0
+		tr := transport(t, roundTripper(func(*http.Request) (*http.Response, error) {
+			n++
+			return answer(429, "", "Retry-After: 3000", fmt.Sprint("X-Bucket: ", n, strings.Repeat("b", 300))), nil
+		}), cruisehttp.WithBuckets("X-Bucket", nil))
+		for i := range 10 {
+			_, err := tr.RoundTrip(request(t, "GET", fmt.Sprint(example, "/", i), nil))
+			require.ErrorIs(t, err, cruise.ErrServerDelay)
+		}
+		for s := range tr.Retrier().Scopes() {
+			for _, step := range s.Path {
+				assert.Less(t, len(step.Key), 100)
+			}
+		}
+	})
+}
+
+func TestRateLimitFieldsAreBounded(t *testing.T) {
+	list := func(item string) string { return strings.TrimSuffix(strings.Repeat(item+",", 1000), ",") }
+	resp := answer(200, "", "RateLimit: "+list(`"a";r=1`), "RateLimit-Policy: "+list(`"b";q=1`))
+	assert.Len(t, cruisehttp.Generic().Read(resp, nil, time.Now()).Limits, 64)
+}
+
 func TestBucketsOfLongNamesAreNotKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		name := strings.Repeat("b", 1<<20)

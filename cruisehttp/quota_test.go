@@ -276,6 +276,19 @@ func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
 
 // A request that was cancelled because another host asks for a long wait says nothing
 // of its own.
+// A long wait of a transient failure is of one resource, whatever the limiter knows of pauses.
+func TestWaitsOfTransientFailuresParkNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(423, "", "Retry-After: 900"), says(200, ""))
+		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			return rate.NewLimiter(10, 1), nil
+		})))
+		_, err := tr.RoundTrip(request(t, "GET", example+"/locked", nil))
+		require.ErrorIs(t, err, cruise.ErrServerDelay)
+		send(t, tr, example+"/free")
+	})
+}
+
 func TestWaitsAsCausesParkNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "Retry-After: 30"), says(200, ""))

@@ -36,7 +36,7 @@ func readPolicies(h http.Header) []policy {
 		return nil
 	}
 	var policies []policy
-	for _, it := range items {
+	for _, it := range items[:min(len(items), maxLimits)] {
 		p := policy{name: it.text}
 		quota := it
 		if it.kind == sfString {
@@ -82,7 +82,7 @@ func readRateLimit(limits []Limit, h http.Header, policies []policy, clock time.
 		return readRateLimitDict(limits, lines, policies, clock)
 	}
 	start := len(limits)
-	for _, it := range items {
+	for _, it := range items[:min(len(items), maxLimits)] {
 		r, _ := it.param("r")
 		if it.kind != sfString || r.kind != sfInteger || r.num < 0 {
 			return readRateLimitDict(limits[:start], lines, policies, clock)

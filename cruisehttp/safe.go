@@ -43,7 +43,13 @@ func idempotent(req *http.Request) bool {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
 		return true
 	}
-	return req.Header.Get("Idempotency-Key") != "" || req.Header.Get("X-Idempotency-Key") != ""
+	// Like net/http: one without values says it too, and is not sent.
+	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if v, ok := req.Header[name]; ok && (len(v) == 0 || v[0] != "") {
+			return true
+		}
+	}
+	return false
 }
 
 // refusal is why a request must not be sent again, nil if it may. safe: it was
@@ -73,6 +79,8 @@ func (t *Transport) unprocessed(o cruise.Outcome, h http.Header) bool {
 
 // unsent tells whether an error came before anything of the request was sent.
 func unsent(err error) bool {
-	op, ok := errors.AsType[*net.OpError](err)
-	return ok && (op.Op == "dial" || op.Op == "proxyconnect")
+	if op, ok := errors.AsType[*net.OpError](err); ok {
+		return op.Op == "dial" || op.Op == "proxyconnect"
+	}
+	return err.Error() == "net/http: TLS handshake timeout" // of a type that is not exported
 }

@@ -109,10 +109,10 @@ func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.
 // reading begins to read resp by q, which p has picked.
 func (p *Profile) reading(q *Profile, resp *http.Response, now time.Time) reading {
 	r := reading{layers: []*Profile{q}, resp: resp, clock: serverClock(resp.Header, now)}
-	switch {
-	case q != p:
+	if q != p {
 		r.layers = append(r.layers, p)
-	case len(p.Providers) == 0:
+	}
+	if !p.whole {
 		r.layers = append(r.layers, &base)
 	}
 	return r

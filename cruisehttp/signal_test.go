@@ -343,3 +343,18 @@ func TestHeadersWithoutEnd(t *testing.T) {
 		})
 	}
 }
+
+// What a profile of one's own does not say is read by the rules for every server, too.
+func TestProvidersOfOnesOwn(t *testing.T) {
+	p := cruisehttp.Profile{Name: "ours", Providers: []cruisehttp.Profile{cruisehttp.GitHub(), cruisehttp.Stripe()}}
+	for _, url := range []string{"https://api.github.com/x", "https://api.example.com/x"} {
+		resp := answer(429, "", "Retry-After: 30", "X-RateLimit-Remaining: 0")
+		resp.Request = request(t, "GET", url, nil)
+		s := p.Read(resp, nil, time.Now())
+		assert.Equal(t, 30*time.Second, s.RetryAfter, url)
+		assert.NotEmpty(t, s.Limits, url)
+		resp = answer(503, "", "Retry-After: 30")
+		resp.Request = request(t, "GET", url, nil)
+		assert.Equal(t, cruise.OutcomeThrottled, p.Read(resp, nil, time.Now()).Outcome, url)
+	}
+}

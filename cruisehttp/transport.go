@@ -146,6 +146,9 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	resp.Request = x.req
 	var body []byte
 	profile := x.t.reader.pick(resp)
+	if resp.StatusCode < 400 {
+		finish() // of the body of a success only the caller says how long it may take
+	}
 	if profile.wantsBody(resp) {
 		body = peek(resp, MaxBody)
 	}
@@ -243,7 +246,7 @@ var errBrake = errors.New("cruisehttp: not retried: by the response, the same re
 func (x *exchange) learnBucket() {
 	name := trim(x.resp.Header.Get(x.t.bucketHeader))
 	last := len(x.keys) - 1
-	if name == "" || name == x.keys[last] {
+	if name == "" || len(name) > maxBucket || name == x.keys[last] {
 		return
 	}
 	x.t.buckets.learn(routeOf(x.keys[:last], x.t.bucketRoute(x.req)), name)
@@ -265,7 +268,8 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		return nil, x.err // of the only attempt, without the verdict on it
 	}
 	wait, reason := x.reason(err)
-	if reason != nil && wait > 0 {
+	// The wait of a transient failure is of one resource, and pauses nobody else.
+	if reason != nil && wait > 0 && (reason == cruise.ErrQuotaExhausted || x.signal.Outcome != cruise.OutcomeTransient) {
 		answer := *x.answer
 		answer.Body = nil // of which nobody needs a copy for days
 		if sizeOf(answer.Header) > MaxBody {

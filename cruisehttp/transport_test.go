@@ -158,6 +158,8 @@ func TestTransportRetries(t *testing.T) {
 		{name: "GET, reset", method: "GET", first: fails(reset), attempts: 2, status: 200},
 		{name: "POST, reset", method: "POST", first: fails(reset), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "POST with a key, reset", method: "POST", header: "X-Idempotency-Key: 1", first: fails(reset), attempts: 2, status: 200},
+		{name: "POST with a key that is not sent, reset", method: "POST", header: "Idempotency-Key", first: fails(reset), attempts: 2, status: 200},
+		{name: "POST with an empty key, reset", method: "POST", header: "Idempotency-Key: ", first: fails(reset), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "POST, refused connection", method: "POST", first: fails(dial), attempts: 2, status: 200},
 		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
 		{name: "GET, neither response nor error", method: "GET", first: fails(nil), attempts: 1, is: nil},
@@ -173,8 +175,11 @@ func TestTransportRetries(t *testing.T) {
 				base := inOrder(c.first, ok)
 				req := request(t, c.method, example, strings.NewReader("body"))
 				if c.header != "" {
-					name, value, _ := strings.Cut(c.header, ": ")
-					req.Header.Set(name, value)
+					name, value, sent := strings.Cut(c.header, ": ")
+					req.Header[name] = nil
+					if sent {
+						req.Header[name] = []string{value}
+					}
 				}
 				if c.ctx != nil {
 					req = req.WithContext(c.ctx(req.Context()))
@@ -439,6 +444,34 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 			}
 			assert.Zero(t, base.open.Load())
 			time.Sleep(time.Hour)
+		})
+	}
+}
+
+// Some servers tell of errors in the body of a 200, which is looked at, for no longer than
+// the body of an error. The caller may take longer.
+func TestTransportTimeoutsEndWithTheHeadOfASuccess(t *testing.T) {
+	for name, opt := range map[string]cruisehttp.Option{
+		"header":  cruisehttp.WithHeaderTimeout(time.Second),
+		"attempt": cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := roundTripper(func(req *http.Request) (*http.Response, error) {
+					resp := answer(200, "", "Content-Type: application/json")
+					r, w := io.Pipe()
+					context.AfterFunc(req.Context(), func() { _ = w.CloseWithError(req.Context().Err()) })
+					time.AfterFunc(1500*time.Millisecond, func() {
+						_, _ = io.WriteString(w, `{"ok":true}`)
+						_ = w.Close()
+					})
+					resp.Body = r
+					return resp, nil
+				})
+				resp, err := transport(t, base, opt).RoundTrip(request(t, "GET", "http://slack.com/api/conversations.history", nil))
+				require.NoError(t, err)
+				assert.Equal(t, `{"ok":true}`, text(t, resp))
+			})
 		})
 	}
 }

@@ -339,9 +339,17 @@ func parseSpan(s string) (time.Duration, bool) {
 	return 0, false
 }
 
-// parseClock reads hours:minutes:seconds.
+// parseClock reads hours:minutes:seconds, and with days in front as .NET writes them,
+// days.hours:minutes:seconds.
 func parseClock(s string) (time.Duration, bool) {
 	var total time.Duration
+	if dot := strings.IndexByte(s, '.'); dot >= 0 && dot < strings.IndexByte(s, ':') {
+		days, ok := parseDecimal(s[:dot])
+		if !ok {
+			return 0, false
+		}
+		total, s = days.times(24*time.Hour), s[dot+1:]
+	}
 	unit := time.Hour
 	for part := range strings.SplitSeq(s, ":") {
 		n, ok := parseDecimal(part)
