@@ -60,9 +60,22 @@ func ofSDK(err error) bool {
 // a [cruise.Retrier] means that retries multiply: see [WithoutRetries].
 func SDKAttempts(err error) int {
 	if e, ok := errors.AsType[*retry.MaxAttemptsError](err); ok {
-		return e.Attempt
+		if inner, ok := errors.AsType[*retry.MaxAttemptsError](within(err)); !ok || inner != e {
+			return e.Attempt
+		}
 	}
 	return 0
+}
+
+// within is the failure of another operation inside that of err, such as one that
+// credentials come by; nil if there is none.
+func within(err error) error {
+	if outer, ok := errors.AsType[*smithy.OperationError](err); ok {
+		if inner, ok := errors.AsType[*smithy.OperationError](outer.Err); ok {
+			return inner
+		}
+	}
+	return nil
 }
 
 // retriedBySDK says in what way the SDK's own retries show in err, "" if they don't.
@@ -70,7 +83,8 @@ func retriedBySDK(err error) string {
 	if n := SDKAttempts(err); n > 1 {
 		return fmt.Sprintf("made %d attempts", n)
 	}
-	if _, ok := errors.AsType[ratelimit.QuotaExceededError](err); ok {
+	_, inner := errors.AsType[ratelimit.QuotaExceededError](within(err))
+	if _, ok := errors.AsType[ratelimit.QuotaExceededError](err); ok && !inner {
 		return "has spent its own retry quota"
 	}
 	return ""
@@ -113,9 +127,11 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	if api, ok := errors.AsType[smithy.APIError](err); ok {
 		code, message = api.ErrorCode(), api.ErrorMessage()
 	}
-	status := 0
+	status, slowDown := 0, false
 	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		status = response.HTTPStatusCode()
+		// S3 says so to a HEAD, whose answer has no body for a code.
+		slowDown = status == 503 && strings.HasSuffix(response.Response.Status, " Slow Down")
 	}
 	_, throttle := retry.DefaultThrottleErrorCodes[code]
 	switch {
@@ -125,7 +141,7 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	case throttle && strings.Contains(message, "Daily message quota exceeded"),
 		status == 429 && strings.EqualFold(strings.TrimSuffix(message, "."), "Limit Exceeded"):
 		return cruise.OutcomeQuotaExhausted
-	case throttle, status == 429:
+	case throttle, status == 429, slowDown:
 		return cruise.OutcomeThrottled
 	case sdkRetryable.IsErrorRetryable(err) == aws.TrueTernary:
 		return cruise.OutcomeTransient

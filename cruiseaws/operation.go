@@ -24,6 +24,7 @@ import (
 // GetRetryToken after each later attempt in both.
 type operation struct {
 	throttle *Throttle
+	once     bool // not to be retried
 	input    any
 	name     Operation
 
@@ -41,8 +42,11 @@ func (o *operation) capture(ctx context.Context, in middleware.InitializeInput, 
 	return next.HandleInitialize(ctx, in)
 }
 
-// whole is around the SDK's retry loop.
-func (o *operation) whole(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
+// ID is that of the middleware around the SDK's retry loop.
+func (o *operation) ID() string { return wholeID }
+
+// HandleFinalize is around the SDK's retry loop.
+func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	defer func() {
 		if o.next != nil {
 			o.stop()
@@ -170,13 +174,18 @@ func (o *operation) IsErrorRetryable(err error) bool {
 	if o.attempt == nil {
 		return false
 	}
-	v := o.throttle.verdict(err, o.attempt.Number())
+	v := o.throttle.ofAttempt(err, o.attempt.Number())
 	if v.Outcome == cruise.OutcomeUnknown {
 		o.attempt.Done(err)
 		v = cruise.Classify(err)
 	} else {
 		v.Scope = o.name.within(v.Scope)
 		o.attempt.Done(&judged{err, v})
+	}
+	if o.once {
+		o.attempt = nil
+		o.stop()
+		return false
 	}
 	if v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient {
 		return true

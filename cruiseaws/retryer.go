@@ -46,7 +46,7 @@ var (
 )
 
 func (s *sharedRetryer) IsErrorRetryable(err error) bool {
-	switch s.throttle.verdict(err, 1).Outcome {
+	switch s.throttle.ofAttempt(err, 1).Outcome {
 	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
 		return true
 	}
@@ -58,7 +58,7 @@ func (s *sharedRetryer) MaxAttempts() int { return cruise.DefaultMaxAttempts }
 func (s *sharedRetryer) GetInitialToken() func(error) error { return func(error) error { return nil } }
 
 func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
-	v := s.throttle.verdict(err, max(1, attempt))
+	v := s.throttle.ofAttempt(err, max(1, attempt))
 	if !newRetries() {
 		attempt-- // the older mode counts from 1
 	}
@@ -119,7 +119,7 @@ func (s *sharedRetryer) learn(ctx context.Context, l cruise.Limiter, sent time.T
 	if !ok {
 		return
 	}
-	v := s.throttle.verdict(err, 1)
+	v := s.throttle.ofAttempt(err, 1)
 	switch {
 	case err != nil && ctx.Err() != nil:
 		v = cruise.Verdict{Outcome: cruise.OutcomeDropped}

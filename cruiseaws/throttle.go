@@ -8,6 +8,7 @@ import (
 	"github.com/aws/aws-sdk-go-v2/aws"
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
@@ -158,6 +159,16 @@ func (t *Throttle) verdict(err error, attempt int) cruise.Verdict {
 	return classify(err, attempt)
 }
 
+// ofAttempt is the verdict of an attempt, whose error is not that of an operation yet.
+// One in there is another's, such as that which credentials come by.
+func (t *Throttle) ofAttempt(err error, attempt int) cruise.Verdict {
+	v := t.verdict(err, attempt)
+	if _, other := errors.AsType[*smithy.OperationError](err); other && v.Outcome == cruise.OutcomeThrottled {
+		v.Outcome, v.Scope = cruise.OutcomeTransient, ""
+	}
+	return v
+}
+
 // classify is for the Retriers: the errors of operations have their verdict.
 func (t *Throttle) classify(err error) cruise.Verdict {
 	if j, ok := errors.AsType[*judged](err); ok {
@@ -190,8 +201,9 @@ const (
 // operation that was given up has a [cruise.Error] in it. Presigning sends nothing
 // and is left alone.
 func (t *Throttle) APIOption(stack *middleware.Stack) error {
-	if _, ok := stack.Finalize.Get(wholeID); ok {
-		return nil // for the client and for the call, say
+	if m, ok := stack.Finalize.Get(wholeID); ok {
+		m.(*operation).throttle = t // what is nearer to the call comes later
+		return nil
 	}
 	if _, ok := stack.Finalize.Get(retryID); !ok {
 		return nil // presigned
@@ -202,14 +214,20 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 	}
 	return errors.Join(
 		stack.Initialize.Add(middleware.InitializeMiddlewareFunc(captureID, c.capture), middleware.Before),
-		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(wholeID, c.whole), retryID, middleware.Before),
+		stack.Finalize.Insert(c, retryID, middleware.Before),
 		stack.Finalize.Insert(middleware.FinalizeMiddlewareFunc(attemptID, c.send), retryID, middleware.After),
 		stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(bodyID, c.receive), middleware.After))
 }
 
 // WithoutRetries is an API option that switches the SDK's retries off, for calls
 // inside [cruise.Retrier.Do]: see [Do].
-func WithoutRetries(stack *middleware.Stack) error { return swapRetryer(stack, aws.NopRetryer{}) }
+func WithoutRetries(stack *middleware.Stack) error {
+	if m, ok := stack.Finalize.Get(wholeID); ok {
+		m.(*operation).once = true // paced still
+		return nil
+	}
+	return swapRetryer(stack, aws.NopRetryer{})
+}
 
 // swapRetryer gives the SDK's retry loop, if there is one, another retryer, and
 // leaves the rest of it as the client set it up.

@@ -13,11 +13,14 @@ import (
 
 // NewInterceptor is [cruisegrpc.New] for Google's services: methods that only
 // read, which are those that google.api.http maps to GET in the proto files that
-// the program links, are idempotent. Name others by [cruisegrpc.WithIdempotent].
-// A throttled call is retried in any case.
+// the program links, are idempotent, and so is Pub/Sub's Publish, as messages are
+// delivered at least once in any case. Name others by [cruisegrpc.WithIdempotent]. A
+// throttled call is retried in any case.
 func NewInterceptor(opts ...cruisegrpc.Option) (*cruisegrpc.Interceptor, error) {
-	return cruisegrpc.New(append([]cruisegrpc.Option{cruisegrpc.WithIdempotent(reads()...)}, opts...)...)
+	return cruisegrpc.New(append([]cruisegrpc.Option{cruisegrpc.WithIdempotent(append(reads(), publish)...)}, opts...)...)
 }
+
+const publish = "/google.pubsub.v1.Publisher/Publish"
 
 // ClientOptions are what a gRPC client of Google's takes to make its calls through
 // i: see [cruisegrpc.Interceptor.DialOptions]. Its own retries remain; switch them

@@ -132,7 +132,7 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 // exhausted is what RESOURCE_EXHAUSTED means.
 func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
-	case containsAny(s.Message(), oversized):
+	case oversized.MatchString(s.Message()):
 		return cruise.OutcomePermanent
 	case d.reason == "RESOURCE_QUOTA_EXCEEDED":
 		return cruise.OutcomePermanent // an allocation, not a rate
@@ -144,16 +144,13 @@ func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	return cruise.OutcomeThrottled
 }
 
-// Texts that grpc-go itself writes. There is nothing else to know them by.
+// Texts that gRPC itself writes. There is nothing else to know them by.
 const proxy429 = "unexpected HTTP status code received from server: 429"
 
 var (
-	oversized = []string{
-		"received message larger than max",
-		"trying to send message larger than max",
-		"message after decompression larger than max",
-		"grpc: message too large",
-	}
+	// In Go, in C++ and what is built on it, and in Node; in Java; in .NET.
+	oversized = regexp.MustCompile(`(?i)message larger than max|message after decompression larger than max|grpc: message too large` +
+		`|grpc message exceeds maximum size|message exceeds the maximum configured message size`)
 	brokenStream = []string{
 		"stream terminated by RST_STREAM",
 		"HTTP/2 error code: INTERNAL_ERROR",

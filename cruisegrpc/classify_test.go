@@ -167,3 +167,25 @@ func TestMethods(t *testing.T) {
 		assert.Error(t, checkMethod(bad), bad)
 	}
 }
+
+// What a server says of a message that is too large, by the language that it is written in.
+func TestOversizedMessagesAreNoThrottle(t *testing.T) {
+	for name, said := range map[string]string{
+		"Go":                "grpc: received message larger than max (5000000 vs. 4194304)",
+		"Go, the reply":     "grpc: trying to send message larger than max (5000000 vs. 4194304)",
+		"Go, compressed":    "grpc: received message after decompression larger than max 4194304",
+		"Go, 4 GiB":         "grpc: message too large (4294967296 bytes)",
+		"C++, Python":       "SERVER: Received message larger than max (5000000 vs. 4194304)",
+		"older C++, Python": "Received message larger than max (5000000 vs. 4194304)",
+		"C++, the reply":    "SERVER: Sent message larger than max (5000000 vs. 4194304)",
+		"Node":              "Received message larger than max (5000000 vs 4194304)",
+		"Java":              "gRPC message exceeds maximum size 4194304: 5000000",
+		"Java, compressed":  "Decompressed gRPC message exceeds maximum size 4194304",
+		".NET":              "Received message exceeds the maximum configured message size.",
+		".NET, the reply":   "Sending message exceeds the maximum configured message size.",
+	} {
+		t.Run(name, func(t *testing.T) {
+			assert.Equal(t, cruise.OutcomePermanent, Classify(status.Error(codes.ResourceExhausted, said)).Outcome)
+		})
+	}
+}

@@ -94,6 +94,19 @@ func (o *opened) free() {
 func (s *stream) advance(err error) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	returned := false
+	defer func() {
+		if !returned { // whoever opens a stream has panicked
+			s.end()
+		}
+	}()
+	err = s.another(err)
+	returned = true
+	return err
+}
+
+// another is advance; turn must be held.
+func (s *stream) another(err error) error {
 	for {
 		if err != nil {
 			if s.attempt == nil {

@@ -445,3 +445,22 @@ func TestStreamOfLongRepliesIsRetried(t *testing.T) {
 	assert.Equal(t, io.EOF, err)
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
 }
+
+// A panic of whoever opens a stream passes through, after the limiter has been told.
+func TestStreamerPanics(t *testing.T) {
+	i := cruise.Must(cruisegrpc.New())
+	open := func(ctx context.Context) {
+		defer func() { assert.Equal(t, "an interceptor's", recover()) }()
+		_, _ = i.Stream()(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/s/M",
+			func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+				panic("an interceptor's")
+			})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		for range 10 {
+			open(t.Context())
+		}
+		assert.Zero(t, time.Since(began))
+	})
+}

@@ -27,7 +27,8 @@ func (g *gauge) add(s gauge) {
 }
 
 // collect reports the gauges of this moment.
-func (o *Observer) collect(_ context.Context, to metric.Observer) error {
+func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
+	o.begun.Do(func() { o.zeros(ctx) })
 	o.mu.Lock()
 	retriers := slices.Clone(o.retriers)
 	o.mu.Unlock()

@@ -46,6 +46,7 @@ type Observer struct {
 	counterLimits names
 	keys          func(scope, key string) string // nil: not told
 
+	begun     sync.Once                         // the counters have
 	throttled atomic.Pointer[trace.SpanContext] // the last
 
 	mu       sync.Mutex // guards the field below
@@ -130,10 +131,7 @@ func (o *Observer) instruments(m metric.Meter) error {
 	o.throttles = counter("cruise.throttles", "{throttle}", "Throttles of the server that limiters learned of.")
 	o.cuts = counter("cruise.rate_cuts", "{cut}", "Cuts of the rate limit, by cause.")
 	o.pauses = counter("cruise.pauses", "{pause}", "Pauses begun or extended.")
-	all := attribute.String("cruise.scope", o.counterScopes.of(everything, false, time.Now()))
-	o.throttles.Add(context.Background(), 0, metric.WithAttributes(o.api, all))
-	o.cuts.Add(context.Background(), 0, metric.WithAttributes(o.api, all, attribute.String("cruise.cause", causeName(cruise.CauseThrottle))))
-	o.pauses.Add(context.Background(), 0, metric.WithAttributes(o.api, all))
+	o.counterScopes.of(everything, false, time.Now()) // the first to have a place
 	var err error
 	o.wait, err = m.Float64Histogram("cruise.wait.duration", metric.WithUnit("s"), metric.WithDescription("Time that attempts waited in the limiter."),
 		metric.WithExplicitBucketBoundaries(.001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300))
@@ -146,6 +144,21 @@ func (o *Observer) instruments(m metric.Meter) error {
 	o.alone = ints("cruise.store.degraded", "{limiter}", "Shared limiters that cannot reach their store.")
 	o.registration, err = m.RegisterCallback(o.collect, o.limit, o.pause, o.budget, o.queue, o.scopes, o.alone)
 	return errors.Join(append(errs, err)...)
+}
+
+// zeros begins the counters, so that there is something to compare the first of each
+// with: one that begins at 1 has not risen. It waits for the first collection, since
+// what is counted before there is an SDK is lost.
+func (o *Observer) zeros(ctx context.Context) {
+	for _, c := range []counters{o.attempts, o.retries, o.gaveUp} {
+		for _, with := range c.by {
+			c.Add(ctx, 0, with...)
+		}
+	}
+	all := attribute.String("cruise.scope", o.counterScopes.of(everything, false, time.Now()))
+	o.throttles.Add(ctx, 0, metric.WithAttributes(o.api, all))
+	o.cuts.Add(ctx, 0, metric.WithAttributes(o.api, all, attribute.String("cruise.cause", causeName(cruise.CauseThrottle))))
+	o.pauses.Add(ctx, 0, metric.WithAttributes(o.api, all))
 }
 
 // Add reports the limiters of a Retrier, its own and those of its scopes, and its
@@ -174,9 +187,6 @@ func (o *Observer) counters(c metric.Int64Counter, key string, values []string) 
 	by := make([][]metric.AddOption, len(values))
 	for i, v := range values {
 		by[i] = []metric.AddOption{metric.WithAttributeSet(attribute.NewSet(o.api, attribute.String(key, v)))}
-		// So that there is something to compare the first one with: a counter that
-		// begins at 1 has not risen.
-		c.Add(context.Background(), 0, by[i]...)
 	}
 	return counters{c, by}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
@@ -386,5 +387,26 @@ func BenchmarkDo(b *testing.B) {
 				_ = api.Do(spanned, call)
 			}
 		})
+	}
+}
+
+// An Observer may be made before the program's provider of meters. Its counters begin at 0
+// all the same.
+func TestCountersBeginAtZero(t *testing.T) {
+	o, err := cruiseotel.New("early")
+	require.NoError(t, err)
+	defer o.Close()
+	m := newMeters()
+	otel.SetMeterProvider(m)
+	var all metricdata.ResourceMetrics
+	require.NoError(t, m.reader.Collect(t.Context(), &all))
+	var names []string
+	for _, s := range all.ScopeMetrics {
+		for _, m := range s.Metrics {
+			names = append(names, m.Name)
+		}
+	}
+	for _, name := range []string{"cruise.attempts", "cruise.retries", "cruise.give_ups", "cruise.throttles", "cruise.rate_cuts", "cruise.pauses"} {
+		assert.Contains(t, names, name)
 	}
 }

@@ -741,3 +741,84 @@ func TestOptionsAreChecked(t *testing.T) {
 		assert.Error(t, err, name)
 	}
 }
+
+// slowDown answers as S3 does to a HEAD when it throttles: without a body, so without a code.
+type slowDown struct{ left int }
+
+func (s *slowDown) Do(r *http.Request) (*http.Response, error) {
+	resp := &http.Response{StatusCode: 200, Status: "200 OK", Header: http.Header{}, Body: http.NoBody, Request: r}
+	if s.left--; s.left >= 0 {
+		resp.StatusCode, resp.Status = 503, "503 Slow Down"
+	}
+	return resp, nil
+}
+
+func TestHeadOfS3IsThrottled(t *testing.T) {
+	cfg, seen := throttled(t, serve(t, first(0, 0, "", "")))
+	cfg.HTTPClient = &slowDown{left: 2}
+	_, err := newS3(cfg).HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"throttled", "throttled", "success"}, seen.outcomes())
+}
+
+// credentials come by a call to another service, as those of STS do.
+func credentials(s *service) aws.CredentialsProvider {
+	sts := dynamodb.NewFromConfig(config(s.URL))
+	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
+		if _, err := sts.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String("role")}); err != nil {
+			return aws.Credentials{}, fmt.Errorf("assume role: %w", err)
+		}
+		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
+	}))
+}
+
+// What happens to credentials is no failure of the operation that needs them.
+func TestFailuresOfCredentials(t *testing.T) {
+	t.Run("throttled", func(t *testing.T) {
+		sts := serve(t, first(3, 400, `{"__type":"ThrottlingException","message":"Rate exceeded"}`, `{}`))
+		cfg, seen := throttled(t, serve(t, first(0, 0, "", emrFound)))
+		cfg.Credentials = credentials(sts)
+		require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+		assert.Equal(t, []string{"transient", "success"}, seen.outcomes(), "EMR has throttled nothing")
+	})
+	t.Run("down, in Do", func(t *testing.T) {
+		sts, s := serve(t, first(3, 500, `{}`, `{}`)), serve(t, first(0, 0, "", emrFound))
+		cfg := config(s.URL)
+		cfg.APIOptions = append(cfg.APIOptions, cruiseaws.WithoutRetries)
+		cfg.Credentials = credentials(sts)
+		r := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
+		_, err := cruiseaws.Do(t.Context(), r, func(ctx context.Context) (struct{}, error) {
+			return struct{}{}, describe(ctx, emr.NewFromConfig(cfg))
+		})
+		require.NoError(t, err)
+	})
+}
+
+// Of two Throttles that of the client counts, and not that of the configuration.
+func TestThrottleOfAClient(t *testing.T) {
+	general, own := &log{}, &log{}
+	cfg := config(serve(t, first(0, 0, "", "")).URL)
+	cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(general)))).Configure(&cfg)
+	mine := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(own))))
+	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
+		o.UsePathStyle = true
+		o.APIOptions = append(o.APIOptions, mine.APIOption)
+	})
+	_, err := client.HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+	require.NoError(t, err)
+	assert.Equal(t, []string{"success"}, own.outcomes())
+	assert.Empty(t, general.outcomes())
+}
+
+// A client that wants no retries is paced all the same.
+func TestWithoutRetriesOfAThrottle(t *testing.T) {
+	for failures, want := range map[int64]string{0: "success", 9: "transient"} {
+		t.Run(want, func(t *testing.T) {
+			cfg, seen := throttled(t, serve(t, first(failures, 500, `{}`, emrFound)))
+			cfg.APIOptions = append(cfg.APIOptions, cruiseaws.WithoutRetries)
+			err := describe(t.Context(), emr.NewFromConfig(cfg))
+			assert.Equal(t, failures == 0, err == nil, err)
+			assert.Equal(t, []string{want}, seen.outcomes())
+		})
+	}
+}

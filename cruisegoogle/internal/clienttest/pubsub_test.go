@@ -156,6 +156,19 @@ func TestPubSubPublishesThroughThrottles(t *testing.T) {
 	assert.Equal(t, []string{"throttled", "throttled", "throttled", "success"}, seen.outcomes()[:4])
 }
 
+// A client alone would publish again, too; one with ordering keys stops where it fails.
+func TestPubSubPublishesThroughARestart(t *testing.T) {
+	server, auth := serve(t, "Publish", &refuse{first: 1, err: failure(t, codes.Unavailable)})
+	client, seen := connect(t, auth)
+	publisher := client.Publisher(topic)
+	defer publisher.Stop()
+	ctx := within(t, 30*time.Second)
+	_, err := publisher.Publish(ctx, &pubsub.Message{Data: []byte("a")}).Get(ctx)
+	require.NoError(t, err)
+	assert.Len(t, server.Messages(), 1)
+	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+}
+
 func TestPubSubDailyQuotaIsParked(t *testing.T) {
 	r := &refuse{first: 99, err: failure(t, codes.ResourceExhausted,
 		&errdetails.ErrorInfo{Reason: "RATE_LIMIT_EXCEEDED", Domain: "googleapis.com", Metadata: map[string]string{"quota_limit": "RequestsPerDayPerProject"}},
