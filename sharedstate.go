@@ -138,6 +138,8 @@ type SharedState struct {
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
+	Cap, CapBefore  int64 // the lowest maximum of those, 0 for none
+	Lifted          int64 // until when a pause that was lifted would have lasted
 }
 
 // MaxSharedPause is the longest pause that workers share, 31 days.
@@ -190,24 +192,31 @@ func micros(d time.Duration) int64 {
 // back takes all times with it; one that leaps ahead is time gone by.
 func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 	t := now.Microseconds()
-	law := q.Law
 	s.awake(t, q)
-	s.Rate = min(max(s.Rate, law.Min), law.Max)
-
 	if t >= s.CountEnd {
-		s.Before = s.Counted
+		s.Before, s.CapBefore = s.Counted, s.Cap
 		if t-s.CountEnd >= sharedCount {
-			s.Before = 0
+			s.Before, s.CapBefore = 0, 0
 		}
-		s.Count, s.CountEnd, s.Counted = s.Count+1, t+sharedCount, 0
+		s.Count, s.CountEnd, s.Counted, s.Cap = s.Count+1, t+sharedCount, 0, 0
 	}
 	if q.Count != s.Count {
 		s.Counted++
 	}
 	workers := max(1, s.Before, s.Counted)
+	if s.Cap == 0 || q.Law.Max < s.Cap {
+		s.Cap = q.Law.Max
+	}
+	// The lowest maximum holds, whoever asks: else the next one undoes it.
+	q.Law.Max = s.Cap
+	if s.CapBefore > 0 {
+		q.Law.Max = min(s.Cap, s.CapBefore)
+	}
+	s.Rate = min(max(s.Rate, q.Law.Min), q.Law.Max)
 
 	s.measure(t, q.Successes+q.Failed)
 	if q.Resume {
+		s.Lifted = max(s.Lifted, s.Until)
 		s.Resumes, s.Until = s.Resumes+1, t
 	} else if q.Pause > 0 && (q.NewPause || q.Resumes >= s.Resumes) {
 		s.Until = max(s.Until, t+micros(min(q.Pause, MaxSharedPause)))
@@ -234,7 +243,7 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 	switch {
 	case s.Epoch == 0:
 		*s = SharedState{
-			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t,
+			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, Lifted: t,
 			QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
 		}
 	case t < s.At:
@@ -242,6 +251,7 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 		s.At, s.Tat, s.Until, s.Credit = t, s.Tat-back, s.Until-back, s.Credit-back
 		s.CutAt, s.Born, s.CountEnd = s.CutAt-back, s.Born-back, s.CountEnd-back
 		s.QuotaAt, s.HintAt, s.ResetAt = s.QuotaAt-back, s.HintAt-back, s.ResetAt-back
+		s.Lifted -= back
 	}
 	if q.Epoch > s.Epoch {
 		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0

@@ -18,6 +18,7 @@ const (
 	demandOver  = time.Second            // what the average of the demand looks back
 	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again,
 	lastProbe   = 5 * time.Second        // at last
+	keptFor     = 10 * time.Minute       // after which a store may have forgotten, and learned anew
 )
 
 var errStoreTimeout = errors.New("cruise: store did not answer in time")
@@ -75,11 +76,17 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 	s.due = 0
 	s.slots.expire(now, n, life)
 	if wait, ok := s.slots.wait(now, n); ok {
-		if wait > 0 {
-			s.due = now.after(wait)
-		}
 		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.want()/4 {
 			s.begin(now, n)
+		}
+		if period := s.period(); wait > period { // others may be told to stop meanwhile
+			wait = period
+			if !s.syncing && now.since(s.syncedAt) >= period {
+				s.send(s.account(now))
+			}
+		}
+		if wait > 0 {
+			s.due = now.after(wait)
 		}
 		return wait
 	}
@@ -102,15 +109,19 @@ func (s *SharedLimiter) fresh(now instant) time.Duration {
 	return never // until the sync ends
 }
 
-// lifted asks in a pause, for a call that it holds up, whether another worker has
-// ended it, and returns when to do so again. It is as often as a worker syncs that
-// is short of slots, so that a large fleet asks no more than when it runs.
-func (s *SharedLimiter) lifted(now instant) time.Duration {
-	period := syncPeriod
-	if !s.pauseOnly && s.known.Rate > 0 {
-		period = time.Duration(sharedTurn(int64(s.known.Workers), s.known.Rate)) * time.Microsecond
+// period is how often to ask for news alone: as often as a worker syncs that is short
+// of slots, so that a large fleet asks no more than when it runs.
+func (s *SharedLimiter) period() time.Duration {
+	if s.pauseOnly || s.known.Rate <= 0 {
+		return syncPeriod
 	}
-	if wait := period - now.since(s.syncedAt); wait > 0 {
+	return time.Duration(sharedTurn(int64(s.known.Workers), s.known.Rate)) * time.Microsecond
+}
+
+// lifted asks in a pause, for a call that it holds up, whether another worker has
+// ended it, and returns when to do so again.
+func (s *SharedLimiter) lifted(now instant) time.Duration {
+	if wait := s.period() - now.since(s.syncedAt); wait > 0 {
 		return wait
 	}
 	if s.begin(now, 0); s.syncing {
@@ -221,6 +232,9 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks, Failed: s.errs,
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
+	}
+	if q.Epoch > 1 && now.since(s.syncedAt) > keptFor {
+		q.Epoch = 1 // whatever others have learned since then counts
 	}
 	if left := s.room.resume.since(now); left > 0 {
 		if !s.newPause {
@@ -428,7 +442,14 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		slots = 0
 	}
 	if slots > 0 {
-		s.slots.add(now+instant(r.Wait), r.Span/time.Duration(slots), slots)
+		at, gap := now+instant(r.Wait), r.Span/time.Duration(slots)
+		if saved := min(int(now.since(at)/max(1, gap)), slots); saved > 0 {
+			s.slots.add(now, 0, saved) // a burst: due now, not long ago
+			at, slots = at+instant(saved)*instant(gap), slots-saved
+		}
+		if slots > 0 {
+			s.slots.add(at, gap, slots)
+		}
 	}
 
 	if dt := now.since(s.syncedAt); s.syncedAt != 0 {
@@ -439,7 +460,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	if q.Want > 0 {
 		s.next = now.after(s.gap(q, r))
 	}
-	if paused || r.Rate < was {
+	if paused || now < s.room.resume || r.Rate < was {
 		s.room.changed(now)
 	} else {
 		s.room.release(now)

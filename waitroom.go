@@ -43,8 +43,9 @@ type room struct {
 	last   instant // latest time seen, so that time never runs backwards
 	skew   instant // of the room's time from the clock: see advance
 	resume instant // nobody goes before
-	// news is asked in a pause when a call would go, nil if nobody else can end
-	// the pause. It returns when to ask again, which is later than now.
+	// news is asked in a pause when a call would go or be refused, nil if nobody else can
+	// end the pause. It returns when to ask again, which is later than now; never while an
+	// answer is under way, after which changed is called if the pause lasts.
 	news    func(now instant) time.Duration
 	lines   [classes]line
 	waiting int
@@ -262,7 +263,11 @@ func (r *room) refusal(now instant, w *waiter, ahead int) error {
 }
 
 func (r *room) refuse(now instant, w *waiter, ahead int) error {
-	if pause := r.resume.since(now); pause > w.maxPause {
+	pause := r.resume.since(now)
+	if pause > 0 && r.news != nil && r.news(now) == never {
+		return nil // it may be over: what comes will tell
+	}
+	if pause > w.maxPause {
 		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
 	}
 	if w.deadline == 0 {

@@ -487,6 +487,34 @@ func TestManyScopes(t *testing.T) {
 	}
 }
 
+// A pause that was ended is remembered for as long as a worker may know of it.
+func TestEndedPauseIsRemembered(t *testing.T) {
+	t.Parallel()
+	c := startRedis(t).client()
+	s := cruise.Must(cruiseredis.NewStore(c, "x"))
+	for _, q := range []cruise.StoreRequest{{Law: law, Pause: time.Hour, NewPause: true}, {Law: law, Resume: true}} {
+		_, err := s.Sync(t.Context(), q)
+		require.NoError(t, err)
+	}
+	assert.Greater(t, c.PTTL(t.Context(), cruiseredis.KeyOf("x")).Val(), time.Hour)
+}
+
+// A connection takes several round trips to make, and may take longer than an answer may.
+func TestDistantRedisIsReached(t *testing.T) {
+	t.Parallel()
+	s := startRedis(t, "--requirepass", "x")
+	p := startProxy(t, s.addr)
+	p.set(func(p *proxy) { p.delay = 20 * time.Millisecond })
+	c := redis.NewClient(&redis.Options{Addr: p.addr(), Password: "x"})
+	defer func() { _ = c.Close() }()
+	l, err := cruiseredis.NewLimiter(c, scopeOf(t))
+	require.NoError(t, err)
+	tr := drive(t, []*cruise.SharedLimiter{l}, 2)
+	defer tr.stop()
+	require.Eventually(t, func() bool { return l.Stats().Failures > 0 }, 5*time.Second, time.Millisecond)
+	recovers(t, []*cruise.SharedLimiter{l})
+}
+
 // A limiter that is made while Redis is down works, and shares once it is up.
 func TestRedisComesLater(t *testing.T) {
 	t.Parallel()

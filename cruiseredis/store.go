@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,6 +29,8 @@ type Store struct {
 	text   string // of the script
 	hash   string
 	keys   []string
+
+	connecting atomic.Bool
 }
 
 var _ cruise.Store = (*Store)(nil)
@@ -73,6 +76,9 @@ func keyOf(scope string) string {
 // longestRead is for reads without a deadline, which the limiter never makes.
 const longestRead = 10 * time.Second
 
+// longestConnect is how long a connection may take to be made.
+const longestConnect = 5 * time.Second
+
 // pin returns a client that waits for no answer longer than its context lasts, which
 // go-redis does by default.
 func pin(client redis.UniversalClient) (processor, error) {
@@ -106,9 +112,26 @@ func (s *Store) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreRe
 		got, err = s.eval(ctx, "eval", s.text, args)
 	}
 	if err != nil {
+		if ctx.Err() != nil {
+			s.connect()
+		}
 		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: %w", s.keys[0], err)
 	}
 	return parse(s.keys[0], got)
+}
+
+// connect makes a connection in the background, for which a sync may have too little time:
+// it takes several round trips, and go-redis gives it up with the context.
+func (s *Store) connect() {
+	if !s.connecting.CompareAndSwap(false, true) {
+		return
+	}
+	go func() {
+		defer s.connecting.Store(false)
+		ctx, cancel := context.WithTimeout(context.Background(), longestConnect)
+		defer cancel()
+		_ = s.client.Process(ctx, once{redis.NewCmd(ctx, "hmget", s.keys[0], "at")})
+	}()
 }
 
 // processor is what a Store needs of a client.

@@ -72,7 +72,7 @@ local fields = {
   'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
   'hintLeft', 'resetLeft', 'unspread', 'leftMost', 'leftFlat',
   'refillTotal', 'refillLow', 'elsewhere',
-  'count', 'countEnd', 'counted', 'before',
+  'count', 'countEnd', 'counted', 'before', 'cap', 'capBefore', 'lifted',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
 for i, name in ipairs(fields) do
@@ -95,32 +95,40 @@ if s.epoch == 0 then
     s[name] = 0
   end
   s.at, s.tat, s['until'], s.credit, s.cutAt, s.born = t, t + min(q.held, HORIZON), t, t, t - GAP, t
-  s.quotaAt, s.hintAt, s.resetAt, s.hintLeft = t - YEAR, t, t, 2147483647
+  s.quotaAt, s.hintAt, s.resetAt, s.hintLeft, s.lifted = t - YEAR, t, t, 2147483647, t
   s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
   s.at, s.tat, s['until'], s.credit = t, s.tat - back, s['until'] - back, s.credit - back
   s.cutAt, s.born, s.countEnd = s.cutAt - back, s.born - back, s.countEnd - back
   s.quotaAt, s.hintAt, s.resetAt = s.quotaAt - back, s.hintAt - back, s.resetAt - back
+  s.lifted = s.lifted - back
 end
 if q.epoch > s.epoch then
   s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0
   s.resumes = max(s.resumes, q.resumes)
 end
 s.epoch = max(s.epoch, 1)
-s.rate = min(max(s.rate, q.min), q.max)
 
 if t >= s.countEnd then
-  s.before = s.counted
+  s.before, s.capBefore = s.counted, s.cap
   if t - s.countEnd >= COUNT then
-    s.before = 0
+    s.before, s.capBefore = 0, 0
   end
-  s.count, s.countEnd, s.counted = s.count + 1, t + COUNT, 0
+  s.count, s.countEnd, s.counted, s.cap = s.count + 1, t + COUNT, 0, 0
 end
 if q.count ~= s.count then
   s.counted = s.counted + 1
 end
 local workers = max(1, s.before, s.counted)
+if s.cap == 0 or q.max < s.cap then
+  s.cap = q.max
+end
+q.max = s.cap
+if s.capBefore > 0 then
+  q.max = min(s.cap, s.capBefore)
+end
+s.rate = min(max(s.rate, q.min), q.max)
 
 local function change(r, why)
   local rate = floor(min(max(r, q.min), q.max))
@@ -395,6 +403,7 @@ end
 
 measure()
 if q.resume == 1 then
+  s.lifted = max(s.lifted, s['until'])
   s.resumes, s['until'] = s.resumes + 1, t
 elseif q.pause > 0 and (q.newPause == 1 or q.resumes >= s.resumes) then
   s['until'] = max(s['until'], t + min(q.pause, MAX_PAUSE))
@@ -413,7 +422,7 @@ for _, name in ipairs(fields) do
   row[#row + 1] = string.format('%.0f', s[name])
 end
 redis.call('HSET', KEYS[1], unpack(row))
-local kept = max(s.tat, s['until'], t) - t + IDLE + 2e12 / s.rate
+local kept = max(s.tat, s['until'], s.lifted, t) - t + IDLE + 2e12 / s.rate
 redis.call('PEXPIRE', KEYS[1], string.format('%.0f', ceil(kept / 1000)))
 
 return {

@@ -1,0 +1,165 @@
+package cruise
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// What one worker does to all others, and does not.
+
+func nearStore() *distantStore { return &distantStore{Store: NewMemoryStore(), rtt: ms} }
+
+// load has callers make one call after the other until ctx ends, 60 ms each.
+func load(ctx context.Context, group *sync.WaitGroup, l *SharedLimiter, srv *tokenServer, callers int) {
+	for range callers {
+		group.Go(func() {
+			for l.WaitN(ctx, 1) == nil {
+				f := Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1}
+				time.Sleep(30 * ms)
+				if srv.admits() {
+					f.Outcome = OutcomeSuccess
+				}
+				time.Sleep(30 * ms)
+				l.Learn(f)
+			}
+		})
+	}
+}
+
+// A worker with a lower maximum is the brake of all, for as long as it works.
+func TestSharedLowestMaximumHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, srv := nearStore(), newTokenServer(1000)
+		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+		defer cancel()
+		var group sync.WaitGroup
+		for _, l := range fleet(t, store, 10) {
+			load(ctx, &group, l, srv, 30)
+		}
+		time.Sleep(time.Minute)
+		braked, stop := context.WithTimeout(ctx, 2*time.Minute)
+		defer stop()
+		brake := time.Now()
+		load(braked, &group, fleet(t, store, 1, WithMaxRate(50))[0], srv, 5)
+		group.Wait()
+		time.Sleep(time.Second)
+		assert.InDelta(t, 50, countIn(srv.sent, brake.Add(30*time.Second), time.Minute)/60, 2)
+		assert.Greater(t, countIn(srv.sent, brake.Add(150*time.Second), 30*time.Second)/30, 500, "afterwards")
+	})
+}
+
+// What has been saved goes at once, and asks the store for it once, not slot by slot.
+func TestSharedBurstGoesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := nearStore()
+		l := fleet(t, store, 1, append(steady(10), WithBurst(1000))...)[0]
+		require.NoError(t, l.WaitN(t.Context(), 1))
+		l.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1, Sent: time.Now()})
+		for _, calls := range []int{100, 1} {
+			time.Sleep(5 * time.Minute)
+			start, before := time.Now(), store.syncs
+			var group sync.WaitGroup
+			for range calls {
+				group.Go(func() { assert.NoError(t, l.WaitN(t.Context(), 1)) })
+			}
+			group.Wait()
+			assert.Less(t, time.Since(start), 10*ms, "%d calls", calls)
+			assert.Less(t, store.syncs-before, 10, "%d calls", calls)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// A worker that has been away for long knows less than those who learned anew when the
+// store had forgotten.
+func TestSharedRateOfYesterday(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, srv := &faultyStore{Store: nearStore()}, newTokenServer(10)
+		work := func(l *SharedLimiter, callers int, d time.Duration) {
+			ctx, cancel := context.WithTimeout(t.Context(), d)
+			defer cancel()
+			var group sync.WaitGroup
+			load(ctx, &group, l, srv, callers)
+			group.Wait()
+		}
+		old := fleet(t, store, 1)[0]
+		work(old, 10, 10*time.Minute)
+		time.Sleep(12 * time.Hour)
+		store.mu.Lock()
+		store.Store = nearStore()
+		store.mu.Unlock()
+		srv.change(1000)
+		fresh := fleet(t, store, 1)[0]
+		work(fresh, 100, 2*time.Minute)
+
+		require.NoError(t, old.WaitN(t.Context(), 1))
+		old.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1, Sent: time.Now()})
+		start := time.Now()
+		work(fresh, 100, time.Minute)
+		time.Sleep(time.Second)
+		assert.Greater(t, countIn(srv.sent, start, time.Minute)/60, 700)
+	})
+}
+
+// A call that waits long for its slots hears of the pauses of others meanwhile.
+func TestSharedDearCallHeedsPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := nearStore()
+		workers := fleet(t, store, 2, steady(10)...)
+		start := time.Now()
+		var group sync.WaitGroup
+		group.Go(func() { assert.NoError(t, workers[0].WaitN(t.Context(), 100)) })
+		time.Sleep(time.Second)
+		workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
+		group.Wait()
+		assert.Greater(t, time.Since(start), time.Minute)
+		assert.Less(t, store.syncs, 200)
+		time.Sleep(time.Second)
+	})
+}
+
+// A pause that a worker knows of may have been ended by another: it asks before it
+// refuses a call that has no time for it.
+func TestSharedRefusesNobodyForAPauseThatIsOver(t *testing.T) {
+	for name, resume := range map[string]bool{"over": true, "not over": false} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				workers := fleet(t, nearStore(), 2, steady(10)...)
+				for _, l := range workers {
+					require.NoError(t, l.WaitN(t.Context(), 1))
+				}
+				workers[1].Pause(time.Hour)
+				time.Sleep(time.Second)
+				if resume {
+					workers[0].Resume()
+				}
+				time.Sleep(time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				start := time.Now()
+				err := workers[1].WaitN(ctx, 1)
+				assert.Equal(t, resume, err == nil, err)
+				if !resume {
+					require.ErrorIs(t, err, ErrDeadline)
+				}
+				assert.Less(t, time.Since(start), 10*ms)
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
+// A pause that was ended stays so for as long as a worker may know of it.
+func TestSharedStateRemembersALiftedPause(t *testing.T) {
+	var s SharedState
+	s.Sync(0, StoreRequest{Law: SharedLaw{Min: 1, Max: 1e6, Initial: 1e6}, Pause: time.Hour, NewPause: true})
+	s.Sync(time.Second, StoreRequest{Law: SharedLaw{Min: 1, Max: 1e6, Initial: 1e6}, Resume: true})
+	assert.Equal(t, time.Hour.Microseconds(), s.Lifted)
+	assert.LessOrEqual(t, s.Until, time.Second.Microseconds())
+}
