@@ -350,6 +350,9 @@ func (a *AdaptiveLimiter) tellLaw(now instant, e ending) lesson {
 	if a.law.limit() != was {
 		a.apply(a.told)
 	}
+	if this.spent {
+		a.tokens.spend()
+	}
 	a.count(e)
 	return this
 }
@@ -505,6 +508,13 @@ func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 	return wait
 }
 
+// free tells that nobody waits any more, though nobody went.
+func (a *AdaptiveLimiter) free(now instant) {
+	a.open(now)
+	a.told = max(a.told, now)
+	a.law.free(a.told)
+}
+
 // ask asks the law, and the tokens in one way or the other.
 func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, int) time.Duration) time.Duration {
 	a.open(now)
@@ -537,7 +547,7 @@ func (a *AdaptiveLimiter) counts(now instant) bool { return a.paced && a.tokens.
 func (a *AdaptiveLimiter) hold(now, until instant) {
 	if a.paced {
 		a.tokens.hold(now, until)
-		a.tokens.tokens = min(0, a.tokens.tokens) // the server has none of what was saved here
+		a.tokens.spend() // the server has none of that
 	}
 }
 

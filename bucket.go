@@ -188,6 +188,9 @@ func (b *bucket) hold(now, until instant) {
 	b.tokens, b.last = min(1, b.at(until))-until.since(b.empty).Seconds()*float64(b.limit), b.empty
 }
 
+// spend takes away what was saved up by the time of the last change.
+func (b *bucket) spend() { b.tokens = min(0, b.tokens) }
+
 func (b *bucket) setLimit(now instant, limit rate.Limit) {
 	b.tokens, b.last, b.limit = b.at(now), now, limit
 }

@@ -36,6 +36,7 @@ type lesson struct {
 	pause time.Duration // for everyone, 0 for none
 	late  bool          // a throttle that says nothing new
 	why   Cause         // of the change of the limit, if it changed
+	spent bool          // what was saved up here is used up at the server
 }
 
 // aimd halves on throttle and grows linearly on success: AIMD after Chiu and
@@ -207,13 +208,16 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if e.sent != 0 {
 		l.latency = max(0, now.since(e.sent))
 	}
-	this := lesson{late: l.brake.late(e.sent)}
+	this, was := lesson{late: l.brake.late(e.sent)}, l.rate
 	reset := time.Duration(0)
 	switch e.outcome {
 	case OutcomeSuccess, OutcomePermanent: // a "not found" is an answer like others
 		this.why, reset = l.success(now, e, this.late)
-	case OutcomeTransient:
-		l.failed(now)
+		this.spent = this.why == CauseQuota && 2*l.rate < was
+	case OutcomeTransient, OutcomeDropped: // as long as its caller listened, nobody refused it
+		if e.sent != 0 {
+			l.failed(now)
+		}
 	case OutcomeThrottled:
 		this.why = CauseThrottle
 		l.elsewhere = elsewhere(e.quota, l.told)
@@ -295,10 +299,13 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 // failed is for an attempt that came to nothing, though nobody refused it: the server's
 // limit let it through, so an outage is no time in which that gave nothing.
 func (l *aimd) failed(now instant) {
-	if l.delivered.n > 0 {
-		l.delivered.add(now)
-		l.share -= l.share / memoryShort
+	if l.delivered.n == 0 { // nor does one at the beginning tell what it gives
+		l.delivered, l.shutAt = meter{}, 0
+		l.delivered.busy(now)
+		return
 	}
+	l.delivered.add(now)
+	l.share -= l.share / memoryShort
 }
 
 // queued reports whether calls take so much longer than they did that they stand in
@@ -347,8 +354,8 @@ func (l *aimd) ration(now instant, q Quota) bool {
 	if q.Limit > 0 && q.Remaining > q.Limit/2 {
 		return false
 	}
-	// If nothing is left, one call goes out after the reset.
-	pace := max(l.min, float64(max(1, q.Remaining))/q.Reset.Seconds())
+	// If nothing is left, one call goes after the reset.
+	pace := max(l.min, max(l.cost, float64(q.Remaining))/q.Reset.Seconds())
 	if pace >= l.rate {
 		return false
 	}
@@ -644,7 +651,7 @@ func (m *meter) idle(now, until instant) {
 // skip leaves out the time until then, but for the first part of it.
 func (m *meter) skip(now instant, but time.Duration, until instant) {
 	if now >= m.ends {
-		return
+		but = 0 // it stands still, but may go on before then
 	}
 	m.elapsed, m.since = m.clock(now)+but, until
 	if m.ends != instant(never) {

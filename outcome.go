@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// Outcome says what one attempt of a call tells about the server. Only
-// [OutcomeSuccess] grows a rate, and [OutcomeThrottled] cuts one; successes do so too
-// where the quota that they [Report] is nearly used up, or they take ever longer.
+// Outcome says what one attempt of a call tells about the server. [OutcomeThrottled] cuts
+// a rate, and only [OutcomeSuccess] and [OutcomePermanent], which are answers, grow one.
+// Successes cut it too where the quota that they [Report] is nearly used up, or where they
+// take ever longer.
 type Outcome uint8
 
 const (
@@ -29,7 +30,7 @@ const (
 	// OutcomePermanent: retrying cannot help.
 	OutcomePermanent
 	// OutcomeDropped: the attempt says nothing about the server, because the
-	// caller gave it up. It is not retried and teaches nothing.
+	// caller gave it up. It is not retried, and neither cuts nor grows a rate.
 	OutcomeDropped
 )
 
@@ -46,10 +47,13 @@ func (o Outcome) String() string {
 // Quota is what a server reported of a limit it keeps: the Limit, Remaining and
 // Reset of the RateLimit header family. Whoever knows no Remaining has no
 // quota to report.
+//
+// Calls count in it by what they cost here: see [WithCost]. A quota of calls, for calls that
+// cost more than 1, is to be multiplied by their cost.
 type Quota struct {
-	// Limit is the number of calls that a whole window admits; 0 means not reported.
+	// Limit is what a whole window admits; 0 means not reported.
 	Limit int
-	// Remaining is the number of calls left until Reset, 0 or more.
+	// Remaining is what is left until Reset, 0 or more.
 	Remaining int
 	// Reset is the time from now until Remaining is whole again, for a window,
 	// or until the bucket is full; 0 means not reported.

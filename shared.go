@@ -337,8 +337,8 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		if !s.pauseOnly {
 			s.answered(now, e, late)
 		}
-	case OutcomeTransient:
-		if !s.pauseOnly {
+	case OutcomeTransient, OutcomeDropped:
+		if !s.pauseOnly && e.sent != 0 {
 			s.errs += int64(e.cost)
 		}
 	case OutcomeThrottled:

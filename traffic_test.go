@@ -253,3 +253,177 @@ func TestAdaptiveCutRefusesNobodyInTime(t *testing.T) {
 		group.Wait()
 	})
 }
+
+// throttleOnce makes a call whose first attempt is throttled.
+func throttleOnce(ctx context.Context, r *Retrier) {
+	var once sync.Once
+	_ = r.Do(ctx, func(context.Context) (err error) {
+		once.Do(func() { err = Throttled(errors.New("429")) })
+		return err
+	})
+}
+
+// Whoever waits and goes away wants nothing any more.
+func TestWaitersLeaveBeforeQuietTraffic(t *testing.T) {
+	const cancelled, refused, batch = "cancelled", "refused", "cancelled batch"
+	learners(t, []string{cancelled, refused, batch}, func(t *testing.T, r *Retrier, how string) {
+		s := newAPI(100)
+		s.work(r, 20, time.Minute, s.call)
+		time.Sleep(10 * time.Second)
+		done := func(context.Context) error { return nil }
+		switch how {
+		case cancelled:
+			ctx, cancel := context.WithCancel(t.Context())
+			_ = r.Do(ctx, done)
+			time.AfterFunc(ms, cancel)
+			_ = r.Do(ctx, done)
+		case refused:
+			ctx, cancel := context.WithTimeout(t.Context(), ms)
+			defer cancel()
+			_ = r.Do(ctx, done)
+			_ = r.Do(ctx, done)
+		case batch:
+			ctx, cancel := context.WithCancel(t.Context())
+			var group sync.WaitGroup
+			for range 500 {
+				group.Go(func() {
+					_ = r.Do(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+				})
+			}
+			time.Sleep(time.Second)
+			cancel()
+			group.Wait()
+		}
+		time.Sleep(time.Hour)
+		throttleOnce(t.Context(), r)
+		assert.Greater(t, s.share(t, r, s.call), .6)
+	})
+}
+
+// The same where limiters are within each other: those who leave one leave them all.
+func TestWaitersLeaveNestedLimiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, app := newAPI(100), bulk()
+		account := app.Scope("ACCOUNT", "1")
+		for range 2 { // so that both have a rate
+			s.work(account, 20, time.Minute, s.call)
+			throttleOnce(t.Context(), app)
+		}
+		s.work(account, 20, time.Minute, s.call)
+		time.Sleep(10 * time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		for range 500 {
+			group.Go(func() {
+				_ = account.Do(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+			})
+		}
+		time.Sleep(time.Second)
+		cancel()
+		group.Wait()
+		time.Sleep(time.Hour)
+		throttleOnce(t.Context(), app)
+		throttleOnce(t.Context(), account)
+		assert.Greater(t, s.share(t, account, s.call), .6)
+	})
+}
+
+// A process may begin while the server is down.
+func TestBeginsInAnOutage(t *testing.T) {
+	learners(t, []time.Duration{0, 10 * time.Minute}, func(t *testing.T, r *Retrier, outage time.Duration) {
+		s := newAPI(20)
+		s.work(r, 20, outage, func(context.Context) error { time.Sleep(5 * time.Second); return errors.New("timeout") })
+		assert.Greater(t, s.work(r, 20, 5*time.Minute, s.call), int64(4800), "of 6000")
+	})
+}
+
+// Callers may give up on calls under way, as those do that hedge, or search as one types.
+func TestCallersGiveUpOnCalls(t *testing.T) {
+	learners(t, []int64{50, 90}, func(t *testing.T, r *Retrier, percent int64) {
+		s := newAPI(100)
+		var n atomic.Int64
+		got := s.work(r, 20, 5*time.Minute, func(ctx context.Context) error {
+			leaves := n.Add(1)%100 < percent
+			inner, cancel := context.WithCancel(ctx)
+			defer cancel()
+			err := s.call(inner)
+			if err == nil && leaves {
+				cancel()
+				err = inner.Err()
+			}
+			return err
+		})
+		assert.Greater(t, got, int64(25_000), "of 30,000")
+	})
+}
+
+// A pause by hand says nothing of the server, though a call that was under way is throttled.
+func TestPausedBeforeAThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := newAPI(100), bulk()
+		s.work(r, 20, time.Minute, s.call)
+		time.Sleep(10 * time.Second)
+		time.AfterFunc(time.Second, func() { r.Limiter().(*AdaptiveLimiter).Pause(time.Hour) })
+		var once sync.Once
+		_ = r.Do(t.Context(), func(context.Context) (err error) {
+			once.Do(func() {
+				time.Sleep(2 * time.Second)
+				err = Throttled(errors.New("429"))
+			})
+			return err
+		})
+		time.Sleep(time.Hour + time.Minute)
+		for range 30 {
+			time.Sleep(100 * ms)
+			_ = r.Do(t.Context(), s.call)
+		}
+		throttleOnce(t.Context(), r)
+		assert.Greater(t, s.share(t, r, s.call), .3, "two throttles quarter the rate")
+	})
+}
+
+// A window of a hundred calls a minute, of which another process takes all that is left
+// 40 s before it ends: one call waits for its end, and then all is as before.
+func TestWindowUsedUpByAnother(t *testing.T) {
+	for _, cost := range []int{1, 100} {
+		t.Run(fmt.Sprint("cost ", cost), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const perMinute = 100
+				var mu sync.Mutex
+				var ends, taken time.Time
+				left, got, refused := 0, 0, 0
+				call := func(ctx context.Context) error {
+					time.Sleep(50 * ms)
+					mu.Lock()
+					defer mu.Unlock()
+					if now := time.Now(); !now.Before(ends) {
+						ends, left = now.Add(time.Minute), perMinute
+					}
+					if taken != ends && time.Until(ends) < 40*time.Second {
+						taken, left = ends, min(left, 1)
+					}
+					if left == 0 {
+						refused++
+						return Throttled(errors.New("429"))
+					}
+					left--
+					got++
+					Report(ctx, Quota{Limit: perMinute * cost, Remaining: left * cost, Reset: time.Until(ends)})
+					return nil
+				}
+				r, end := bulk(), time.Now().Add(30*time.Minute)
+				var group sync.WaitGroup
+				for range 5 {
+					group.Go(func() {
+						for time.Now().Before(end) {
+							_ = r.Do(context.Background(), call, WithCost(cost))
+						}
+					})
+				}
+				group.Wait()
+				assert.Greater(t, got, 1000)
+				assert.Less(t, refused, 5)
+			})
+		})
+	}
+}

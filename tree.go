@@ -155,7 +155,7 @@ func (r *room) stand(now instant) (changed bool) {
 		if w.below == nil && !r.seat.queued {
 			// What changed above while r held it up has not reached it yet.
 			if w.err = r.refusal(now, w, 0); w.err != nil {
-				r.leave(w)
+				r.quit(now, w)
 				close(w.done)
 				continue
 			}
@@ -188,6 +188,9 @@ func (r *room) rise(w *waiter) (changed bool) {
 		changed = true
 	}
 	if w == nil {
+		if changed {
+			r.up.deserted(r.up.advance(r.reading(r.last)))
+		}
 		return changed
 	}
 	seat.n, seat.class = w.n, r.rank(w)

@@ -116,6 +116,9 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	}
 	ahead := r.ahead(w.class)
 	if err := r.refusal(now, w, ahead); err != nil {
+		for x := r; x != nil; x = x.up {
+			x.deserted(x.advance(r.reading(now)))
+		}
 		r.mu.Unlock()
 		return came, sent, err
 	}
@@ -183,9 +186,10 @@ func (r *room) abandon(w *waiter) bool {
 		return false
 	}
 	first := r.head() == w
-	r.leave(w)
+	now := r.advance(clock())
+	r.quit(now, w)
 	if first {
-		r.release(r.advance(clock()))
+		r.release(now)
 	}
 	return true
 }
@@ -321,6 +325,20 @@ func (r *room) leave(w *waiter) {
 	r.waiting--
 	r.busy.Store(r.waiting > 0)
 	w.queued = false
+}
+
+// quit takes w out of the line, who does not go.
+func (r *room) quit(now instant, w *waiter) {
+	r.leave(w)
+	r.deserted(now)
+}
+
+// deserted must follow when somebody does not go who was told to wait: a pacer may have to
+// know that nobody waits any more.
+func (r *room) deserted(now instant) {
+	if p, ok := r.pacer.(interface{ free(now instant) }); ok && r.waiting == 0 {
+		p.free(now)
+	}
 }
 
 // letGo lets w go, which is the head of the line.
@@ -529,7 +547,7 @@ func (r *room) sweep(now instant) {
 				w.below.sweep(now)
 				w.below.stand(now)
 			} else if w.err = r.refusal(now, w, ahead); w.err != nil {
-				r.leave(w)
+				r.quit(now, w)
 				close(w.done)
 				w = next
 				continue

@@ -32,7 +32,7 @@ const ExactCalls = 10_000
 // It keeps to its windows whatever the server says, but pauses when the server
 // throttles: for its Retry-After, else for 0.3 s, doubled with each throttle in
 // a row up to a minute. After a pause, the calls of the shortest window are
-// spread over it, so that nobody goes as a herd.
+// spread over it, or over a minute if it is longer, so that nobody goes as a herd.
 //
 // Prefer a [TokenBucket] where the server refills a bucket, and the
 // [AdaptiveLimiter] where the limit is unknown or shared: a window that this
@@ -97,7 +97,8 @@ func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.room, e) }
 // or less does nothing.
 func (s *SlidingWindow) Pause(d time.Duration) { s.room.pauseFor(d) }
 
-// Resume ends a pause. Those who waited go spread over the shortest window.
+// Resume ends a pause. Those who waited go spread over the shortest window, a minute at
+// most.
 func (s *SlidingWindow) Resume() { s.room.resumeNow() }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
@@ -171,10 +172,11 @@ func (s *spans) peek(now instant, n int) time.Duration {
 	wait := s.atLeast(now, n)
 	if s.resuming {
 		first := &s.all[0]
-		if now.since(s.resumed) >= first.per {
+		over := min(first.per, herdOver)
+		if now.since(s.resumed) >= over {
 			s.resuming = false
 		} else {
-			wait = max(wait, share(first.per, s.since, first.n)-now.since(s.resumed))
+			wait = max(wait, share(over, s.since, first.n)-now.since(s.resumed))
 		}
 	}
 	return wait
@@ -204,7 +206,10 @@ func (s *spans) counts(now instant) bool {
 	return false
 }
 
-// hold spreads what comes after a pause over the shortest window.
+// herdOver is the longest time over which calls are spread after a pause.
+const herdOver = time.Minute
+
+// hold spreads what comes after a pause over the shortest window, or herdOver.
 func (s *spans) hold(_, until instant) {
 	s.resuming, s.resumed, s.since = true, until, 0
 }
