@@ -184,10 +184,13 @@ func (l *aimd) sent(now instant) {
 	l.inflight++
 	l.moved = now
 	l.delivered.busy(now)
+	// Unless the next is held back, more than a call interval until it comes is time in
+	// which nobody wanted what the server would have given. Without a rate it is more than
+	// calls take, but for those that wait at the server for something to happen.
 	if !math.IsInf(l.rate, 1) {
-		// Unless the next is held back, more than a call interval until it comes is time in
-		// which nobody wanted what the server would have given.
 		l.delivered.idle(now, now.after(ceilSeconds(l.gap())))
+	} else if l.latency > 0 {
+		l.delivered.idle(now, now.after(2*l.latency))
 	}
 }
 

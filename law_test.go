@@ -368,7 +368,8 @@ func TestLawMeasuresByDemand(t *testing.T) {
 	assert.InDelta(t, time.Minute, delivered.clock(d.now)-before, float64(5*ms), "a closed door counts in full")
 }
 
-// Calls under way are demand for more only while there is no rate, which could say so.
+// Calls under way are demand for more only while there is no rate, which could say so, and
+// no longer than calls take.
 func TestLawMeasuresWhileNobodyWaits(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -379,6 +380,10 @@ func TestLawMeasuresWhileNobodyWaits(t *testing.T) {
 		{"no rate, one of two calls under way", math.Inf(1), func(d *lawDriver) {
 			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)
 		}, time.Minute},
+		{"no rate, and it takes longer than the last one", math.Inf(1), func(d *lawDriver) {
+			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.after(-time.Second), cost: 1}, true)
+			d.send()
+		}, 2 * time.Second},
 		{"no rate, none", math.Inf(1), func(d *lawDriver) {
 			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)
 			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)

@@ -165,6 +165,27 @@ func TestThrottledInQuietTraffic(t *testing.T) {
 	})
 }
 
+// The same beside polls, in a process that has never been throttled.
+func TestFirstThrottleInQuietTraffic(t *testing.T) {
+	learners(t, []time.Duration{time.Second, 30 * time.Second}, func(t *testing.T, r *Retrier, poll time.Duration) {
+		s := newAPI(100)
+		ctx, cancel := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			for ctx.Err() == nil {
+				_ = r.Do(ctx, func(context.Context) error { time.Sleep(poll); return nil })
+			}
+		})
+		s.quietly(t.Context(), r)
+		throttleOnce(t.Context(), r)
+		s.share(t, r, s.call)
+		s.share(t, r, s.call)
+		assert.Greater(t, s.share(t, r, s.call), .8, "in the third minute")
+		cancel()
+		group.Wait()
+	})
+}
+
 // Nobody knows of a limit that fell while nobody used it. It is found with few throttles.
 func TestLimitFallsInQuietTraffic(t *testing.T) {
 	learners(t, []rate.Limit{50, 10}, func(t *testing.T, r *Retrier, limit rate.Limit) {
