@@ -81,6 +81,10 @@ func WithScope(name string, key func(*http.Request) string) Option {
 // are in a [BucketScope] of their own until a response names their bucket; from
 // then on, all routes of a bucket are in one. A nil route is the method and path of the
 // request, which is right where paths hold no identifiers.
+//
+// Names must tell all that is limited apart. Those of Discord leave out the channel, guild
+// or webhook: put a scope of those around, by WithScope([GlobalScope], [HostKey]) and
+// WithScope("channel", …).
 func WithBuckets(header string, route func(*http.Request) string) Option {
 	return func(c *config) {
 		c.want(header != "", "WithBuckets without the name of a header")

@@ -39,7 +39,8 @@ import (
 // that stood in line already with [cruise.ErrServerDelay].
 //
 // The body of an error is looked at before the response is returned, 64 KiB of it
-// and 2 seconds at most, and given back whole.
+// and 2 seconds at most, and given back whole. One that is longer or slower keeps its
+// connection until the next attempt, as it may be what is returned in the end.
 //
 // A Timeout of the http.Client bounds all of it: the wait for the limiter, every
 // attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
