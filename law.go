@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
@@ -79,6 +80,7 @@ type aimd struct {
 	told      Quota         // the last that a success was told
 	elsewhere bool          // the last throttle came though enough was left: something else limits calls
 	queuedOks int           // calls let through by when a queue last slowed the rate down
+	queuedAt  float64       // rate when this queue first did, 0 while there is none
 
 	delivered meter
 	took      latencies
@@ -320,14 +322,19 @@ func (l *aimd) failed(now instant) {
 // to End Congestion Avoidance on a Global Internet" (1995).
 func (l *aimd) queued(now instant) bool {
 	l.took.add(l.latency.Seconds())
-	if math.IsInf(l.rate, 1) || !l.took.grown() || now.since(l.heldAt).Seconds() > creditOver*l.gap() {
+	if !l.took.grown() {
+		l.queuedAt = 0
+		return false
+	}
+	if math.IsInf(l.rate, 1) || now.since(l.heldAt).Seconds() > creditOver*l.gap() {
 		return false // slow calls that come slowly stand in no queue
 	}
 	l.credit = now
 	if l.delivered.n-l.queuedOks >= memoryShort { // else the last time has not shown yet
 		l.queuedOks = l.delivered.n
+		l.queuedAt = cmp.Or(l.queuedAt, l.rate)
 		out := l.share * l.cost * l.delivered.over(now, memoryShort)
-		l.rate = min(l.rate, max(l.min, l.decrease*l.rate, queueTo*out))
+		l.rate = min(l.rate, max(l.min, l.decrease*l.queuedAt, queueTo*out))
 	}
 	return true
 }
@@ -702,12 +709,14 @@ func (m *meter) over(now instant, most int) float64 {
 }
 
 // latencies are means of how long successes took, in seconds: over about the last
-// memoryShort of them, and the last memoryLong.
+// memoryShort of them, and the last memoryLong. The long one rises slower than it falls, or
+// it would grow with a queue, and hide it.
 type latencies struct{ short, long float64 }
 
 const (
 	queueGrown = 2 // times the long mean, by which the short one shows a queue
 	queueMost  = 4 // times the long mean that one call counts for: a few slow ones are none
+	queueSlow  = 4 // times slower than it falls the long mean rises
 )
 
 func (l *latencies) add(took float64) {
@@ -716,7 +725,11 @@ func (l *latencies) add(took float64) {
 	}
 	took = min(took, queueMost*l.long)
 	l.short += (took - l.short) / memoryShort
-	l.long += (took - l.long) / memoryLong
+	over := float64(memoryLong)
+	if took > l.long {
+		over *= queueSlow
+	}
+	l.long += (took - l.long) / over
 }
 
 func (l *latencies) grown() bool { return l.short > queueGrown*l.long }

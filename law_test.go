@@ -456,12 +456,13 @@ func TestLawWorksOffQueues(t *testing.T) {
 		least, most float64 // of the rate, during 300 calls and after them
 	}{
 		{"a queue that grows", func(i int) time.Duration { return usual + time.Duration(i)*5*ms }, 2, 9},
+		{"a queue that grows slowly", func(i int) time.Duration { return usual + time.Duration(i)*ms/2 }, 5, 9.9},
 		{"as long as usual", func(int) time.Duration { return usual }, 10, math.Inf(1)},
 		{"a long tail", tail, 10, math.Inf(1)},
 		{"one that hung", func(i int) time.Duration { return usual + time.Minute*time.Duration(max(0, 1-i)) }, 10, math.Inf(1)},
 		{"shorter than usual", func(int) time.Duration { return usual / 10 }, 10, math.Inf(1)},
 		{"no time at all", func(int) time.Duration { return 0 }, 10, math.Inf(1)},
-		{"ten times as long from now on", func(int) time.Duration { return 10 * usual }, 8, math.Inf(1)},
+		{"ten times as long from now on", func(int) time.Duration { return 10 * usual }, 5, math.Inf(1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.01, math.Inf(1))
@@ -483,10 +484,30 @@ func TestLawWorksOffQueues(t *testing.T) {
 			}
 			assert.GreaterOrEqual(t, lowest, tt.least)
 			assert.LessOrEqual(t, d.law.limit(), tt.most)
-			for range 100 {
+			for range 150 {
 				call(usual)
 			}
 			assert.GreaterOrEqual(t, d.law.limit(), 10., "afterwards")
+		})
+	}
+}
+
+// Calls that take longer for good are no queue for long.
+func TestLawGetsUsedToSlowCalls(t *testing.T) {
+	for _, times := range []time.Duration{3, 10, 100} {
+		t.Run(fmt.Sprint(int(times), " times"), func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.law.setLimit(d.now, 10)
+			d.succeed(memoryLong, 100*ms)
+			d.law.setLimit(d.now, 10)
+			for range 2000 {
+				sent := d.now
+				d.law.held(d.now)
+				d.after(100 * ms).send()
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent.after(-100 * ms * times), cost: 1}, false)
+				assert.GreaterOrEqual(t, d.law.limit(), 5.)
+			}
+			assert.GreaterOrEqual(t, d.law.limit(), 9.)
 		})
 	}
 }
@@ -502,7 +523,7 @@ func TestLawKnowsWhatComesOutOfAQueue(t *testing.T) {
 		least, most float64
 	}{
 		{"all are answered", true, 0, 8, 10},
-		{"one of four is", true, 3, 1, 5},
+		{"one of four is", true, 3, 5, 6},
 		{"nobody waits", false, 0, 10, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
