@@ -146,6 +146,13 @@ func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
 	return 0
 }
 
+// free tells that nobody waits any more, though nobody went.
+func (s *SharedLimiter) free(now instant) {
+	if s.local != nil {
+		s.local.free(now)
+	}
+}
+
 func (s *SharedLimiter) atLeast(now instant, n int) time.Duration {
 	if s.isAlone() {
 		if s.local == nil {

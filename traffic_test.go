@@ -67,7 +67,7 @@ func limitOfRetrier(r *Retrier) rate.Limit {
 	return r.Limiter().(interface{ Limit() rate.Limit }).Limit()
 }
 
-// learners have a test run in virtual time for each case, with both limiters that find the
+// learners have a test run in virtual time for each case, with all limiters that find the
 // limit of a server by themselves.
 func learners[T any](t *testing.T, cases []T, f func(t *testing.T, r *Retrier, c T)) {
 	t.Helper()
@@ -77,6 +77,7 @@ func learners[T any](t *testing.T, cases []T, f func(t *testing.T, r *Retrier, c
 	}{
 		{"adaptive", func() Limiter { return Must(NewAdaptiveLimiter()) }},
 		{"shared", func() Limiter { return Must(NewSharedLimiter(NewMemoryStore())) }},
+		{"shared, pause only", func() Limiter { return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly())) }},
 	} {
 		for _, c := range cases {
 			t.Run(fmt.Sprint(l.name, " ", c), func(t *testing.T) {
