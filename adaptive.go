@@ -347,11 +347,11 @@ func (a *AdaptiveLimiter) tellLaw(now instant, e ending) lesson {
 	e.sent = a.room.sentAt(e.sent)
 	was := a.law.limit()
 	this := a.law.done(a.told, e, a.room.waiting == 0)
-	if a.law.limit() != was {
+	if is := a.law.limit(); is != was {
 		a.apply(a.told)
-	}
-	if this.spent {
-		a.tokens.spend()
+		if this.why == CauseQuota && 2*is < was {
+			a.tokens.spend() // others have used up what was saved here
+		}
 	}
 	a.count(e)
 	return this

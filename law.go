@@ -15,8 +15,8 @@ type law interface {
 	wait(now instant) time.Duration
 	// sent tells that an attempt was let go.
 	sent(now instant)
-	// held tells that the rate made someone wait, and free that it does not: only
-	// another limiter may.
+	// held tells that the rate made someone wait, and free that it makes nobody wait
+	// now: another limiter may, or they have left.
 	held(now instant)
 	free(now instant)
 	// done tells how an attempt ended; idle says that nobody waits for the rate now.
@@ -37,7 +37,6 @@ type lesson struct {
 	pause time.Duration // for everyone, 0 for none
 	late  bool          // a throttle that says nothing new
 	why   Cause         // of the change of the limit, if it changed
-	spent bool          // what was saved up here is used up at the server
 }
 
 // aimd halves on throttle and grows linearly on success: AIMD after Chiu and
@@ -80,7 +79,7 @@ type aimd struct {
 	told      Quota         // the last that a success was told
 	elsewhere bool          // the last throttle came though enough was left: something else limits calls
 	queuedOks int           // calls let through by when a queue last slowed the rate down
-	queuedAt  float64       // rate when this queue first did, 0 while there is none
+	queuedTop float64       // rate when this queue first did, 0 while there is none
 
 	delivered meter
 	took      latencies
@@ -213,14 +212,15 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if e.sent != 0 {
 		l.latency = max(0, now.since(e.sent))
 	}
-	this, was := lesson{late: l.brake.late(e.sent)}, l.rate
+	this := lesson{late: l.brake.late(e.sent)}
 	reset := time.Duration(0)
 	switch e.outcome {
 	case OutcomeSuccess, OutcomePermanent: // a "not found" is an answer like others
 		this.why, reset = l.success(now, e, this.late)
-		this.spent = this.why == CauseQuota && 2*l.rate < was
-	case OutcomeTransient, OutcomeDropped: // as long as its caller listened, nobody refused it
-		if e.sent != 0 {
+	case OutcomeTransient:
+		l.failed(now)
+	case OutcomeDropped:
+		if e.sent != 0 { // it went, and nobody refused it as long as its caller listened
 			l.failed(now)
 		}
 	case OutcomeThrottled:
@@ -306,7 +306,6 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 func (l *aimd) failed(now instant) {
 	if l.delivered.n == 0 { // nor does one at the beginning tell what it gives
 		l.delivered, l.shutAt = meter{}, 0
-		l.delivered.busy(now)
 		return
 	}
 	l.delivered.add(now)
@@ -323,7 +322,7 @@ func (l *aimd) failed(now instant) {
 func (l *aimd) queued(now instant) bool {
 	l.took.add(l.latency.Seconds())
 	if !l.took.grown() {
-		l.queuedAt = 0
+		l.queuedTop = 0
 		return false
 	}
 	if math.IsInf(l.rate, 1) || now.since(l.heldAt).Seconds() > creditOver*l.gap() {
@@ -332,9 +331,9 @@ func (l *aimd) queued(now instant) bool {
 	l.credit = now
 	if l.delivered.n-l.queuedOks >= memoryShort { // else the last time has not shown yet
 		l.queuedOks = l.delivered.n
-		l.queuedAt = cmp.Or(l.queuedAt, l.rate)
+		l.queuedTop = cmp.Or(l.queuedTop, l.rate)
 		out := l.share * l.cost * l.delivered.over(now, memoryShort)
-		l.rate = min(l.rate, max(l.min, l.decrease*l.queuedAt, queueTo*out))
+		l.rate = min(l.rate, max(l.min, l.decrease*l.queuedTop, queueTo*out))
 	}
 	return true
 }

@@ -338,7 +338,8 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 			s.answered(now, e, late)
 		}
 	case OutcomeTransient, OutcomeDropped:
-		if !s.pauseOnly && e.sent != 0 {
+		went := e.outcome == OutcomeTransient || e.sent != 0 // see aimd
+		if !s.pauseOnly && went {
 			s.errs += int64(e.cost)
 		}
 	case OutcomeThrottled:

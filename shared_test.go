@@ -845,7 +845,7 @@ func TestSharedLateTimer(t *testing.T) {
 				s := fleet(t, NewMemoryStore(), 1, steady(rate.Every(tt.gap))...)[0]
 				now := clock()
 				s.syncedAt, s.next = now, now.after(time.Hour) // asks for none
-				s.slots.add(now.after(10*ms), tt.gap, 10)
+				s.slots.add(now, now.after(10*ms), tt.gap, 10)
 				if tt.waiting > 0 {
 					require.Equal(t, 10*ms, s.slot(now, 1))
 				}
@@ -928,7 +928,7 @@ func TestSharedReportsAtOnce(t *testing.T) {
 				now := clock()
 				s.unproved = false // else it is told in any case
 				s.known.Ceiling, s.next = tt.ceiling, now.after(tt.next)
-				s.slots.add(now.after(time.Second), time.Second, tt.slots)
+				s.slots.add(now, now.after(time.Second), time.Second, tt.slots)
 				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
 				synctest.Wait()
 				assert.Equal(t, tt.want, store.syncs-before)

@@ -139,7 +139,7 @@ type SharedState struct {
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
 	Cap, CapBefore  int64 // the lowest maximum of those, 0 for none
-	Lifted          int64 // until when a pause that was lifted would have lasted
+	Lifted          int64 // until when a pause that was lifted would have lasted, and the state is to be kept
 }
 
 // MaxSharedPause is the longest pause that workers share, 31 days.

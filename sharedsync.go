@@ -449,14 +449,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		slots = 0
 	}
 	if slots > 0 {
-		at, gap := now+instant(r.Wait), r.Span/time.Duration(slots)
-		if saved := min(int(now.since(at)/max(1, gap)), slots); saved > 0 {
-			s.slots.add(now, 0, saved) // a burst: due now, not long ago
-			at, slots = at+instant(saved)*instant(gap), slots-saved
-		}
-		if slots > 0 {
-			s.slots.add(at, gap, slots)
-		}
+		s.slots.add(now, now+instant(r.Wait), r.Span/time.Duration(slots), slots)
 	}
 
 	if dt := now.since(s.syncedAt); s.syncedAt != 0 {
@@ -503,9 +496,17 @@ type lease struct {
 	n   int
 }
 
-func (l *leases) add(at instant, gap time.Duration, n int) {
-	l.all = append(l.all, lease{at, max(1, gap), n})
+// add adds slots. Those that were saved up, for a burst, are due now, not long ago.
+func (l *leases) add(now, at instant, gap time.Duration, n int) {
+	gap = max(1, gap)
 	l.n += n
+	if saved := min(int(now.since(at)/gap), n); saved > 0 {
+		l.all = append(l.all, lease{now, 1, saved})
+		at, n = at+instant(saved)*instant(gap), n-saved
+	}
+	if n > 0 {
+		l.all = append(l.all, lease{at, gap, n})
+	}
 }
 
 func (l *leases) drop() { l.all, l.n = l.all[:0], 0 }

@@ -156,12 +156,7 @@ func TestThrottledInQuietTraffic(t *testing.T) {
 			}
 		})
 		s.quietly(t.Context(), r)
-		var once sync.Once
-		_ = r.Do(t.Context(), func(context.Context) (err error) {
-			time.Sleep(50 * ms)
-			once.Do(func() { err = Throttled(errors.New("429")) })
-			return err
-		})
+		throttleOnce(t.Context(), r)
 		assert.Greater(t, s.share(t, r, s.call), .6, "or more, where the rate was not cut just before")
 		cancel()
 		group.Wait()
@@ -450,4 +445,26 @@ func TestWindowUsedUpByAnother(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Whoever tells a limiter by hand how calls ended may not know when they went.
+func TestFailuresOfUnknownTimes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(NewAdaptiveLimiter(WithInitialRate(10)))
+		end := func(o Outcome) {
+			assert.NoError(t, l.WaitN(t.Context(), 1))
+			l.Learn(Feedback{Outcome: o, Cost: 1})
+		}
+		for range 10 {
+			end(OutcomeSuccess)
+		}
+		for range 20 {
+			for range 9 {
+				end(OutcomeTransient)
+			}
+			end(OutcomeSuccess)
+		}
+		end(OutcomeThrottled)
+		assert.Greater(t, l.Limit(), rate.Limit(4), "half of what went, not of what succeeded")
+	})
 }

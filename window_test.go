@@ -413,3 +413,20 @@ func TestWindowHoldsThroughALiftedPause(t *testing.T) {
 		all.Wait()
 	})
 }
+
+// What comes after a pause is spread over a minute at most, not over a day.
+func TestSlidingWindowOfADayAfterAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Must(NewSlidingWindow(Window{N: 600, Per: 24 * time.Hour}))
+		l.Pause(time.Second)
+		begin := time.Now()
+		for range 600 {
+			if err := l.WaitN(t.Context(), 1); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, want := time.Since(begin), 61*time.Second-100*ms; got != want {
+			t.Errorf("600 calls took %v, want %v", got, want)
+		}
+	})
+}

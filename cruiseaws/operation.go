@@ -182,7 +182,7 @@ func (o *operation) IsErrorRetryable(err error) bool {
 		v.Scope = o.name.within(v.Scope)
 		o.attempt.Done(&judged{err, v})
 	}
-	if o.once {
+	if o.once { // the attempt was the only one
 		o.attempt = nil
 		o.stop()
 		return false

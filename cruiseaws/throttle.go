@@ -149,20 +149,21 @@ func (o Operation) within(scope string) string {
 	return scope
 }
 
-// verdict is what an error of the n-th attempt means.
-func (t *Throttle) verdict(err error, attempt int) cruise.Verdict {
+// asked is what the caller's classifier says, if there is one: unknown if it declines.
+func (t *Throttle) asked(err error) (v cruise.Verdict) {
 	if t.classifier != nil && err != nil {
-		if v := t.classifier(err); v.Outcome != cruise.OutcomeUnknown {
-			return v
-		}
+		v = t.classifier(err)
 	}
-	return classify(err, attempt)
+	return v
 }
 
-// ofAttempt is the verdict of an attempt, whose error is not that of an operation yet.
-// One in there is another's, such as that which credentials come by.
+// ofAttempt is what the error of the n-th attempt means. It is not that of an operation
+// yet: one in there is another's, such as that which credentials come by.
 func (t *Throttle) ofAttempt(err error, attempt int) cruise.Verdict {
-	v := t.verdict(err, attempt)
+	if v := t.asked(err); v.Outcome != cruise.OutcomeUnknown {
+		return v
+	}
+	v := classify(err, attempt)
 	if _, other := errors.AsType[*smithy.OperationError](err); other && v.Outcome == cruise.OutcomeThrottled {
 		v.Outcome, v.Scope = cruise.OutcomeTransient, ""
 	}
@@ -174,7 +175,10 @@ func (t *Throttle) classify(err error) cruise.Verdict {
 	if j, ok := errors.AsType[*judged](err); ok {
 		return j.verdict
 	}
-	return t.verdict(err, 1)
+	if v := t.asked(err); v.Outcome != cruise.OutcomeUnknown {
+		return v
+	}
+	return classify(err, 1)
 }
 
 // judged is the error of an attempt with its verdict.
