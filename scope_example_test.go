@@ -61,7 +61,7 @@ func ExampleWithScopeLimiter() {
 
 // A nightly job yields to what users wait for.
 func ExampleWithBackground() {
-	limiter := cruise.Must(cruise.NewTokenBucket(100, 1))
+	limiter := cruise.Must(cruise.NewTokenBucket(5, 1))
 	retrier := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
 	limiter.Pause(time.Minute)
 	var calls sync.WaitGroup

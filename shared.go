@@ -20,10 +20,10 @@ import (
 // while calls go, else with the next call. So after a throttle of one worker, the
 // others stop within about half a second, or a second where slots are short.
 //
-// The rate begins at [WithInitialRate], here 10 calls a second, and grows from
-// there while successes come and it is in use; the first throttle shows the
-// limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter, as far
-// as news that are half a second old allow.
+// The rate begins at [WithInitialRate], here 10 calls a second of what the first one
+// costs, and grows from there while successes come and it is in use; the first throttle
+// shows the limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter,
+// as far as news that are half a second old allow.
 //
 // While the store cannot be reached, or takes longer than [WithStoreTimeout], the
 // limiter goes on by itself, as [WithFallback] says: by default at a fair share of
@@ -58,6 +58,7 @@ type SharedLimiter struct {
 	// What is to be told.
 	oks       int64
 	errs      int64   // cost of calls that failed, though they were let through
+	cost      int     // of the last call that was answered
 	quota     Quota   // the last that a success was told
 	quotaAt   instant // when that was, zero if it need not be told
 	throttled bool
@@ -176,7 +177,7 @@ const (
 // store is of the same scope. It does not ask the store yet.
 //
 // Of the [LimiterOption] values, the rates are those of all workers together, at
-// most 1,000,000 calls a second, and [WithInitialRate] is 10 by default. Workers
+// most 1,000,000 calls a second, and [WithInitialRate] is 10 by default, times the cost of the first call. Workers
 // should be given the same; if they are not, each sync goes by the options of its
 // own worker, so that the lowest maximum holds while that worker is active.
 // [WithBurst] is saved up in common.
@@ -368,8 +369,13 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 
 // answered notes a call that the server let through, which is to be told.
 func (s *SharedLimiter) answered(now instant, e ending, late bool) {
-	s.oks += int64(e.cost)
+	s.oks, s.cost = s.oks+int64(e.cost), e.cost
 	if q := e.quota; q != nil {
+		if q.Reset > 0 && q.Remaining < e.cost && s.quota.Remaining >= e.cost {
+			// Others have used up what slots were fetched for.
+			s.slots.drop()
+			s.urgent = true
+		}
 		s.quotaAt = now
 		s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), year)}
 	}

@@ -1080,7 +1080,7 @@ func TestSharedStateSteps(t *testing.T) {
 		}},
 		{"the lowest maximum holds", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
-			{"lower", 0, told(ask(0), func(q *StoreRequest) { q.Law.Max = 5e6 }), StoreReply{Epoch: 1, Rate: 5e6}},
+			{"lower", 0, told(ask(0), func(q *StoreRequest) { q.Law.Max = 5e6 }), StoreReply{Epoch: 2, Rate: 5e6}},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -1104,7 +1104,8 @@ func FuzzSharedState(f *testing.F) {
 			law.Decrease, law.Increase, law.Forgive = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6), 1+rng.Int64N(20)
 		}
 		var s SharedState
-		var now, free, until time.Duration
+		var now, until time.Duration
+		last := time.Duration(math.MinInt64 / 2)
 		for range 2000 {
 			now += time.Duration(rng.Int64N(1 << (10 + rng.IntN(22))))
 			q := randomRequest(rng, law, &s)
@@ -1114,7 +1115,7 @@ func FuzzSharedState(f *testing.F) {
 			require.LessOrEqual(t, s.Rate, law.Max)
 			require.GreaterOrEqual(t, s.Rate, law.Min)
 			if r.Epoch != epoch {
-				free = 0 // a cut voids slots
+				last = math.MinInt64 / 2 // a cut voids slots
 			}
 			if q.Resume {
 				until = 0
@@ -1123,9 +1124,10 @@ func FuzzSharedState(f *testing.F) {
 			require.GreaterOrEqual(t, r.Pause, until-t0)
 			until = t0 + r.Pause
 			if r.Slots > 0 {
-				require.GreaterOrEqual(t, t0+r.Wait, free)
-				require.GreaterOrEqual(t, float64(r.Span/time.Microsecond), float64(r.Slots)*1e12/float64(r.Rate)-1e-6)
-				free = t0 + r.Wait + r.Span
+				gap := 1e12 / float64(r.Rate)
+				require.GreaterOrEqual(t, float64((t0+r.Wait-last)/time.Microsecond), gap-1)
+				require.GreaterOrEqual(t, float64(r.Span/time.Microsecond), float64(r.Slots)*gap-1e-6)
+				last = t0 + r.Wait + r.Span - r.Span/time.Duration(r.Slots)
 			}
 		}
 	})

@@ -12,8 +12,8 @@ type StoreRequest struct {
 	// Law are the worker's options. Each sync goes by those of its own worker.
 	Law SharedLaw
 
-	// Want is the number of slots wanted, 0 for none. Least is the fewest that
-	// are of use, the cost of the next call; at most Want.
+	// Want is the number of slots wanted, 0 for none. Least is the fewest that are of
+	// use: the cost of the next call, or of the last one where none waits.
 	Want, Least int
 
 	// Epoch is the newest epoch that the worker knows, 0 for none. Rate and
@@ -54,6 +54,9 @@ type StoreRequest struct {
 	Count int64
 }
 
+// cost is that of a call, whose intervals the law goes by.
+func (q *StoreRequest) cost() float64 { return float64(max(1, q.Least)) }
+
 // SharedLaw are the options of a worker that concern the shared rate: see
 // [NewSharedLimiter]. Rates are in millionths of a call per second, factors in
 // millionths.
@@ -69,11 +72,11 @@ type SharedLaw struct {
 type StoreReply struct {
 	// Slots is how many calls may go. The first goes in Wait, the others at equal
 	// distances within Span. Wait is negative where a burst was saved. If Slots is
-	// 0, it makes no sense to ask again before Wait is over.
+	// 0, it makes no sense to ask again before Wait is over, unless the rate rises.
 	Slots      int
 	Wait, Span time.Duration
 
-	Epoch         int64 // counts the cuts of the rate, from 1 on
+	Epoch         int64 // counts cuts of the rate and what else makes slots void, from 1 on
 	Rate, Ceiling int64 // Ceiling is 0 before the first throttle
 	Why           Cause // of the last fall of the rate, CauseSuccess before any
 	Level         int64 // of the pause backoff, 0 while all is well
@@ -110,7 +113,7 @@ type SharedState struct {
 	HintAt  int64 // when one was last heeded
 	ResetAt int64 // of the window that one belongs to
 
-	Epoch   int64 // counts cuts of the rate, from 1; 0 is a new state
+	Epoch   int64 // counts what makes slots void, such as a cut, from 1; 0 is a new state
 	Resumes int64 // how often a pause was lifted
 	Rate    int64 // in force
 	Ceiling int64 // what the last throttle showed to be too much, 0 before the first
@@ -212,9 +215,12 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 	if s.CapBefore > 0 {
 		q.Law.Max = min(s.Cap, s.CapBefore)
 	}
-	s.Rate = min(max(s.Rate, q.Law.Min), q.Law.Max)
+	s.measure(t, q)
+	if s.Rate > q.Law.Max {
+		s.void()
+	}
+	s.change(&q.Law, float64(s.Rate), s.Why)
 
-	s.measure(t, q.Successes+q.Failed)
 	if q.Resume {
 		s.Lifted = max(s.Lifted, s.Until)
 		s.Resumes, s.Until = s.Resumes+1, t
@@ -254,19 +260,27 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 		s.Lifted -= back
 	}
 	if q.Epoch > s.Epoch {
-		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0
+		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, max(1, q.Rate), q.Ceiling, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
 	}
 	s.Epoch = max(s.Epoch, 1)
 }
 
-// change makes the rate another one, within bounds.
+// change makes the rate another one, within bounds. The next slot follows the last one at
+// the new distance.
 func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
-	rate := int64(math.Floor(min(max(r, float64(law.Min)), float64(law.Max))))
-	if rate < s.Rate {
+	was, spacing := s.Rate, s.spacing()
+	s.Rate = int64(math.Floor(min(max(r, float64(law.Min)), float64(law.Max))))
+	if s.Rate < was {
 		s.Why = why
 	}
-	s.Rate = rate
+	s.Tat += s.spacing() - spacing
+}
+
+// void takes back the slots that were given out, as their owners hear of it. A throttle of a
+// call that went in one of them says nothing of what comes.
+func (s *SharedState) void() {
+	s.Epoch, s.Tat = s.Epoch+1, min(s.Tat, s.At)
 }
 
 // measure is for calls let through since the last sync. It keeps Flow and Busy, averages
@@ -274,10 +288,10 @@ func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
 //
 // Here and below products within a sum are converted: else some processors, such as arm64,
 // fuse the two and round otherwise than the script in Redis does.
-func (s *SharedState) measure(t, through int64) {
-	dt := float64(t - s.At)
+func (s *SharedState) measure(t int64, q StoreRequest) {
+	dt, through := float64(t-s.At), q.Successes+q.Failed
 	busy := min(max(float64(s.Tat-s.At), 0), dt)
-	memory := max(sharedMemory, sharedCalls*1e12/float64(s.Rate))
+	memory := max(sharedMemory, sharedCalls*q.cost()*1e12/float64(s.Rate))
 	s.Flow = int64(math.Floor((float64(float64(s.Flow)*memory) + float64(float64(through)*1e12)) / (memory + dt)))
 	s.Busy = int64(math.Floor((float64(float64(s.Busy)*memory) + float64(busy*1e6)) / (memory + dt)))
 	s.Total += through
@@ -343,7 +357,10 @@ func (s *SharedState) windowed(q StoreRequest) bool {
 	reset := s.QuotaAt + micros(q.Quota.Reset)
 	if moved := reset - s.ResetAt; max(moved, -moved) > micros(resetSlack)+micros(q.Quota.Reset)/100 {
 		s.ResetAt, s.ResetLeft = reset, left
-		s.change(&q.Law, float64(max(s.Rate, s.Unspread)), whyQuota)
+		if s.Unspread > s.Rate { // the slots of the old window may be an hour away
+			s.void()
+			s.change(&q.Law, float64(s.Unspread), whyQuota)
+		}
 		s.Unspread = 0
 	}
 	return s.ResetLeft-left >= max(rationAfter, int64(q.Quota.Limit)/4)
@@ -355,7 +372,8 @@ func (s *SharedState) ration(q StoreRequest) {
 	if limit := q.Quota.Limit; limit > 0 && q.Quota.Remaining > limit/2 {
 		return
 	}
-	pace := float64(max(1, q.Quota.Remaining)) * 1e12 / float64(micros(q.Quota.Reset))
+	// If nothing is left, one call goes after the reset.
+	pace := max(q.cost(), float64(q.Quota.Remaining)) * 1e12 / float64(micros(q.Quota.Reset))
 	if pace >= float64(s.Rate) {
 		return
 	}
@@ -394,7 +412,7 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 		return more, false
 	}
 	since := float64(t-s.HintAt) / 1e6
-	if s.Ceiling > 0 && since < max(hintGaps*1e6/r, sharedGap/1e6) {
+	if s.Ceiling > 0 && since < max(hintGaps*q.cost()*1e6/r, sharedGap/1e6) {
 		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
@@ -446,8 +464,8 @@ func (s *SharedState) flat(left int64) bool {
 
 // grow is the additive increase.
 func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
-	r, c := float64(s.Rate), float64(s.Ceiling)
-	dt := min(float64(t-s.Credit), max(sharedPeriod, creditOver*1e12/r)) / 1e6
+	r, c, cost := float64(s.Rate), float64(s.Ceiling), q.cost()
+	dt := min(float64(t-s.Credit), max(sharedPeriod, creditOver*cost*1e12/r)) / 1e6
 	used := float64(s.Flow) / r
 	if c == 0 {
 		if used >= sharedStart {
@@ -460,9 +478,9 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 	}
 	age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
 	rarely := 1 + float64(s.Agreed)
-	slope := float64(q.Law.Increase) / 1e6 * c / max(rarely*probeOver*1e12/c, age) * 1e6
+	slope := float64(q.Law.Increase) / 1e6 * c / max(rarely*probeOver*cost*1e12/c, age) * 1e6
 	if back := math.Floor(backTo * c); r < back {
-		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/backOver)
+		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/(backOver*cost))
 		r = min(back, r+float64(slope*dt))
 	} else {
 		if r > c {
@@ -477,7 +495,6 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 // throttle is the multiplicative decrease, and the pause.
 func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	again := s.Row > 0
-	was := s.spacing()
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
 	s.Elsewhere = 0
 	if q.Elsewhere {
@@ -509,10 +526,10 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	// Slots that were given out at the old rate are void as soon as their owners
 	// hear of it. Until then they are used, and the first new one follows the last
 	// of them at the new distance.
-	s.Tat = min(s.Tat-was, t+s.turn(workers)*(workers-1)/workers) + s.spacing()
+	s.Tat = min(s.Tat, t+s.turn(workers)*(workers-1)/workers+s.spacing())
 
 	s.Level, s.Passed = min(s.Level+1, 60), 0
-	most := int64(math.Ceil(pauseGaps * 1e12 / float64(s.Rate)))
+	most := int64(math.Ceil(pauseGaps * q.cost() * 1e12 / float64(s.Rate)))
 	if again { // the server is closed, and its rate says nothing of how long
 		most = max(most, micros(q.Law.PauseBase), min(2*s.Most, sharedYear))
 	}
@@ -546,7 +563,7 @@ func (s *SharedState) give(t int64, q StoreRequest, workers int64) (slots, wait,
 	if q.Want <= 0 {
 		return 0, 0, 0
 	}
-	want, least := float64(q.Want), float64(max(1, q.Least))
+	want, least := float64(q.Want), q.cost()
 	spacing := 1e12 / float64(s.Rate)
 	if s.Row >= closedRow {
 		spacing, want = max(4*spacing, sharedClosed), least

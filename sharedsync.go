@@ -7,6 +7,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // The times of a worker, beside those of the shared law.
@@ -207,20 +209,25 @@ func (s *SharedLimiter) begin(now instant, n int) {
 		if head := s.room.head(); head != nil {
 			n = max(n, head.n)
 		}
-		q.Least = n
 		if n > 0 {
-			q.Want = max(n, s.want()-s.slots.n)
+			q.Want, q.Least = max(n, s.want()-s.slots.n), n
+			q.Law.Initial = s.initial(n)
 		}
 	}
 	s.send(q)
 }
 
-// report tells what has succeeded at once, before the first throttle: what the
-// server gives must be known by then. Who has no slot left, as there are too few,
-// would tell it only when asking for the next, seconds later.
+// report tells what has succeeded at once before the first throttle, as what the server
+// gives must be known by then, and soon where it was told a quota, as that may be of a new
+// window. Who has no slot left, as there are too few, would tell it only when asking for
+// the next, seconds later.
 func (s *SharedLimiter) report(now instant) {
-	if s.known.Ceiling == 0 && s.slots.n == 0 && now < s.next && s.degraded == 0 && !s.syncing {
+	switch {
+	case s.slots.n > 0 || s.degraded != 0 || s.syncing:
+	case s.known.Ceiling == 0 && now < s.next:
 		s.send(s.account(now))
+	case s.quotaAt != 0:
+		s.next = min(s.next, s.syncedAt.after(syncPeriod))
 	}
 }
 
@@ -231,10 +238,18 @@ func (s *SharedLimiter) send(q StoreRequest) {
 	go s.sync(s.turn, q)
 }
 
+// initial is the rate to begin at, which unless it is given is by what calls cost.
+func (s *SharedLimiter) initial(cost int) int64 {
+	if s.conf.initial != rate.Inf {
+		return s.sharedLaw.Initial
+	}
+	return min(s.sharedLaw.Initial*int64(cost), s.sharedLaw.Max)
+}
+
 // account is what to tell. It need not be told again, unless that fails.
 func (s *SharedLimiter) account(now instant) StoreRequest {
 	q := StoreRequest{
-		Law:   s.sharedLaw,
+		Law: s.sharedLaw, Least: s.cost,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
 		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks, Failed: s.errs,
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
@@ -360,7 +375,7 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 			s.room.rehold(now)
 		}
 		if q.Throttled && q.Backoff > 0 {
-			pause := min(q.Backoff, ceilSeconds(pauseGaps/s.local.law.limit()))
+			pause := min(q.Backoff, ceilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
 			if s.room.pause(now, now.after(pause)) {
 				events = append(events, pausedFor(pause))
 			}
@@ -459,6 +474,8 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	s.known = r
 	if q.Want > 0 {
 		s.next = now.after(s.gap(q, r))
+	} else if r.Rate > was {
+		s.next = min(s.next, now.after(rand.N(s.period())))
 	}
 	if paused || now < s.room.resume || r.Rate < was {
 		s.room.changed(now)
@@ -478,7 +495,8 @@ func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
 	turn = turn/2 + rand.N(turn/2+1)
 	if r.Slots == 0 {
 		// Not all at the same moment, when the nearest would win each time.
-		turn = max(turn, r.Wait+rand.N(syncPeriod))
+		// Meanwhile the rate may rise, as others tell of a new window.
+		turn = max(turn, min(r.Wait, sharedMaxTurn*time.Microsecond)+rand.N(syncPeriod))
 	}
 	return turn
 }

@@ -401,50 +401,77 @@ func TestPausedBeforeAThrottle(t *testing.T) {
 	})
 }
 
+// Whatever unit calls are counted in, such as the tokens of a language model, the limit is
+// found after as many calls.
+func TestCostsOfCalls(t *testing.T) {
+	learners(t, []int{1, 10, 1000}, func(t *testing.T, r *Retrier, cost int) {
+		limit := rate.NewLimiter(rate.Limit(20*cost), 5*cost)
+		var mu sync.Mutex
+		got, refused := 0, 0
+		end := time.Now().Add(2 * time.Minute)
+		var group sync.WaitGroup
+		for range 10 {
+			group.Go(func() {
+				for time.Now().Before(end) {
+					_ = r.Do(context.Background(), func(context.Context) error {
+						time.Sleep(50 * ms)
+						mu.Lock()
+						defer mu.Unlock()
+						if !limit.AllowN(time.Now(), cost) {
+							refused++
+							return Throttled(errors.New("429"))
+						}
+						got++
+						return nil
+					}, WithCost(cost))
+				}
+			})
+		}
+		group.Wait()
+		assert.Greater(t, got, 20*120*9/10)
+		assert.Less(t, refused, got/50)
+	})
+}
+
 // A window of a hundred calls a minute, of which another process takes all that is left
 // 40 s before it ends: one call waits for its end, and then all is as before.
 func TestWindowUsedUpByAnother(t *testing.T) {
-	for _, cost := range []int{1, 100} {
-		t.Run(fmt.Sprint("cost ", cost), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				const perMinute = 100
-				var mu sync.Mutex
-				var ends, taken time.Time
-				left, got, refused := 0, 0, 0
-				call := func(ctx context.Context) error {
-					time.Sleep(50 * ms)
-					mu.Lock()
-					defer mu.Unlock()
-					if now := time.Now(); !now.Before(ends) {
-						ends, left = now.Add(time.Minute), perMinute
-					}
-					if taken != ends && time.Until(ends) < 40*time.Second {
-						taken, left = ends, min(left, 1)
-					}
-					if left == 0 {
-						refused++
-						return Throttled(errors.New("429"))
-					}
-					left--
-					got++
-					Report(ctx, Quota{Limit: perMinute * cost, Remaining: left * cost, Reset: time.Until(ends)})
-					return nil
+	learners(t, []int{1, 100}, func(t *testing.T, r *Retrier, cost int) {
+		const perMinute = 100
+		var mu sync.Mutex
+		var ends, taken time.Time
+		left, got, refused := 0, 0, 0
+		call := func(ctx context.Context) error {
+			time.Sleep(50 * ms)
+			mu.Lock()
+			defer mu.Unlock()
+			if now := time.Now(); !now.Before(ends) {
+				ends, left = now.Add(time.Minute), perMinute
+			}
+			if taken != ends && time.Until(ends) < 40*time.Second {
+				taken, left = ends, min(left, 1)
+			}
+			if left == 0 {
+				refused++
+				return Throttled(errors.New("429"))
+			}
+			left--
+			got++
+			Report(ctx, Quota{Limit: perMinute * cost, Remaining: left * cost, Reset: time.Until(ends)})
+			return nil
+		}
+		end := time.Now().Add(30 * time.Minute)
+		var group sync.WaitGroup
+		for range 5 {
+			group.Go(func() {
+				for time.Now().Before(end) && assert.NoError(t, r.Do(context.Background(), call, WithCost(cost))) {
 				}
-				r, end := bulk(), time.Now().Add(30*time.Minute)
-				var group sync.WaitGroup
-				for range 5 {
-					group.Go(func() {
-						for time.Now().Before(end) {
-							_ = r.Do(context.Background(), call, WithCost(cost))
-						}
-					})
-				}
-				group.Wait()
-				assert.Greater(t, got, 1000)
-				assert.Less(t, refused, 5)
 			})
-		})
-	}
+		}
+		group.Wait()
+		assert.Greater(t, got, 1000)
+		assert.Less(t, refused, 5)
+	})
 }
 
 // Whoever tells a limiter by hand how calls ended may not know when they went.

@@ -44,7 +44,7 @@ type history struct {
 	steps int
 
 	epoch int64
-	free  int64 // from when on no slot of the epoch has been given
+	last  int64 // slot of the epoch
 	until int64 // end of the pause
 	slots int   // given in all
 }
@@ -81,7 +81,7 @@ func (h *history) step(line string) error {
 		return fmt.Errorf("step %d: epoch %d after %d", h.steps, got.Epoch, h.epoch)
 	}
 	if got.Epoch > h.epoch {
-		h.epoch, h.free = got.Epoch, 0
+		h.epoch, h.last = got.Epoch, 0
 	}
 	if q.Resume {
 		h.until = 0
@@ -93,16 +93,17 @@ func (h *history) step(line string) error {
 	}
 	if got.Slots > 0 {
 		first := at + got.Wait.Microseconds()
-		if first < h.free {
-			return fmt.Errorf("step %d: slots overlap by %d us", h.steps, h.free-first)
+		gap := 1e12 / float64(got.Rate)
+		if after := first - h.last; h.last > 0 && float64(after) < gap-1 {
+			return fmt.Errorf("step %d: a slot %d us after the last one: want %.0f", h.steps, after, gap)
 		}
 		if first < h.until {
 			return fmt.Errorf("step %d: slots %d us before the end of the pause", h.steps, h.until-first)
 		}
-		if least := float64(got.Slots) * 1e12 / float64(got.Rate); float64(got.Span.Microseconds()) < least-1 {
+		if least := float64(got.Slots) * gap; float64(got.Span.Microseconds()) < least-1 {
 			return fmt.Errorf("step %d: %d slots in %v at %d", h.steps, got.Slots, got.Span, got.Rate)
 		}
-		h.free = first + got.Span.Microseconds()
+		h.last = first + (got.Span - got.Span/time.Duration(got.Slots)).Microseconds()
 		h.slots += got.Slots
 	}
 	return nil

@@ -105,7 +105,7 @@ elseif t < s.at then
   s.lifted = s.lifted - back
 end
 if q.epoch > s.epoch then
-  s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0
+  s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, max(1, q.rate), q.ceiling, 0, 0
   s.resumes = max(s.resumes, q.resumes)
 end
 s.epoch = max(s.epoch, 1)
@@ -121,6 +121,7 @@ if q.count ~= s.count then
   s.counted = s.counted + 1
 end
 local workers = max(1, s.before, s.counted)
+local cost = max(1, q.least) -- of a call, whose intervals the law goes by
 if s.cap == 0 or q.max < s.cap then
   s.cap = q.max
 end
@@ -128,20 +129,30 @@ q.max = s.cap
 if s.capBefore > 0 then
   q.max = min(s.cap, s.capBefore)
 end
-s.rate = min(max(s.rate, q.min), q.max)
+
+-- The time from one slot to the next.
+local function spacing()
+  return ceil(1e12 / s.rate)
+end
 
 local function change(r, why)
-  local rate = floor(min(max(r, q.min), q.max))
-  if rate < s.rate then
+  local was, gap = s.rate, spacing()
+  s.rate = floor(min(max(r, q.min), q.max))
+  if s.rate < was then
     s.why = why
   end
-  s.rate = rate
+  s.tat = s.tat + spacing() - gap
+end
+
+-- Slots that were given out are void.
+local function void()
+  s.epoch, s.tat = s.epoch + 1, min(s.tat, s.at)
 end
 
 local function measure()
   local dt, through = t - s.at, q.successes + q.failed
   local busy = min(max(s.tat - s.at, 0), dt)
-  local memory = max(MEMORY, CALLS * 1e12 / s.rate)
+  local memory = max(MEMORY, CALLS * cost * 1e12 / s.rate)
   s.flow = floor((s.flow * memory + through * 1e12) / (memory + dt))
   s.busy = floor((s.busy * memory + busy * 1e6) / (memory + dt))
   s.total = s.total + through
@@ -154,7 +165,7 @@ end
 
 local function grow(spare, refill)
   local r, c = s.rate, s.ceiling
-  local dt = min(t - s.credit, max(PERIOD, CREDIT_OVER * 1e12 / r)) / 1e6
+  local dt = min(t - s.credit, max(PERIOD, CREDIT_OVER * cost * 1e12 / r)) / 1e6
   local used = s.flow / r
   if c == 0 then
     if used >= START then
@@ -167,10 +178,10 @@ local function grow(spare, refill)
   end
   local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
   local rarely = 1 + s.agreed
-  local slope = q.increase / 1e6 * c / max(rarely * PROBE_OVER * 1e12 / c, age) * 1e6
+  local slope = q.increase / 1e6 * c / max(rarely * PROBE_OVER * cost * 1e12 / c, age) * 1e6
   local back = floor(BACK_TO * c)
   if r < back then
-    slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / BACK_OVER)
+    slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / (BACK_OVER * cost))
     r = min(back, r + slope * dt)
   else
     if r > c then
@@ -189,7 +200,10 @@ local function windowed()
   local reset = s.quotaAt + q.quotaReset
   if abs(reset - s.resetAt) > RESET_SLACK + floor(q.quotaReset / 100) then
     s.resetAt, s.resetLeft = reset, q.quotaLeft
-    change(max(s.rate, s.unspread), QUOTA)
+    if s.unspread > s.rate then
+      void()
+      change(s.unspread, QUOTA)
+    end
     s.unspread = 0
   end
   return s.resetLeft - q.quotaLeft >= max(RATION_AFTER, floor(q.quotaLimit / 4))
@@ -199,7 +213,7 @@ local function ration()
   if q.quotaLimit > 0 and q.quotaLeft > floor(q.quotaLimit / 2) then
     return
   end
-  local pace = max(1, q.quotaLeft) * 1e12 / q.quotaReset
+  local pace = max(cost, q.quotaLeft) * 1e12 / q.quotaReset
   if pace >= s.rate then
     return
   end
@@ -264,7 +278,7 @@ local function hint()
     return false, spare, refill
   end
   local since = (t - s.hintAt) / 1e6
-  if s.ceiling > 0 and since < max(HINT_GAPS * 1e6 / r, GAP / 1e6) then
+  if s.ceiling > 0 and since < max(HINT_GAPS * cost * 1e6 / r, GAP / 1e6) then
     return true
   end
   if s.ceiling == 0 or left < was then
@@ -323,11 +337,6 @@ local function success()
   end
 end
 
--- The time from one slot to the next.
-local function spacing()
-  return ceil(1e12 / s.rate)
-end
-
 -- How long it takes until all workers have synced, where slots are short.
 local function turn()
   local two = min(2e12 * workers / s.rate, MAX_TURN)
@@ -336,7 +345,6 @@ end
 
 local function throttle()
   local again = s.row > 0
-  local was = spacing()
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
   s.elsewhere = q.elsewhere
   if s.oks > 0 then
@@ -361,9 +369,9 @@ local function throttle()
     s.ceiling = max(s.ceiling, s.rate)
     s.oks = 0
   end
-  s.tat = min(s.tat - was, t + floor(turn() * (workers - 1) / workers)) + spacing()
+  s.tat = min(s.tat, t + floor(turn() * (workers - 1) / workers) + spacing())
   s.level, s.passed = min(s.level + 1, 60), 0
-  local most = ceil(PAUSE_GAPS * 1e12 / s.rate)
+  local most = ceil(PAUSE_GAPS * cost * 1e12 / s.rate)
   if again then
     most = max(most, q.pauseBase, min(2 * s.most, YEAR))
   end
@@ -380,7 +388,7 @@ local function give()
   if q.want <= 0 then
     return 0, 0, 0
   end
-  local want, least = q.want, max(1, q.least)
+  local want, least = q.want, cost
   local gap = 1e12 / s.rate
   if s.row >= CLOSED_ROW then
     gap, want = max(4 * gap, CLOSED), least
@@ -402,6 +410,10 @@ local function give()
 end
 
 measure()
+if s.rate > q.max then
+  void()
+end
+change(s.rate, s.why)
 if q.resume == 1 then
   s.lifted = max(s.lifted, s['until'])
   s.resumes, s['until'] = s.resumes + 1, t
