@@ -106,7 +106,7 @@ type SharedState struct {
 	Tat    int64 // from when on no slot is given out yet
 	Until  int64 // end of the pause
 	Credit int64 // until when growth has been paid out
-	CutAt  int64 // of the last cut
+	CutAt  int64 // of the last cut, or of what else made slots void
 	Born   int64 // when the rate began
 
 	QuotaAt int64 // when the last quota was told
@@ -277,10 +277,10 @@ func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
 	s.Tat += s.spacing() - spacing
 }
 
-// void takes back the slots that were given out, as their owners hear of it. A throttle of a
-// call that went in one of them says nothing of what comes.
+// void takes back the slots that were given out, as their owners hear of it. Throttles that
+// they bring about say nothing of what comes.
 func (s *SharedState) void() {
-	s.Epoch, s.Tat = s.Epoch+1, min(s.Tat, s.At)
+	s.Epoch, s.CutAt, s.Tat = s.Epoch+1, s.At, min(s.Tat, s.At)
 }
 
 // measure is for calls let through since the last sync. It keeps Flow and Busy, averages

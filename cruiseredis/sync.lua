@@ -146,7 +146,7 @@ end
 
 -- Slots that were given out are void.
 local function void()
-  s.epoch, s.tat = s.epoch + 1, min(s.tat, s.at)
+  s.epoch, s.cutAt, s.tat = s.epoch + 1, s.at, min(s.tat, s.at)
 end
 
 local function measure()
