@@ -197,6 +197,9 @@ func (s *faultyServer) counts(id string) (seen, done int) {
 // by the second, what must not be done twice is not, it takes no longer than the
 // timeout and the wait, and nothing is left behind.
 func TestFaults(t *testing.T) {
+	if testing.Short() {
+		t.Skip("half a minute of real time")
+	}
 	for i := range faults {
 		f := &faults[i]
 		t.Run(f.name, func(t *testing.T) {

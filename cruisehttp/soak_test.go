@@ -131,6 +131,9 @@ func reason(err error) string {
 // CRUISE_SOAK=10m makes it last, CRUISE_SOAK_SEED=n repeats a schedule, as far as
 // a network can.
 func TestSoak(t *testing.T) {
+	if testing.Short() {
+		t.Skip("some ten seconds of real time")
+	}
 	lasting, seed := time.Second, uint64(time.Now().UnixNano())
 	if text := os.Getenv("CRUISE_SOAK"); text != "" {
 		var err error
