@@ -649,8 +649,9 @@ func TestSharedToldAgain(t *testing.T) {
 					}
 					s.Pause(tt.pause)
 					time.Sleep(time.Second)
-					fails := lost.syncs
+					fails, told := lost.syncs, make(chan struct{})
 					store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+						<-told
 						if fails--; fails >= 0 && !lost.heard {
 							return StoreReply{}, errDown
 						}
@@ -664,6 +665,7 @@ func TestSharedToldAgain(t *testing.T) {
 					if tt.then != nil {
 						tt.then(s)
 					}
+					close(told)
 					for range 300 {
 						time.Sleep(100 * time.Millisecond)
 						s.room.mu.Lock()
