@@ -22,12 +22,11 @@ import (
 // once for one congestion, and lets calls wait in order. In the simulator's suite of 13
 // servers (docs/scoreboard.md) every rule is throttled more, and uses a third less of what
 // they give, except [HerokuGradual], which uses as much and has every second attempt
-// throttled. On the one
-// server that they were made for, [HerokuProportional] and [HerokuRemaining] come
-// closest: at twice the throttles where it tells nothing, at twenty times where it tells its
-// limit and what is left. Prefer a DelayLimiter to reproduce a client that you
-// know, for a worker that calls in a loop, or where the server wants time between the
-// calls of each worker.
+// throttled. On the one server that they were made for, [HerokuProportional] and
+// [HerokuRemaining] come closest: at twice the throttles where it tells nothing, at
+// twenty times where it tells its limit and what is left. Prefer a DelayLimiter to
+// reproduce a client that you know, for a worker that calls in a loop, or where the
+// server wants time between the calls of each worker.
 //
 // The cost of a call makes no difference, except that 0 does not wait, nor does
 // its being a retry or background work.

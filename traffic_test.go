@@ -148,18 +148,12 @@ func TestThrottledInQuietTraffic(t *testing.T) {
 	learners(t, []string{none, long}, func(t *testing.T, r *Retrier, polls string) {
 		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		group.Go(func() {
-			for polls != none && ctx.Err() == nil {
-				_ = r.Do(ctx, func(context.Context) error { time.Sleep(30 * time.Second); return nil })
-			}
-		})
+		if polls == long {
+			defer polling(t.Context(), r, 30*time.Second)()
+		}
 		s.quietly(t.Context(), r)
 		throttleOnce(t.Context(), r)
 		assert.Greater(t, s.share(t, r, s.call), .6, "or more, where the rate was not cut just before")
-		cancel()
-		group.Wait()
 	})
 }
 
@@ -167,21 +161,25 @@ func TestThrottledInQuietTraffic(t *testing.T) {
 func TestFirstThrottleInQuietTraffic(t *testing.T) {
 	learners(t, []time.Duration{time.Second, 30 * time.Second}, func(t *testing.T, r *Retrier, poll time.Duration) {
 		s := newAPI(100)
-		ctx, cancel := context.WithCancel(t.Context())
-		var group sync.WaitGroup
-		group.Go(func() {
-			for ctx.Err() == nil {
-				_ = r.Do(ctx, func(context.Context) error { time.Sleep(poll); return nil })
-			}
-		})
+		defer polling(t.Context(), r, poll)()
 		s.quietly(t.Context(), r)
 		throttleOnce(t.Context(), r)
 		s.share(t, r, s.call)
 		s.share(t, r, s.call)
 		assert.Greater(t, s.share(t, r, s.call), .8, "in the third minute")
-		cancel()
-		group.Wait()
 	})
+}
+
+// polling makes calls that take long, one after the other, until stop returns.
+func polling(ctx context.Context, r *Retrier, poll time.Duration) (stop func()) {
+	ctx, cancel := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	group.Go(func() {
+		for ctx.Err() == nil {
+			_ = r.Do(ctx, func(context.Context) error { time.Sleep(poll); return nil })
+		}
+	})
+	return func() { cancel(); group.Wait() }
 }
 
 // Nobody knows of a limit that fell while nobody used it. It is found with few throttles.

@@ -47,10 +47,9 @@ func WithBase(base http.RoundTripper) Option {
 // [cruise.New] takes. Each scope has an adaptive limiter of its own, which each
 // [cruise.LimiterOption] tunes, or that of [cruise.WithScopeLimiter]; one given by
 // [cruise.WithLimiter] is around all of them, and then WithScopeLimiter does the tuning.
-// Each has a budget for its retries too,
-// unless [cruise.WithBudget] gives one that is for all requests.
-// [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes that are
-// remembered. Of timeouts prefer those of this package: a
+// Each has a budget for its retries too, unless [cruise.WithBudget] gives one that is
+// for all requests. [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes
+// that are remembered. Of timeouts prefer those of this package: a
 // [cruise.WithAttemptTimeout] ends with the response's head.
 //
 // A classifier given by [cruise.WithClassifier] sees a [*ResponseError] for each

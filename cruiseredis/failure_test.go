@@ -421,7 +421,7 @@ func TestRedisRefuses(t *testing.T) {
 			heal: func(t *testing.T, c *redis.Client, _ string) {
 				require.Eventually(t, func() bool { return c.ScriptKill(t.Context()).Err() == nil }, 5*time.Second, 50*time.Millisecond)
 			},
-			want: "any"},
+			want: "cruiseredis: "}, // BUSY, or a timeout
 		{name: "too few replicas",
 			fail: func(t *testing.T, c *redis.Client, _ string) {
 				do(t, c, "CONFIG", "SET", "min-replicas-to-write", "1")
@@ -446,11 +446,10 @@ func TestRedisRefuses(t *testing.T) {
 				recovers(t, workers)
 				assert.Equal(t, rate.Limit(100), workers[0].Limit())
 			} else {
-				assert.Equal(t, 3, degraded(workers))
 				for _, l := range workers {
-					if err := l.Stats().Err; assert.Error(t, err) && tt.want != "any" {
-						assert.ErrorContains(t, err, tt.want)
-					}
+					assert.EventuallyWithT(t, func(t *assert.CollectT) { // it timed out before, if the machine stood still
+						assert.ErrorContains(t, l.Stats().Err, tt.want)
+					}, 10*time.Second, 20*time.Millisecond)
 				}
 			}
 			assert.Less(t, tr.longest(), cruise.DefaultStoreTimeout+2*slack)

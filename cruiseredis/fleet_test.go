@@ -167,7 +167,7 @@ func TestHundredProcesses(t *testing.T) {
 	late := calm.Watch()
 	for i := range workers {
 		cmd := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.timeout=2h")
-		cmd.Env = append(os.Environ(), fleetRedis+"="+s.addr, fleetAPI+"=http://"+listener.Addr().String(), fleetWorker+"="+strconv.Itoa(i), calm.SecondRun+"=1", "GOMAXPROCS=1")
+		cmd.Env = append(os.Environ(), fleetRedis+"="+s.addr, fleetAPI+"=http://"+listener.Addr().String(), fleetWorker+"="+strconv.Itoa(i), "GOMAXPROCS=1")
 		input, err := cmd.StdinPipe()
 		require.NoError(t, err)
 		require.NoError(t, cmd.Start())

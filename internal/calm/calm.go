@@ -4,11 +4,16 @@
 package calm
 
 import (
+	"bufio"
 	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 )
@@ -39,37 +44,81 @@ func Watch() (stop func() time.Duration) {
 	return func() time.Duration { close(done); return <-late }
 }
 
-// SecondRun is the variable of the environment that is set in a second run.
-const SecondRun = "CRUISE_TEST_SECOND_RUN"
+// Before is the variable of the environment that says how many runs there were before
+// this one.
+const Before = "CRUISE_TEST_RUNS_BEFORE"
 
-// Log is the variable that names a file to which a second run is noted, since the go
+// Log is the variable that names a file to which further runs are noted, since the go
 // command shows nothing of a package that passes.
-const Log = "CRUISE_TEST_SECOND_RUNS"
+const Log = "CRUISE_TEST_FURTHER_RUNS"
 
-// Run is m.Run for a TestMain. If tests fail, and the machine stood still meanwhile,
-// it runs all of the package once more, and the second run decides.
+const mostRuns = 3
+
+// Run is m.Run for a TestMain. As often as tests fail, and the machine stood still
+// meanwhile, those that failed are run once more, in three runs at most. The last one
+// decides.
 func Run(m *testing.M) (code int) {
-	if os.Getenv(SecondRun) != "" {
+	before, _ := strconv.Atoi(os.Getenv(Before))
+	if before+1 >= mostRuns || flag.Lookup("test.fuzz").Value.String() != "" {
 		return m.Run()
 	}
 	stop := Watch()
-	code = m.Run()
+	code, failed := watched(m)
 	stood := stop()
-	if code == 0 || stood < Stood || flag.Lookup("test.fuzz").Value.String() != "" {
+	if code == 0 || stood < Stood {
 		return code
 	}
-	note := fmt.Sprintf("%s failed while the machine stood still for %v: once more\n", filepath.Base(os.Args[0]), stood.Round(time.Millisecond))
+	note := fmt.Sprintf("%s: %s failed while the machine stood still for %v: once more\n",
+		filepath.Base(os.Args[0]), strings.Join(failed, ", "), stood.Round(time.Millisecond))
 	fmt.Print(note)
 	if f, err := os.OpenFile(os.Getenv(Log), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600); err == nil {
 		_, _ = f.WriteString(note)
 		_ = f.Close()
 	}
 	// The first run wrote the files that the go command asked for.
-	cmd := exec.Command(os.Args[0], append(os.Args[1:], "-test.testlogfile=", "-test.coverprofile=")...)
-	cmd.Env = append(os.Environ(), SecondRun+"=1")
+	args := append(os.Args[1:], "-test.testlogfile=", "-test.coverprofile=")
+	if len(failed) > 0 { // else it was TestMain
+		args = append(args, "-test.run=^("+strings.Join(failed, "|")+")$")
+	}
+	cmd := exec.Command(os.Args[0], args...)
+	cmd.Env = append(os.Environ(), Before+"="+strconv.Itoa(before+1))
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	if cmd.Run() != nil {
 		return 1
 	}
 	return 0
+}
+
+// failure is the line that a test prints at its end, of which package testing tells nobody
+// otherwise. The first character is there with -test.v=test2json.
+var failure = regexp.MustCompile(`^\x16?--- FAIL: (\w+) `)
+
+// watched is m.Run, and tells what failed.
+func watched(m *testing.M) (code int, failed []string) {
+	stdout := os.Stdout
+	r, w, err := os.Pipe()
+	if err != nil {
+		return m.Run(), nil
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for lines := bufio.NewReader(r); ; {
+			line, err := lines.ReadString('\n')
+			_, _ = stdout.WriteString(line)
+			if name := failure.FindStringSubmatch(line); name != nil && !slices.Contains(failed, name[1]) {
+				failed = append(failed, name[1])
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	os.Stdout = w
+	code = m.Run()
+	os.Stdout = stdout
+	_ = w.Close()
+	<-done
+	_ = r.Close()
+	return code, failed
 }
