@@ -944,6 +944,75 @@ func TestSharedReportsAtOnce(t *testing.T) {
 	}
 }
 
+// What a success was told of a new window frees those who wait for slots of the old one
+// within a period.
+func TestSharedNewWindowIsToldSoon(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(t, NewMemoryStore(), 1, WithInitialRate(10))[0]
+		call := func(left int, reset time.Duration) {
+			require.NoError(t, s.WaitN(t.Context(), 1))
+			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &Quota{Limit: 100, Remaining: left, Reset: reset}})
+		}
+		call(100, time.Hour)
+		time.Sleep(time.Minute)
+		call(1, 59*time.Minute)
+		time.Sleep(time.Second)
+		require.Less(t, float64(s.Limit()), .01, "what is left is for an hour")
+		start := time.Now()
+		call(99, time.Hour)
+		first := time.Now()
+		require.Greater(t, first.Sub(start), time.Minute)
+		call(98, time.Hour)
+		assert.Less(t, time.Since(first), time.Second)
+	})
+}
+
+// Slots in hand are given up at once where an answer says that they were too many, and the
+// store is asked how to go on.
+func TestSharedSlotsAreGivenUp(t *testing.T) {
+	told := func(left int) Feedback {
+		return Feedback{Outcome: OutcomeSuccess, Quota: &Quota{Limit: 100, Remaining: left, Reset: time.Hour}}
+	}
+	for _, tt := range []struct {
+		name  string
+		f     Feedback
+		waits bool
+	}{
+		{"something is left", told(10), false},
+		{"others have used up what was left", told(0), true},
+		{"a throttle", Feedback{Outcome: OutcomeThrottled}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const slow = 20 * time.Millisecond
+				store := newFaultyStore()
+				s := fleet(t, store, 1, WithInitialRate(100))[0]
+				learn := func(f Feedback) {
+					f.Sent, f.Cost = time.Now(), 1
+					s.Learn(f)
+				}
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				time.Sleep(time.Millisecond)
+				learn(told(11))
+				synctest.Wait()
+				store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+					time.Sleep(slow)
+					return store.Store.Sync(ctx, q)
+				})
+				now := clock()
+				s.slots.add(now, now, time.Millisecond, 100)
+				before, start := store.syncs, time.Now()
+				learn(tt.f)
+				synctest.Wait()
+				assert.Equal(t, tt.waits, store.syncs > before)
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				assert.Equal(t, tt.waits, time.Since(start) >= slow)
+				time.Sleep(slow) // of a sync under way
+			})
+		})
+	}
+}
+
 // Others hear from the store that a throttle came though enough was left of the quota, by
 // what it said itself or a success before it.
 func TestSharedThrottleTellsWhatWasLeft(t *testing.T) {

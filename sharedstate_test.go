@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 )
 
 // The way back to the ceiling leads up, also for a factor of decrease above what it
@@ -119,5 +120,57 @@ func TestSharedClosingTellsTheLongRun(t *testing.T) {
 		pass(0, StoreRequest{Throttled: true})
 		pass(30*time.Second, StoreRequest{Throttled: true})
 		assert.InEpsilon(t, 1e6*c.given, pass(10*time.Second, StoreRequest{Successes: 1}), .02)
+	}
+}
+
+// A hundred times dearer calls at a hundred times the rate are the same to the law, which
+// goes by calls, a hundred in a second or one in twenty seconds.
+func TestSharedStateGoesByCalls(t *testing.T) {
+	run := func(rate float64, cost int64) (replies []StoreReply) {
+		at, call := int64(1e15), float64(cost*1_000_000)
+		law := SharedLaw{
+			Min: int64(call / 1000), Max: int64(1000 * call), Initial: int64(rate * call), Decrease: 500_000, Increase: 100_000,
+			Burst: 1, Forgive: 10 * cost, PauseBase: 300 * time.Millisecond,
+		}
+		var s SharedState
+		for n, succeeded := 0, int64(0); n < 500; n++ {
+			r := s.Sync(time.Duration(at)*time.Microsecond, StoreRequest{
+				Law: law, Epoch: s.Epoch, Want: int(cost), Least: int(cost), Successes: succeeded,
+				Throttled: n == 20 || n == 250 || n == 450 || n == 451, Backoff: time.Hour,
+			})
+			replies = append(replies, r)
+			succeeded = int64(r.Slots)
+			at += max(r.Wait, r.Pause).Microseconds() + int64(call/float64(r.Rate)*1e6)
+		}
+		return replies
+	}
+	for _, rate := range []float64{100, 10, 1, .05} {
+		one, hundred := run(rate, 1), run(rate, 100)
+		for n := range one {
+			require.InEpsilon(t, 100*one[n].Rate, hundred[n].Rate, .05, "%v a second, step %d", rate, n)
+			require.Equal(t, 100*one[n].Slots, hundred[n].Slots, "%v a second, step %d", rate, n)
+			require.InDelta(t, one[n].Pause, hundred[n].Pause, .05*float64(time.Millisecond+one[n].Pause), "%v a second, step %d", rate, n)
+		}
+	}
+}
+
+// Slots that were made void are used until their owners hear of it. Throttles that they
+// bring about cut nothing.
+func TestSharedVoidSlotsCutNothing(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 100e6, Initial: 100e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	lower := law
+	lower.Max = 10e6
+	var s SharedState
+	sync := func(at time.Duration, law SharedLaw, throttled bool) StoreReply {
+		return s.Sync(at, StoreRequest{Law: law, Epoch: s.Epoch, Successes: 1, Throttled: throttled})
+	}
+	before := sync(10*time.Second, law, false)
+	after := sync(11*time.Second, lower, false)
+	assert.Equal(t, before.Epoch+1, after.Epoch)
+	assert.EqualValues(t, 10e6, after.Rate)
+	for at, want := range map[time.Duration]int64{11500 * time.Millisecond: 10e6, 12 * time.Second: 5e6} {
+		was := s
+		assert.Equal(t, want, sync(at, lower, true).Rate, "a throttle at %v", at)
+		s = was
 	}
 }
