@@ -30,13 +30,12 @@ func TestMetastableServerRecovers(t *testing.T) {
 		use    float64 // least, of all that could be served
 	}{
 		{"metastable-150", 30, .95}, // 8 to 11 s over 40 runs, use 1.00
-		{"metastable-240", 40, .95}, // 8 to 13 s, use 1.00
 		{"metastable-280", 60, .9},  // 10 to 41 s over 60 runs, 12 s the median, use .95 to 1.00
 	} {
 		if raced && tt.name == "metastable-280" {
 			continue // takes most of a minute
 		}
-		r := play(tt.name, client.Cruise("cruise"), 5)
+		r := play(tt.name, client.Cruise("cruise"), 3)
 		if got := r.Median.Recovery; got >= tt.within {
 			t.Errorf("%s: recovers after %v s, want %v", tt.name, got, tt.within)
 		}
