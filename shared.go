@@ -177,9 +177,10 @@ const (
 // store is of the same scope. It does not ask the store yet.
 //
 // Of the [LimiterOption] values, the rates are those of all workers together, at
-// most 1,000,000 calls a second, and [WithInitialRate] is 10 by default, times the cost of the first call. Workers
-// should be given the same; if they are not, each sync goes by the options of its
-// own worker, so that the lowest maximum holds while that worker is active.
+// most 1,000,000 calls a second, and [WithInitialRate] is 10 by default, times the cost
+// of the first call. Workers should be given the same; if they are not, each sync goes
+// by the options of its own worker, so that the lowest maximum holds while that worker
+// is active.
 // [WithBurst] is saved up in common.
 //
 // The error names every option that is out of bounds or contradicts another.

@@ -260,10 +260,10 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 		s.Lifted -= back
 	}
 	if q.Epoch > s.Epoch {
-		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, max(1, q.Rate), q.Ceiling, 0, 0
+		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
 	}
-	s.Epoch = max(s.Epoch, 1)
+	s.Epoch, s.Rate = max(s.Epoch, 1), max(s.Rate, 1) // which is divided by
 }
 
 // change makes the rate another one, within bounds. The next slot follows the last one at

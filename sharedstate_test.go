@@ -123,6 +123,21 @@ func TestSharedClosingTellsTheLongRun(t *testing.T) {
 	}
 }
 
+// A request that names no rate leaves a state that goes on: nothing is divided by zero.
+func TestSharedRateIsNeverZero(t *testing.T) {
+	for name, q := range map[string]StoreRequest{"a new state": {}, "a newer epoch": {Epoch: 5}} {
+		var s SharedState
+		q.Law = SharedLaw{Min: 1000, Max: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10}
+		for at := range 3 {
+			q.Successes, q.Want = int64(at), 1
+			r := s.Sync(time.Duration(at)*time.Second, q)
+			assert.GreaterOrEqual(t, r.Rate, int64(1000), name)
+			assert.GreaterOrEqual(t, s.Flow, int64(0), name)
+			assert.GreaterOrEqual(t, s.Busy, int64(0), name)
+		}
+	}
+}
+
 // A hundred times dearer calls at a hundred times the rate are the same to the law, which
 // goes by calls, a hundred in a second or one in twenty seconds.
 func TestSharedStateGoesByCalls(t *testing.T) {

@@ -105,10 +105,10 @@ elseif t < s.at then
   s.lifted = s.lifted - back
 end
 if q.epoch > s.epoch then
-  s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, max(1, q.rate), q.ceiling, 0, 0
+  s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0
   s.resumes = max(s.resumes, q.resumes)
 end
-s.epoch = max(s.epoch, 1)
+s.epoch, s.rate = max(s.epoch, 1), max(s.rate, 1)
 
 if t >= s.countEnd then
   s.before, s.capBefore = s.counted, s.cap
