@@ -93,7 +93,7 @@ type Group struct {
 
 // Names of groups that targets and reports speak of.
 const (
-	suite    = "suite of 13"
+	Suite    = "suite of 13"
 	Keepable = "random, keepable"
 	tight    = "random, tight"
 )
@@ -108,7 +108,7 @@ func (b *Board) Groups() []Group {
 func (b *Board) groups() []Group {
 	keepable := func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }
 	groups := []Group{
-		{suite, func(s *scenario.Scenario) bool { return s.Suite }},
+		{Suite, func(s *scenario.Scenario) bool { return s.Suite }},
 		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
 		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
 		{Keepable, keepable},

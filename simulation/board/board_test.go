@@ -44,7 +44,7 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 	}
 	for _, row := range b.Rows() {
 		want := 0
-		if row.Group == suite && row.Client != "pacer-0.8" {
+		if row.Group == Suite && row.Client != "pacer-0.8" {
 			want = 1
 		}
 		if row.Better != want {
@@ -93,8 +93,8 @@ func TestTheBestOfAColumnIsMarkedAmongCompetitors(t *testing.T) {
 func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 	b := sample()
 	want := map[string]float64{
-		suite + "throttled %, mean":                                      1.5,
-		suite + "use, mean":                                              .85,
+		Suite + "throttled %, mean":                                      1.5,
+		Suite + "use, mean":                                              .85,
 		Keepable + "throttled %, mean":                                   11,
 		Keepable + "use / the pacer's, means":                            1.125,
 		Keepable + "% with use < 0.6 of the pacer's or throttled > 10 %": 100,

@@ -35,10 +35,10 @@ var Targets = []Target{
 	{"emr-1000", "throttled %", false, 1, in("emr-1000", "throttled")},
 	{"emr-1000", "use", true, .95, in("emr-1000", "use")},
 
-	{suite, "throttled %, mean", false, 1, over(suite, "throttled")},
-	{suite, "use, mean", true, .95, over(suite, "use")},
-	{suite, "Jain, mean", true, .97, over(suite, "jain")},
-	{suite, "longest wait s, geometric mean", false, 5, over(suite, "wait")},
+	{Suite, "throttled %, mean", false, 1, over(Suite, "throttled")},
+	{Suite, "use, mean", true, .95, over(Suite, "use")},
+	{Suite, "Jain, mean", true, .97, over(Suite, "jain")},
+	{Suite, "longest wait s, geometric mean", false, 5, over(Suite, "wait")},
 
 	{Keepable, "throttled %, mean", false, 2, over(Keepable, "throttled")},
 	{Keepable, "use / the pacer's, means", true, 1, usePacer},
