@@ -306,7 +306,7 @@ func BenchmarkRead(b *testing.B) {
 }
 
 // A server may send 10 MiB of headers, by net/http's default. To read them takes
-// next to no time and leaves next to nothing behind.
+// little time and leaves next to nothing behind.
 func TestHeadersWithoutEnd(t *testing.T) {
 	const size = 1 << 20
 	many := func(format string) http.Header {
@@ -339,7 +339,7 @@ func TestHeadersWithoutEnd(t *testing.T) {
 				s := cruisehttp.Generic().Read(&http.Response{StatusCode: code, Header: h}, nil, now)
 				assert.LessOrEqual(t, len(s.Limits), 70)
 			}
-			assert.Less(t, time.Since(start), time.Second)
+			assert.Less(t, time.Since(start), 10*time.Second, "with the square of the size it would take minutes")
 		})
 	}
 }

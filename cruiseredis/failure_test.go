@@ -17,15 +17,23 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
+// hiccup is by how much all that a call waits for may be late together, on a machine that
+// kept this process waiting: its turn, the sync, the answer, and our look at it.
+func hiccup() time.Duration { return 4 * calm.Late() }
+
 // slack is what a busy machine may add to a time.
-const slack = 500 * time.Millisecond
+func slack() time.Duration { return 500*time.Millisecond + hiccup() }
+
+// atOnce is how many calls may come at once at a rate, since they are late.
+func atOnce(rate float64) int { return int(rate * hiccup().Seconds()) }
 
 // crowded is the most calls that a second may see where the limit is 100: on a busy
 // machine those due just before it may come late, and so within it. A burst of what
 // was saved up would make it 200.
-const crowded = 180
+func crowded() int { return 180 + atOnce(100) }
 
 func steady(limit rate.Limit, more ...cruiseredis.Option) []cruiseredis.Option {
 	return append(more, cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithMinRate(limit))
@@ -137,15 +145,6 @@ func (tr *traffic) worst() (worst int) {
 	return worst
 }
 
-func degraded(workers []*cruise.SharedLimiter) (n int) {
-	for _, l := range workers {
-		if l.Stats().Degraded {
-			n++
-		}
-	}
-	return n
-}
-
 func throttles(workers []*cruise.SharedLimiter) (n uint64) {
 	for _, l := range workers {
 		n += l.Stats().Throttles
@@ -153,10 +152,26 @@ func throttles(workers []*cruise.SharedLimiter) (n uint64) {
 	return n
 }
 
+// eventually waits until something was seen of every worker, for a minute at most.
+func eventually(t *testing.T, workers []*cruise.SharedLimiter, seen func(cruise.SharedStats) bool) {
+	t.Helper()
+	left := slices.Clone(workers)
+	require.Eventually(t, func() bool {
+		left = slices.DeleteFunc(left, func(l *cruise.SharedLimiter) bool { return seen(l.Stats()) })
+		return len(left) == 0
+	}, time.Minute, 10*time.Millisecond)
+}
+
 // recovers waits until all workers share again. Probes are at most 5 s apart.
 func recovers(t *testing.T, workers []*cruise.SharedLimiter) {
 	t.Helper()
-	require.Eventually(t, func() bool { return degraded(workers) == 0 }, 20*time.Second, 10*time.Millisecond)
+	eventually(t, workers, func(s cruise.SharedStats) bool { return !s.Degraded })
+}
+
+// degrade waits until all workers go on alone.
+func degrade(t *testing.T, workers []*cruise.SharedLimiter) {
+	t.Helper()
+	eventually(t, workers, func(s cruise.SharedStats) bool { return s.Degraded })
 }
 
 // meet waits until all workers share and each knows how many they are, and so what
@@ -164,11 +179,7 @@ func recovers(t *testing.T, workers []*cruise.SharedLimiter) {
 // Calls until then are not counted.
 func meet(t *testing.T, workers []*cruise.SharedLimiter, tr *traffic) {
 	t.Helper()
-	require.Eventually(t, func() bool {
-		return degraded(workers) == 0 && !slices.ContainsFunc(workers, func(l *cruise.SharedLimiter) bool {
-			return l.Stats().Workers < len(workers)
-		})
-	}, 10*time.Second, 10*time.Millisecond)
+	eventually(t, workers, func(s cruise.SharedStats) bool { return !s.Degraded && s.Workers >= len(workers) })
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.sent, tr.waited = nil, 0
@@ -177,8 +188,8 @@ func meet(t *testing.T, workers []*cruise.SharedLimiter, tr *traffic) {
 // heeds says that who came later waited for the end of a pause of d too.
 func heeds(t *testing.T, d, took time.Duration) {
 	t.Helper()
-	assert.Greater(t, took, d-slack, "who came later heeds the pause too")
-	assert.Less(t, took, d+2*slack)
+	assert.Greater(t, took, d-slack(), "who came later heeds the pause too")
+	assert.Less(t, took, d+2*slack())
 }
 
 // A wait that one worker is told stops all others within a sync, and they resume
@@ -194,9 +205,9 @@ func TestPauseReachesAll(t *testing.T) {
 	time.Sleep(4500 * time.Millisecond)
 	tr.stop()
 	assert.Positive(t, tr.count(stopped.Add(-time.Second), time.Second))
-	assert.Zero(t, tr.count(stopped.Add(500*time.Millisecond+slack), 2500*time.Millisecond-slack), "calls inside the pause")
-	assert.LessOrEqual(t, tr.count(stopped.Add(3*time.Second), 100*time.Millisecond), 40)
-	assert.Positive(t, tr.count(stopped.Add(3*time.Second), time.Second+slack))
+	assert.Zero(t, tr.count(stopped.Add(500*time.Millisecond+slack()), 2500*time.Millisecond-slack()), "calls inside the pause")
+	assert.LessOrEqual(t, tr.count(stopped.Add(3*time.Second), 100*time.Millisecond), 40+atOnce(200))
+	assert.Positive(t, tr.count(stopped.Add(3*time.Second), time.Second+slack()))
 }
 
 // With pauses alone, scopes stop separately.
@@ -212,9 +223,11 @@ func TestPauseOnly(t *testing.T) {
 	time.Sleep(3 * time.Second)
 	a.stop()
 	d.stop()
-	assert.Zero(t, a.count(stopped.Add(500*time.Millisecond+slack), 1500*time.Millisecond-slack))
-	assert.Positive(t, a.count(stopped.Add(2*time.Second), time.Second))
-	assert.InDelta(t, 150, d.count(stopped.Add(500*time.Millisecond), time.Second), 60)
+	assert.Zero(t, a.count(stopped.Add(500*time.Millisecond+slack()), 1500*time.Millisecond-slack()))
+	assert.Positive(t, a.count(stopped.Add(2*time.Second), time.Second+slack()))
+	n := d.count(stopped.Add(500*time.Millisecond), time.Second)
+	assert.GreaterOrEqual(t, n, max(1, 90-atOnce(150)), "this scope goes on")
+	assert.LessOrEqual(t, n, 210+atOnce(150), "three workers of 50 a second each")
 }
 
 // Redis crashes and comes back empty: nobody is blocked or refused, no burst is
@@ -229,9 +242,11 @@ func TestRedisIsKilled(t *testing.T) {
 	s.kill()
 	killed := time.Now()
 	time.Sleep(2 * time.Second)
-	assert.Equal(t, 5, degraded(workers))
-	assert.InDelta(t, 100, tr.count(killed.Add(500*time.Millisecond), time.Second), 50, "the share of five workers")
-	assert.Less(t, tr.longest(), time.Second, "10 callers at 100 a second, and the timeout")
+	n := tr.count(killed.Add(500*time.Millisecond), time.Second)
+	assert.GreaterOrEqual(t, n, max(1, 50-atOnce(100)), "the shares of five workers")
+	assert.LessOrEqual(t, n, 150+atOnce(100), "the shares of five workers")
+	assert.Less(t, tr.longest(), time.Second+hiccup(), "10 callers at 100 a second, and the timeout")
+	degrade(t, workers)
 	s.start()
 	recovers(t, workers)
 	time.Sleep(time.Second)
@@ -248,8 +263,8 @@ func TestRedisIsKilled(t *testing.T) {
 	heeds(t, 6*time.Second, time.Since(paused))
 	time.Sleep(time.Second)
 	tr.stop()
-	assert.Zero(t, tr.count(paused.Add(500*time.Millisecond+slack), 5500*time.Millisecond-2*slack))
-	assert.LessOrEqual(t, tr.worst(), crowded)
+	assert.Zero(t, tr.count(paused.Add(500*time.Millisecond+slack()), 5500*time.Millisecond-2*slack()))
+	assert.LessOrEqual(t, tr.worst(), crowded())
 	assert.Empty(t, tr.failed)
 }
 
@@ -284,7 +299,7 @@ func TestRedisStandsStill(t *testing.T) {
 			s.signal(syscall.SIGSTOP)
 			time.Sleep(d)
 			s.signal(syscall.SIGCONT)
-			assert.Less(t, tr.longest(), d/2+cruise.DefaultStoreTimeout+slack)
+			assert.Less(t, tr.longest(), d/2+cruise.DefaultStoreTimeout+slack())
 			recovers(t, workers)
 			time.Sleep(time.Second)
 			tr.stop()
@@ -294,7 +309,7 @@ func TestRedisStandsStill(t *testing.T) {
 				syncs += l.Stats().Syncs
 			}
 			assert.LessOrEqual(t, s.calls(t), syncs+uint64(len(workers)), "the first sync of each may find no script")
-			assert.LessOrEqual(t, tr.worst(), crowded)
+			assert.LessOrEqual(t, tr.worst(), crowded())
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
 		})
@@ -331,17 +346,17 @@ func TestNetworkFaults(t *testing.T) {
 			p.set(tt.fault)
 			time.Sleep(2 * time.Second)
 			if tt.down {
-				assert.Equal(t, 4, degraded(workers))
+				degrade(t, workers)
 			} else {
 				recovers(t, workers) // at once, but where the machine stood still
 			}
-			assert.Less(t, tr.longest(), timeout+2*slack)
+			assert.Less(t, tr.longest(), timeout+2*slack())
 			p.set(func(p *proxy) { p.delay, p.hole, p.slice, p.refuse = 0, false, false, false })
 			p.reset()
 			recovers(t, workers)
 			time.Sleep(time.Second)
 			tr.stop()
-			assert.LessOrEqual(t, tr.worst(), crowded)
+			assert.LessOrEqual(t, tr.worst(), crowded())
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
 		})
@@ -362,8 +377,8 @@ func TestResets(t *testing.T) {
 	}
 	recovers(t, workers)
 	tr.stop()
-	assert.Less(t, tr.longest(), time.Second+cruise.DefaultStoreTimeout+slack)
-	assert.LessOrEqual(t, tr.worst(), 200, "some have their share, while the others have the whole rate")
+	assert.Less(t, tr.longest(), time.Second+cruise.DefaultStoreTimeout+slack())
+	assert.LessOrEqual(t, tr.worst(), 200+atOnce(200), "some have their share, while the others have the whole rate")
 	assert.Empty(t, tr.failed)
 }
 
@@ -419,7 +434,7 @@ func TestRedisRefuses(t *testing.T) {
 				go c.Eval(context.Background(), "while true do end", nil)
 			},
 			heal: func(t *testing.T, c *redis.Client, _ string) {
-				require.Eventually(t, func() bool { return c.ScriptKill(t.Context()).Err() == nil }, 5*time.Second, 50*time.Millisecond)
+				require.Eventually(t, func() bool { return c.ScriptKill(t.Context()).Err() == nil }, time.Minute, 50*time.Millisecond)
 			},
 			want: "cruiseredis: "}, // BUSY, or a timeout
 		{name: "too few replicas",
@@ -449,16 +464,16 @@ func TestRedisRefuses(t *testing.T) {
 				for _, l := range workers {
 					assert.EventuallyWithT(t, func(t *assert.CollectT) { // it timed out before, if the machine stood still
 						assert.ErrorContains(t, l.Stats().Err, tt.want)
-					}, 10*time.Second, 20*time.Millisecond)
+					}, time.Minute, 20*time.Millisecond)
 				}
 			}
-			assert.Less(t, tr.longest(), cruise.DefaultStoreTimeout+2*slack)
+			assert.Less(t, tr.longest(), cruise.DefaultStoreTimeout+2*slack())
 			if tt.heal != nil {
 				tt.heal(t, c, cruiseredis.KeyOf(scope))
 			}
 			recovers(t, workers)
 			tr.stop()
-			assert.LessOrEqual(t, tr.worst(), crowded)
+			assert.LessOrEqual(t, tr.worst(), crowded())
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))
 		})
@@ -503,14 +518,14 @@ func TestDistantRedisIsReached(t *testing.T) {
 	t.Parallel()
 	s := startRedis(t, "--requirepass", "x")
 	p := startProxy(t, s.addr)
-	p.set(func(p *proxy) { p.delay = 20 * time.Millisecond })
+	p.set(func(p *proxy) { p.delay = 80 * time.Millisecond })
 	c := redis.NewClient(&redis.Options{Addr: p.addr(), Password: "x"})
 	defer func() { _ = c.Close() }()
-	l, err := cruiseredis.NewLimiter(c, scopeOf(t))
+	l, err := cruiseredis.NewLimiter(c, scopeOf(t), patient)
 	require.NoError(t, err)
 	tr := drive(t, []*cruise.SharedLimiter{l}, 2)
 	defer tr.stop()
-	require.Eventually(t, func() bool { return l.Stats().Failures > 0 }, 5*time.Second, time.Millisecond)
+	require.Eventually(t, func() bool { return l.Stats().Failures > 0 }, time.Minute, time.Millisecond)
 	recovers(t, []*cruise.SharedLimiter{l})
 }
 
@@ -523,7 +538,7 @@ func TestRedisComesLater(t *testing.T) {
 	began := time.Now()
 	tr := drive(t, workers, 2)
 	time.Sleep(500 * time.Millisecond)
-	assert.Equal(t, 2, degraded(workers))
+	degrade(t, workers)
 	assert.Equal(t, rate.Inf, workers[0].Limit(), "it begins as an AdaptiveLimiter does")
 	assert.Positive(t, tr.count(began, time.Minute))
 	s.start()

@@ -217,7 +217,7 @@ func TestHistoryOfWorkers(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: p.addr()})
 		t.Cleanup(func() { client.Close() })
 		workers = append(workers, cruise.Must(cruise.NewSharedLimiter(
-			cruiseredis.RawScript(cruise.Must(cruiseredis.Pin(client)), scope, script), cruise.WithInitialRate(200), cruise.WithFallback(cruise.FallbackClosed))))
+			cruiseredis.RawScript(cruise.Must(cruiseredis.Pin(client)), scope, script), cruise.WithInitialRate(200), patient, cruise.WithFallback(cruise.FallbackClosed))))
 	}
 	tr := drive(t, workers, 3)
 	until := time.Now().Add(6 * time.Second)
@@ -233,12 +233,12 @@ func TestHistoryOfWorkers(t *testing.T) {
 		}
 	}
 	tr.stop()
-	time.Sleep(2 * cruise.DefaultStoreTimeout) // for the last syncs
+	time.Sleep(2 * patience) // for the last syncs
 	h := &history{}
 	h.drain(t, c, scope)
 	t.Logf("%d steps, %d slots, %d calls, %d epochs", h.steps, h.slots, len(tr.sent), h.epoch)
 	assert.LessOrEqual(t, len(tr.sent), h.slots)
-	assert.Greater(t, len(tr.sent), 100)
+	assert.Greater(t, len(tr.sent), 20)
 	assert.Greater(t, h.epoch, int64(1))
 }
 

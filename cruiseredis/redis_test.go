@@ -92,7 +92,7 @@ func (s *server) start() {
 	require.Eventually(s.t, func() bool {
 		conn, err := net.Dial("tcp", s.addr)
 		return err == nil && conn.Close() == nil
-	}, 10*time.Second, 5*time.Millisecond, "redis-server does not listen")
+	}, time.Minute, 5*time.Millisecond, "redis-server does not listen")
 }
 
 // kill ends it as a crash does.

@@ -136,10 +136,10 @@ func TestSoak(t *testing.T) {
 		rounds, took, admitted/took/limit, 100*api.throttled/(admitted+api.throttled), float64(worst(api.sent))/limit, calls.waited)
 	t.Log(figures)
 	assert.Empty(t, calls.failed)
-	assert.LessOrEqual(t, worst(api.sent), 2*limit, "some have their share, while the others have the whole rate")
-	assert.LessOrEqual(t, api.throttled, .1*(admitted+api.throttled))
-	assert.GreaterOrEqual(t, admitted/took, .2*limit)
-	assert.Less(t, calls.waited, 5*time.Second)
+	assert.LessOrEqual(t, worst(api.sent), 2*limit+atOnce(2*limit), "some have their share, while the others have the whole rate")
+	assert.LessOrEqual(t, api.throttled, .1*(admitted+api.throttled)+float64(atOnce(limit)))
+	assert.GreaterOrEqual(t, admitted/took, .2*limit/(1+hiccup().Seconds()))
+	assert.Less(t, calls.waited, 5*time.Second+hiccup())
 	for _, l := range fleet {
 		assert.Zero(t, l.Stats().Waiting)
 	}
@@ -147,7 +147,7 @@ func TestSoak(t *testing.T) {
 		return // other tests run beside this one, and use more or less
 	}
 	p.reset()
-	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, 10*time.Second, 10*time.Millisecond,
+	assert.Eventually(t, func() bool { return runtime.NumGoroutine() <= goroutines }, time.Minute, 10*time.Millisecond,
 		"%d goroutines, before %d", runtime.NumGoroutine(), goroutines)
 	api.sent, calls.sent = nil, nil
 	var end runtime.MemStats
@@ -170,7 +170,7 @@ func crowd(t *testing.T, l *cruise.SharedLimiter, n int) {
 		})
 	}
 	wg.Wait()
-	assert.Less(t, time.Since(deadlineOf(ctx)), slack, "a crowd that leaves takes long")
+	assert.Less(t, time.Since(deadlineOf(ctx)), slack(), "a crowd that leaves takes long")
 }
 
 func deadlineOf(ctx context.Context) time.Time {

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -30,6 +31,7 @@ func TestAsWanted(t *testing.T) {
 	}
 	if strings.Contains(words, "stop") {
 		require.NoError(t, exec.Command("sh", "-c", "kill -STOP $PPID; sleep 0.3; kill -CONT $PPID").Run())
+		assert.Eventually(t, func() bool { return calm.Late() > 200*time.Millisecond }, time.Minute, time.Millisecond)
 	}
 	before, _ := strconv.Atoi(os.Getenv(calm.Before))
 	_, fail, _ := strings.Cut(words, "fail ")
