@@ -332,15 +332,13 @@ func TestSharedQuota(t *testing.T) {
 				})
 				return throttled
 			}
-			// One run in some hundreds is throttled several times as often.
-			median := func(tells bool) float64 {
-				runs := []float64{run(tells), run(tells), run(tells)}
-				slices.Sort(runs)
-				return runs[1]
+			var told, untold float64
+			for range 2 { // one run in some hundreds is throttled several times as often
+				if told, untold = run(true), run(false); told <= .003 && told < untold/2 {
+					return
+				}
 			}
-			told := median(true)
-			assert.LessOrEqual(t, told, .003)
-			assert.Less(t, told, median(false)/2)
+			t.Errorf("throttled %.2f %% where it is told, %.2f %% where not", 100*told, 100*untold)
 		})
 	}
 }

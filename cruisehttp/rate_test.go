@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
 // A limiter is how a real server decides, down to its rounding.
@@ -111,10 +113,13 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		{name: "haproxy that counts what it refuses, longer", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 500, used: .71},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			const runs = 100
+			runs, margin := 100., 0.
+			if calm.Raced {
+				runs, margin = 20, .03
+			}
 			took := cmp.Or(c.took, 22*time.Millisecond)
 			var throttled, used float64
-			for range runs {
+			for range int(runs) {
 				synctest.Test(t, func(t *testing.T) {
 					var mu sync.Mutex
 					server := c.server()
@@ -134,8 +139,8 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 				})
 			}
 			t.Logf("%.1f %% throttled, %.1f %% of the rate used", 100*throttled, 100*used)
-			assert.LessOrEqual(t, throttled, .03, "throttled")
-			assert.GreaterOrEqual(t, used, c.used, "of the rate used")
+			assert.LessOrEqual(t, throttled, .03+margin, "throttled")
+			assert.GreaterOrEqual(t, used, c.used-margin, "of the rate used")
 		})
 	}
 }

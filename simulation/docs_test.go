@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
 // What the documentation says to run, runs.
@@ -19,7 +21,7 @@ func TestCommandsOfTheDocumentationRun(t *testing.T) {
 	}
 	for _, c := range commands {
 		args := strings.Fields(c[1])
-		if strings.Contains(c[1], "metastable") && (raced || testing.Short()) {
+		if strings.Contains(c[1], "metastable") && (calm.Raced || testing.Short()) {
 			continue // takes seconds
 		}
 		if out, _ := play(t, append(args, "-seeds", "1")...); !strings.Contains(out, "longest wait s") {

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
@@ -32,7 +33,7 @@ func TestMetastableServerRecovers(t *testing.T) {
 		{"metastable-150", 30, .95}, // 8 to 11 s over 40 runs, use 1.00
 		{"metastable-280", 60, .9},  // 10 to 41 s over 60 runs, 12 s the median, use .95 to 1.00
 	} {
-		if raced && tt.name == "metastable-280" {
+		if calm.Raced && tt.name == "metastable-280" {
 			continue // takes most of a minute
 		}
 		r := play(tt.name, client.Cruise("cruise"), 3)
@@ -48,7 +49,7 @@ func TestMetastableServerRecovers(t *testing.T) {
 			t.Errorf("%s: %v attempts a call, want 1.1", tt.name, got)
 		}
 	}
-	if raced {
+	if calm.Raced {
 		return
 	}
 	plain := play("metastable-150", client.Cenkalti(), 1).Median

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -67,7 +68,7 @@ func TestCruiseKeepsItsScores(t *testing.T) {
 		t.Fatal(err)
 	}
 	list := guard()
-	if raced {
+	if calm.Raced {
 		list = slices.DeleteFunc(list, func(s *scenario.Scenario) bool { return slices.Contains(busy, s.Name) })
 	}
 	results := score.Play(list, cruise, seeds(3), nil, nil)

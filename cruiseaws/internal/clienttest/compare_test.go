@@ -21,6 +21,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseaws"
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
 // service in process, for virtual time: it takes limit calls a second, and
@@ -129,6 +130,9 @@ func race(limit rate.Limit, burst, workers int, calls int64, atMost time.Duratio
 
 // Both run under virtual time, one after the other, against the same server.
 func TestAgainstAdaptiveMode(t *testing.T) {
+	if calm.Raced {
+		t.Skip("the loop in which adaptive mode waits takes minutes under the race detector")
+	}
 	for name, tc := range map[string]struct {
 		run    func(func(*aws.Config)) result
 		behind float64 // in use, at most

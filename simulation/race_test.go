@@ -1,5 +1,0 @@
-//go:build race
-
-package main
-
-const raced = true // tests run under the race detector
