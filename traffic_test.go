@@ -208,6 +208,44 @@ func TestOutageOfErrors(t *testing.T) {
 	})
 }
 
+// A blackout is a time in which a server throttles everybody, some time after the start.
+type blackout struct {
+	limit        rate.Limit
+	served, dark time.Duration
+	third        float64 // least of its limit that is used in the third minute after
+}
+
+func (b blackout) String() string {
+	return fmt.Sprint(b.limit, " a second for ", b.served, ", none for ", b.dark)
+}
+
+// Whoever was served for a while knows better than that the server gives so little. What
+// was served for a minute only may as well be a window, whose calls are soon used up: what
+// went through in all that time is what is kept to, the longer the slower calls are.
+func TestBlackout(t *testing.T) {
+	learners(t, []blackout{
+		{100, 10 * time.Minute, 10 * time.Minute, .9},
+		{100, time.Minute, 10 * time.Minute, .9},
+		{2, 10 * time.Minute, 10 * time.Minute, .55},
+		{2, time.Minute, 2 * time.Minute, .45},
+		{2, time.Minute, 10 * time.Minute, .2},
+	}, func(t *testing.T, r *Retrier, b blackout) {
+		s := newAPI(b.limit)
+		s.work(r, 20, b.served, s.call)
+		opens := time.Now().Add(b.dark)
+		s.work(r, 20, b.dark, func(ctx context.Context) error {
+			if time.Now().After(opens) {
+				return s.call(ctx)
+			}
+			time.Sleep(50 * ms)
+			return Throttled(errors.New("429"))
+		})
+		s.share(t, r, s.call)
+		s.share(t, r, s.call)
+		assert.Greater(t, s.share(t, r, s.call), b.third, "in the third minute")
+	})
+}
+
 // A lookup that finds nothing is an answer, and takes a token of the server like others.
 func TestAnswersThatFailForGood(t *testing.T) {
 	learners(t, []int64{0, 50, 90, 100}, func(t *testing.T, r *Retrier, percent int64) {
