@@ -226,6 +226,7 @@ func TestBlackout(t *testing.T) {
 	learners(t, []blackout{
 		{100, 10 * time.Minute, 10 * time.Minute, .9},
 		{100, time.Minute, 10 * time.Minute, .9},
+		{100, time.Minute, 30 * time.Minute, .03},
 		{2, 10 * time.Minute, 10 * time.Minute, .55},
 		{2, time.Minute, 2 * time.Minute, .45},
 		{2, time.Minute, 10 * time.Minute, .2},
