@@ -56,10 +56,12 @@ type aimd struct {
 	latency   time.Duration // of the last attempt
 	moved     instant       // when an attempt was last let go or done
 	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
+	known     int           // calls let through that told of the ceiling, 0 if an outage may have made it
 	share     float64       // of successes in what was let through, over about the last memoryShort calls
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
 	closedAt  instant       // when the first of them came
+	outageAt  instant       // when a closing ended that may have been an outage
 	heldAt    instant       // when the rate last made someone wait
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
@@ -106,6 +108,8 @@ const (
 	backOver   = 5   // calls that the way back takes
 
 	probeOver   = 100              // calls in which probing adds aimdConfig.increase
+	probeKnown  = 3                // times the calls that told of the ceiling that probing takes instead, where that is sooner
+	probeLeast  = 20               // least calls that this comes to
 	agreeWithin = .1               // share of a ceiling within which the next one agrees with it
 	agreeMost   = 3                // most times that probeOver is added for ceilings that agree
 	probeAge    = .2               // least share of the time since the first call that probing takes
@@ -117,11 +121,13 @@ const (
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most
 
-	closedRow   = 2               // throttles in a row by which a server counts as closed
-	reopenTo    = .95             // of what it delivered, the closed time included, when it opens
-	reopenAfter = 2               // calls by which that is a measure
-	outageLeast = 3 * time.Minute // closed, by which it may have been an outage
-	outageMost  = 20              // times less than before that is learnt from an outage at most
+	closedRow   = 2                // throttles in a row by which a server counts as closed
+	reopenTo    = .95              // of what it delivered, the closed time included, when it opens
+	reopenAfter = 2                // calls by which that is a measure
+	outageLeast = 3 * time.Minute  // closed, by which it may have been an outage
+	outageApart = 10               // times longer than one, between two outages: what comes sooner is a window
+	outageGap   = 20 * time.Second // call interval that is learnt from one at most
+	outageMost  = 20               // times less than before that is learnt from the Retry-After of one at most
 
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
@@ -140,7 +146,7 @@ const (
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
-	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), cost: 1, window: 1}
+	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), cost: 1, window: 1, known: memoryLong}
 }
 
 func (l *aimd) limit() float64 { return l.rate }
@@ -161,7 +167,7 @@ func (l *aimd) stopped(now, until instant) {
 func (l *aimd) gap() float64 { return l.cost / l.rate }
 
 func (l *aimd) setLimit(now instant, limit float64) {
-	l.rate, l.ceiling, l.unspread, l.agreed, l.credit = limit, limit, 0, 0, now
+	l.rate, l.ceiling, l.unspread, l.agreed, l.known, l.credit = limit, limit, 0, 0, memoryLong, now
 }
 
 func (l *aimd) wait(now instant) time.Duration {
@@ -249,7 +255,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	case e.outcome == OutcomeQuotaExhausted && this.pause > 0:
 		l.stopped(now, l.resume)
 	case e.outcome == OutcomeThrottled && e.retryAfter > outageLeast:
-		// It may be for an outage, so as in reopen no less than a part is learnt from it.
+		// It may be for an outage, so no less than a part of the ceiling is learnt from it.
 		if most := ceilSeconds(outageMost * memoryLong * l.cost / l.ceiling); most < e.retryAfter {
 			l.delivered.skip(now, most, l.resume)
 		}
@@ -382,12 +388,14 @@ func (l *aimd) ration(now instant, q Quota) bool {
 // learnt in one closing.
 //
 // The first success of all ends a closed time too, but tells nothing of the long run.
-// Nor does a closed time that is long: it may have been an outage. So at the beginning
-// it does not count as time in which the server delivered, and later not less than a
-// part of the old ceiling is learnt from it. One call alone says nothing: where processes
-// share a limit of a few calls, each would go by who was first.
+// Nor does a closed time that is long, unless another one was not long ago: it may have
+// been an outage. So at the beginning it does not count as time in which the server
+// delivered, and later what is learnt from it is bounded, and doubted: see slope. One
+// call alone says nothing: where processes share a limit of a few calls, each would go
+// by who was first.
 func (l *aimd) reopen(now instant) {
-	first, long := l.delivered.n == 1, now.since(l.closedAt) > outageLeast
+	closed := now.since(l.closedAt)
+	first, long := l.delivered.n == 1, closed > outageLeast
 	if first && long {
 		l.delivered = meter{}
 		l.delivered.busy(now)
@@ -403,11 +411,15 @@ func (l *aimd) reopen(now instant) {
 	took := (opened - l.openAt).Seconds()
 	given := l.cost * float64(l.delivered.n-l.openOks) / took
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
-		if long {
-			given = max(given, l.ceiling/outageMost)
+		if long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed) {
+			given = max(given, min(l.ceiling, l.cost/outageGap.Seconds()))
+			l.known, l.agreed = 0, 0
 		}
 		l.ceiling = max(l.min, given)
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
+	}
+	if long {
+		l.outageAt = now
 	}
 	l.openAt, l.openOks, l.credit = busy, l.delivered.n, now
 	l.delivered.restart(l.delivered.n-1, opened)
@@ -448,19 +460,25 @@ func (l *aimd) slope(now instant) float64 {
 	calls := c / l.cost // a second
 	age := probeAge * now.since(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())
-	// A limit that stays where it is is looked for less often. When it has moved
-	// after all, the time lost is made up for.
-	rarely := 1 + float64(l.agreed)
-	slope := l.increase * c / max(rarely*probeOver/calls, age)
-	back := backTo
+	// A limit that stays where it is is looked for less often, and one of which few calls
+	// have told more often, unless that costs everyone more time. After what may have been
+	// an outage it is looked for at once.
+	over, back := float64(probeOver*(1+l.agreed)), backTo
 	if calls < slowRate {
 		back = backToSlow
+	} else {
+		over = min(over, max(probeLeast, float64(probeKnown*l.known)))
 	}
+	if l.known == 0 {
+		over = 0
+	}
+	slope := l.increase * c / max(over/calls, age)
 	switch {
 	case l.rate < back*c:
 		slope = max(slope, (back-l.decrease)*c*calls/backOver)
 	case l.rate > c:
-		slope *= 1 + pushOn*(1+rarely)/2*(l.rate/c-1)
+		// If it has moved after all, the time lost is made up for.
+		slope *= 1 + pushOn*(1+float64(l.agreed)/2)*(l.rate/c-1)
 	}
 	return slope
 }
@@ -490,6 +508,7 @@ func (l *aimd) cut(now instant) {
 		rate = min(rate, l.rate)
 	}
 	l.rate = rate
+	l.known = l.delivered.n - l.delivered.base
 	l.oks, l.credit = 0, now
 	l.delivered.forget(now)
 }

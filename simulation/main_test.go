@@ -193,12 +193,12 @@ func TestPresetsYieldToFlags(t *testing.T) {
 	}{
 		{"", 13, 0, 16, 3},
 		{"-clients cruise", 13, 0, 1, 3},
-		{"-clients cruise -scenarios named -seeds 1", 44, 0, 1, 1},
+		{"-clients cruise -scenarios named -seeds 1", 45, 0, 1, 1},
 		{"-scenarios none -random 5", 0, 5, 16, 3},
 		{"-quick", 15, 24, 16, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 44, 200, 16, 10},
-		{"-targets", 44, 200, 4, 3},
+		{"-full", 45, 200, 16, 10},
+		{"-targets", 45, 200, 4, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
 		_, p, err := parse(strings.Fields(c.args), nil)

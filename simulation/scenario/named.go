@@ -244,6 +244,12 @@ func trouble() []*Scenario {
 			Down: []server.Span{{From: 2 * time.Minute, To: 3 * time.Minute}}},
 		Processes: 2, Callers: 20, Latency: 50 * time.Millisecond, Duration: 6 * time.Minute,
 	}, {
+		Name:  "outage-10m",
+		About: "eight processes begin, and soon everything is throttled for ten minutes",
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(20), Burst: 20,
+			Down: []server.Span{{From: 2 * time.Minute, To: 12 * time.Minute}}},
+		Processes: 8, Callers: 5, Latency: 50 * time.Millisecond, Duration: 22 * time.Minute,
+	}, {
 		Name:  "errors-1m",
 		About: "for one minute everything fails, but nothing is throttled",
 		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(50), Burst: 50,

@@ -53,6 +53,7 @@ func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 		"retry-after-2/s":      10 + 2*900,
 		"idle-limit-never-hit": 100 / .02 * 30,
 		"outage-1m":            50 + 50*300 + 50, // a full bucket after the outage
+		"outage-10m":           20 + 20*720 + 20,
 		"bursts-20/s":          10 * (100 + 20*20),
 		"concurrency-8":        32 * 300,
 		"metastable-240":       240 * 170,
