@@ -109,6 +109,9 @@ type SharedState struct {
 	CutAt  int64 // of the last cut, or of what else made slots void
 	Born   int64 // when the rate began
 
+	ClosedAt int64 // of the first of the throttles that Row counts
+	OutageAt int64 // when a closing ended that may have been an outage
+
 	QuotaAt int64 // when the last quota was told
 	HintAt  int64 // when one was last heeded
 	ResetAt int64 // of the window that one belongs to
@@ -119,6 +122,7 @@ type SharedState struct {
 	Ceiling int64 // what the last throttle showed to be too much, 0 before the first
 	Why     int64 // of the last fall of Rate: 0 none yet, 1 CauseThrottle, 2 CauseQuota
 	Agreed  int64 // cuts in a row that found Ceiling where it was, at most 3
+	Doubted int64 // 1 if an outage may have made Ceiling what it is, else 0
 	Flow    int64 // calls let through, as a rate
 	Busy    int64 // share of the time for which slots were given out, in millionths
 
@@ -250,17 +254,18 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 	case s.Epoch == 0:
 		*s = SharedState{
 			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, Lifted: t,
-			QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
+			ClosedAt: t, OutageAt: t - sharedYear, QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
 		}
 	case t < s.At:
 		back := s.At - t
 		s.At, s.Tat, s.Until, s.Credit = t, s.Tat-back, s.Until-back, s.Credit-back
 		s.CutAt, s.Born, s.CountEnd = s.CutAt-back, s.Born-back, s.CountEnd-back
+		s.ClosedAt, s.OutageAt = s.ClosedAt-back, s.OutageAt-back
 		s.QuotaAt, s.HintAt, s.ResetAt = s.QuotaAt-back, s.HintAt-back, s.ResetAt-back
 		s.Lifted -= back
 	}
 	if q.Epoch > s.Epoch {
-		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0
+		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Doubted, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
 	}
 	s.Epoch, s.Rate = max(s.Epoch, 1), max(s.Rate, 1) // which is divided by
@@ -315,9 +320,18 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		// somewhere between the last throttle and now.
 		took := max(1, s.OpenTime-(t-s.CutAt)/2)
 		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
+		closed := t - s.ClosedAt
+		long := closed > micros(outageLeast)
 		if given < float64(s.Ceiling) {
+			if long && s.ClosedAt-s.OutageAt > outageApart*closed {
+				given = max(given, min(float64(s.Ceiling), math.Floor(q.cost()*1e6/outageGap.Seconds())))
+				s.Agreed, s.Doubted = 0, 1
+			}
 			s.Ceiling = max(q.Law.Min, int64(given))
 			s.change(&q.Law, min(float64(s.Rate), sharedReopen*given), whySuccess)
+		}
+		if long {
+			s.OutageAt = t
 		}
 		s.OpenTime, s.OpenTotal = 0, s.Total
 	}
@@ -478,7 +492,11 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 	}
 	age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
 	rarely := 1 + float64(s.Agreed)
-	slope := float64(q.Law.Increase) / 1e6 * c / max(rarely*probeOver*cost*1e12/c, age) * 1e6
+	over := max(rarely*probeOver*cost*1e12/c, age)
+	if s.Doubted > 0 {
+		over = age
+	}
+	slope := float64(q.Law.Increase) / 1e6 * c / over * 1e6
 	if back := math.Floor(backTo * c); r < back {
 		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/(backOver*cost))
 		r = min(back, r+float64(slope*dt))
@@ -495,6 +513,9 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 // throttle is the multiplicative decrease, and the pause.
 func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	again := s.Row > 0
+	if !again {
+		s.ClosedAt = t
+	}
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
 	s.Elsewhere = 0
 	if q.Elsewhere {
@@ -513,7 +534,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 		} else {
 			s.Agreed = 0
 		}
-		s.Ceiling = int64(math.Floor(given))
+		s.Ceiling, s.Doubted = int64(math.Floor(given)), 0
 		rate := given * float64(q.Law.Decrease) / 1e6
 		if s.Unspread > 0 { // the rate is slower already, for the rest of a window
 			s.Unspread = min(s.Unspread, int64(math.Floor(rate)))

@@ -123,6 +123,49 @@ func TestSharedClosingTellsTheLongRun(t *testing.T) {
 	}
 }
 
+// What a closing of minutes taught is doubted until the next throttle, and bounded: it may
+// have been an outage. Another one soon after is that of a window.
+func TestSharedDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 10e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	var s SharedState
+	now := time.Second
+	pass := func(d time.Duration, q StoreRequest) {
+		now += d
+		q.Law, q.Epoch, q.Count, q.Want, q.Least = law, s.Epoch, s.Count, 5, 1
+		s.Sync(now, q)
+	}
+	closing := func(lasts time.Duration) {
+		s.Rate, s.Ceiling = 10e6, 10e6
+		for range 20 {
+			pass(500*ms, StoreRequest{Successes: 5})
+		}
+		pass(2*time.Second, StoreRequest{Throttled: true})
+		pass(lasts, StoreRequest{Throttled: true})
+		pass(time.Second, StoreRequest{Successes: 1})
+	}
+	closing(outageLeast - time.Minute)
+	assert.Zero(t, s.Doubted, "too short")
+	closing(12 * time.Hour)
+	assert.EqualValues(t, 1, s.Doubted)
+	assert.InEpsilon(t, 1e6/outageGap.Seconds(), s.Ceiling, .01)
+	pass(time.Minute, StoreRequest{Successes: 1})
+	assert.EqualValues(t, 1, s.Doubted)
+	closing(time.Hour)
+	assert.Zero(t, s.Doubted, "soon after")
+	now += 2 * outageApart * time.Hour
+	closing(time.Hour)
+	assert.EqualValues(t, 1, s.Doubted, "long after")
+	doubted, sure := s, s
+	sure.Doubted = 0
+	for _, s := range []*SharedState{&doubted, &sure} {
+		s.Rate = s.Ceiling
+		s.Sync(now+time.Minute, StoreRequest{Law: law, Epoch: s.Epoch, Successes: 5})
+	}
+	assert.Greater(t, doubted.Rate-doubted.Ceiling, 2*(sure.Rate-sure.Ceiling), "it grows faster")
+	pass(2*time.Second, StoreRequest{Throttled: true})
+	assert.Zero(t, s.Doubted, "a throttle ends it")
+}
+
 // A request that names no rate leaves a state that goes on: nothing is divided by zero.
 func TestSharedRateIsNeverZero(t *testing.T) {
 	for name, q := range map[string]StoreRequest{"a new state": {}, "a newer epoch": {Epoch: 5}} {

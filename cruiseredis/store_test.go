@@ -156,6 +156,10 @@ func TestScriptIsTheModel(t *testing.T) {
 				require.NoError(t, client.HSet(t.Context(), key, "rate", []string{"nan", "x", "1e400", "-3", "1.5", ""}[rng.IntN(6)]).Err())
 			}
 			q := randomRequest(rng, &s)
+			if s.Row > 0 && rng.IntN(2) == 0 || rng.IntN(20) == 0 { // an outage, or the time between two
+				now += time.Duration(rng.Int64N(1<<rng.IntN(38))) * time.Microsecond
+				q.Throttled = s.Row == 1
+			}
 			if q.Quota != nil {
 				switch run % 4 {
 				case 0: // nothing left, ever

@@ -37,6 +37,9 @@ local PROBE_AGE = .2
 local PUSH_ON = 40
 local CREDIT_OVER = 3
 local PAUSE_GAPS = 2
+local OUTAGE_LEAST = 180 * MILLION
+local OUTAGE_APART = 10
+local OUTAGE_GAP = 20
 local RESET_SLACK = 1500000
 local RATION_AFTER = 3
 local USED_UP_MOST = 10000000
@@ -67,8 +70,8 @@ for i, name in ipairs(names) do
 end
 
 local fields = {
-  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'quotaAt', 'hintAt', 'resetAt',
-  'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'flow', 'busy',
+  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'outageAt', 'quotaAt', 'hintAt', 'resetAt',
+  'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'doubted', 'flow', 'busy',
   'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
   'hintLeft', 'resetLeft', 'unspread', 'leftMost', 'leftFlat',
   'refillTotal', 'refillLow', 'elsewhere',
@@ -95,17 +98,19 @@ if s.epoch == 0 then
     s[name] = 0
   end
   s.at, s.tat, s['until'], s.credit, s.cutAt, s.born = t, t + min(q.held, HORIZON), t, t, t - GAP, t
+  s.closedAt, s.outageAt = t, t - YEAR
   s.quotaAt, s.hintAt, s.resetAt, s.hintLeft, s.lifted = t - YEAR, t, t, 2147483647, t
   s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
   s.at, s.tat, s['until'], s.credit = t, s.tat - back, s['until'] - back, s.credit - back
   s.cutAt, s.born, s.countEnd = s.cutAt - back, s.born - back, s.countEnd - back
+  s.closedAt, s.outageAt = s.closedAt - back, s.outageAt - back
   s.quotaAt, s.hintAt, s.resetAt = s.quotaAt - back, s.hintAt - back, s.resetAt - back
   s.lifted = s.lifted - back
 end
 if q.epoch > s.epoch then
-  s.epoch, s.rate, s.ceiling, s.agreed, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0
+  s.epoch, s.rate, s.ceiling, s.agreed, s.doubted, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0, 0
   s.resumes = max(s.resumes, q.resumes)
 end
 s.epoch, s.rate = max(s.epoch, 1), max(s.rate, 1)
@@ -178,7 +183,11 @@ local function grow(spare, refill)
   end
   local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
   local rarely = 1 + s.agreed
-  local slope = q.increase / 1e6 * c / max(rarely * PROBE_OVER * cost * 1e12 / c, age) * 1e6
+  local over = max(rarely * PROBE_OVER * cost * 1e12 / c, age)
+  if s.doubted > 0 then
+    over = age
+  end
+  local slope = q.increase / 1e6 * c / over * 1e6
   local back = floor(BACK_TO * c)
   if r < back then
     slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / (BACK_OVER * cost))
@@ -305,9 +314,18 @@ local function success()
   if s.row >= CLOSED_ROW then
     local took = max(1, s.openTime - floor((t - s.cutAt) / 2))
     local given = floor((s.total - s.openTotal) * 1e12 / took)
+    local closed = t - s.closedAt
+    local long = closed > OUTAGE_LEAST
     if given < s.ceiling then
+      if long and s.closedAt - s.outageAt > OUTAGE_APART * closed then
+        given = max(given, min(s.ceiling, floor(cost * 1e6 / OUTAGE_GAP)))
+        s.agreed, s.doubted = 0, 1
+      end
       s.ceiling = max(q.min, given)
       change(min(s.rate, REOPEN_TO * given), SUCCESS)
+    end
+    if long then
+      s.outageAt = t
     end
     s.openTime, s.openTotal = 0, s.total
   end
@@ -345,6 +363,9 @@ end
 
 local function throttle()
   local again = s.row > 0
+  if not again then
+    s.closedAt = t
+  end
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
   s.elsewhere = q.elsewhere
   if s.oks > 0 then
@@ -359,7 +380,7 @@ local function throttle()
     else
       s.agreed = 0
     end
-    s.ceiling = floor(given)
+    s.ceiling, s.doubted = floor(given), 0
     local rate = given * q.decrease / 1e6
     if s.unspread > 0 then
       s.unspread = min(s.unspread, floor(rate))
