@@ -317,7 +317,8 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 	if s.Row >= closedRow {
 		// What the server gave in the long run, the closed time included, is
 		// what it gives: so a limit per window is learnt in one closing. It ended
-		// somewhere between the last throttle and now.
+		// somewhere between the last throttle and now. A long one that comes alone may
+		// have been an outage: what that teaches is bounded, and doubted.
 		took := max(1, s.OpenTime-(t-s.CutAt)/2)
 		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
 		closed := t - s.ClosedAt
