@@ -356,6 +356,7 @@ func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 		return took
 	}
 	quick := newLawDriver(0.001, math.Inf(1))
+	assert.NotZero(t, quick.law.(*aimd).known, "a ceiling that a quota makes first is not")
 	closing(quick, outageLeast)
 	slow := newLawDriver(0.001, math.Inf(1))
 	closing(slow, outageLeast-time.Minute)
