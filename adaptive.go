@@ -144,8 +144,7 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 
 // WithIncrease is how much the rate grows while it probes for a higher limit: the
 // share of the last ceiling added over 100 successes, above 0 and at most 1.
-// Default 0.1. It takes up to 400 while the ceiling stays where it is, and as few as
-// 20 where an [AdaptiveLimiter] has learnt it from few calls.
+// Default 0.1. It takes up to 400 while the ceiling stays where it is.
 func WithIncrease(share float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)

@@ -56,7 +56,7 @@ type aimd struct {
 	latency   time.Duration // of the last attempt
 	moved     instant       // when an attempt was last let go or done
 	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
-	known     int           // calls let through that told of the ceiling, 0 if an outage may have made it
+	doubted   bool          // the ceiling may be what an outage made it
 	share     float64       // of successes in what was let through, over about the last memoryShort calls
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
@@ -108,8 +108,6 @@ const (
 	backOver   = 5   // calls that the way back takes
 
 	probeOver   = 100              // calls in which probing adds aimdConfig.increase
-	probeKnown  = 3                // times the calls that told of the ceiling that probing takes instead, where that is sooner
-	probeLeast  = 20               // least calls that this comes to
 	agreeWithin = .1               // share of a ceiling within which the next one agrees with it
 	agreeMost   = 3                // most times that probeOver is added for ceilings that agree
 	probeAge    = .2               // least share of the time since the first call that probing takes
@@ -146,7 +144,7 @@ const (
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
-	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), cost: 1, window: 1, known: memoryLong}
+	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), cost: 1, window: 1}
 }
 
 func (l *aimd) limit() float64 { return l.rate }
@@ -167,7 +165,7 @@ func (l *aimd) stopped(now, until instant) {
 func (l *aimd) gap() float64 { return l.cost / l.rate }
 
 func (l *aimd) setLimit(now instant, limit float64) {
-	l.rate, l.ceiling, l.unspread, l.agreed, l.known, l.credit = limit, limit, 0, 0, memoryLong, now
+	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit = limit, limit, 0, 0, false, now
 }
 
 func (l *aimd) wait(now instant) time.Duration {
@@ -413,7 +411,7 @@ func (l *aimd) reopen(now instant) {
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		if long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed) {
 			given = max(given, min(l.ceiling, l.cost/outageGap.Seconds()))
-			l.known, l.agreed = 0, 0
+			l.doubted, l.agreed = true, 0
 		}
 		l.ceiling = max(l.min, given)
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
@@ -460,25 +458,23 @@ func (l *aimd) slope(now instant) float64 {
 	calls := c / l.cost // a second
 	age := probeAge * now.since(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())
-	// A limit that stays where it is is looked for less often, and one of which few calls
-	// have told more often, unless that costs everyone more time. After what may have been
-	// an outage it is looked for at once.
-	over, back := float64(probeOver*(1+l.agreed)), backTo
+	// A limit that stays where it is is looked for less often. When it has moved
+	// after all, the time lost is made up for. After what may have been an outage it is
+	// looked for as often as the time allows.
+	rarely := 1 + float64(l.agreed)
+	slope := l.increase * c / max(rarely*probeOver/calls, age)
+	if l.doubted {
+		slope = l.increase * c / age
+	}
+	back := backTo
 	if calls < slowRate {
 		back = backToSlow
-	} else {
-		over = min(over, max(probeLeast, float64(probeKnown*l.known)))
 	}
-	if l.known == 0 {
-		over = 0
-	}
-	slope := l.increase * c / max(over/calls, age)
 	switch {
 	case l.rate < back*c:
 		slope = max(slope, (back-l.decrease)*c*calls/backOver)
 	case l.rate > c:
-		// If it has moved after all, the time lost is made up for.
-		slope *= 1 + pushOn*(1+float64(l.agreed)/2)*(l.rate/c-1)
+		slope *= 1 + pushOn*(1+rarely)/2*(l.rate/c-1)
 	}
 	return slope
 }
@@ -508,8 +504,7 @@ func (l *aimd) cut(now instant) {
 		rate = min(rate, l.rate)
 	}
 	l.rate = rate
-	l.known = l.delivered.n - l.delivered.base
-	l.oks, l.credit = 0, now
+	l.oks, l.credit, l.doubted = 0, now, false
 	l.delivered.forget(now)
 }
 
