@@ -336,6 +336,12 @@ func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 			assert.Equal(t, tt.doubted, d.law.(*aimd).doubted)
 			d.throttle()
 			assert.False(t, d.law.(*aimd).doubted, "a throttle ends it")
+
+			d.after(outageApart * 5 * time.Minute)
+			closing(d, 4*time.Minute)
+			require.True(t, d.law.(*aimd).doubted)
+			d.law.setLimit(d.now, 10)
+			assert.False(t, d.law.(*aimd).doubted, "and so does whoever sets the rate")
 		})
 	}
 }
