@@ -217,18 +217,18 @@ func outcomeOf(err error, retryAfter time.Duration) Outcome {
 
 // StatusOutcome is what an HTTP status means when nothing else is known of the
 // response. retryAfter is the wait that the response asked for, 0 if none: it
-// makes a throttle of 403, 430 and 503, and a transient failure of 409, 413 and
+// makes a throttle of 403, 418, 430 and 503, and a transient failure of 409, 413 and
 // 423. A bare 503 is transient: the server failed, and whether the rate is to
 // blame is unknown.
 //
 // Sources: RFC 9110, RFC 6585 section 4 (429), RFC 8470 (425), and the common
-// use of 430, 509, 529 and 52x.
+// use of 418, 430, 509, 529 and 52x.
 func StatusOutcome(status int, retryAfter time.Duration) Outcome {
 	asked := retryAfter > 0
 	switch status {
 	case 429, 509, 529:
 		return OutcomeThrottled
-	case 403, 430:
+	case 403, 418, 430:
 		if asked {
 			return OutcomeThrottled
 		}

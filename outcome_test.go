@@ -173,7 +173,7 @@ func TestStatusOutcome(t *testing.T) {
 	)
 	type pair struct{ bare, asked cruise.Outcome }
 	special := map[int]pair{
-		403: {permanent, throttled}, 430: {permanent, throttled},
+		403: {permanent, throttled}, 418: {permanent, throttled}, 430: {permanent, throttled},
 		409: {permanent, transient}, 413: {permanent, transient}, 423: {permanent, transient},
 		408: {transient, transient}, 425: {transient, transient},
 		429: {throttled, throttled}, 509: {throttled, throttled}, 529: {throttled, throttled},

@@ -17,6 +17,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
 // Classify tells what an error of an SDK call means. What the SDK takes for a
@@ -25,7 +26,8 @@ import (
 //	429 without a known code                        throttled
 //	TransactionCanceledException                    throttled if a reason is, and none
 //	                                                is permanent; transient for a conflict
-//	SES "Daily message quota exceeded"              quota exhausted
+//	SES "Daily message quota exceeded",             quota exhausted
+//	Bedrock "Too many tokens per day"
 //	429 "Limit Exceeded", and no more words, of     quota exhausted
 //	an API Gateway plan
 //	an operation that the SDK itself has retried,   permanent: see [SDKAttempts]
@@ -33,7 +35,8 @@ import (
 //
 // Any other answer of a service is permanent. The wait is that of an
 // x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
-// backoff and 5 s more. The scope is [ScopeTable] or [ScopeIndex], as the first of
+// backoff and 5 s more, or else of Retry-After, as Lambda sends it; one above
+// [cruisehttp.DefaultLongWait] makes a throttle a used-up quota. The scope is [ScopeTable] or [ScopeIndex], as the first of
 // the reasons says that DynamoDB gives for a throttle, else "". It declines the end
 // of a context and what is no error of the SDK.
 func Classify(err error) cruise.Verdict {
@@ -106,6 +109,9 @@ func classify(err error, attempt int) cruise.Verdict {
 	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
 		v.RetryAfter = asked(err, v.Outcome, attempt)
 	}
+	if v.Outcome == cruise.OutcomeThrottled && v.RetryAfter > cruisehttp.DefaultLongWait {
+		v.Outcome = cruise.OutcomeQuotaExhausted
+	}
 	return v
 }
 
@@ -138,7 +144,7 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	case code == "TransactionCanceledException":
 		return canceled(err)
 	// A plan's message is these words alone: "Rate Limit Exceeded" is a throttle.
-	case throttle && strings.Contains(message, "Daily message quota exceeded"),
+	case throttle && (strings.Contains(message, "Daily message quota exceeded") || strings.HasPrefix(message, "Too many tokens per day")),
 		status == 429 && strings.EqualFold(strings.TrimSuffix(message, "."), "Limit Exceeded"):
 		return cruise.OutcomeQuotaExhausted
 	case throttle, status == 429, slowDown:
@@ -211,15 +217,18 @@ const (
 	retryAfterExtra  = 5 * time.Second // above the backoff: aws/retry, 2026
 )
 
-// asked is the wait of x-amz-retry-after, bounded as the SDK does it.
+// asked is the wait of x-amz-retry-after, bounded as the SDK does it, or else of
+// Retry-After.
 func asked(err error, o cruise.Outcome, attempt int) time.Duration {
 	response, ok := errors.AsType[*smithyhttp.ResponseError](err)
 	if !ok || response.Response == nil || response.Response.Response == nil {
 		return 0
 	}
-	ms, parseErr := strconv.ParseInt(response.Response.Header.Get(retryAfterHeader), 10, 64)
+	header := response.Response.Header
+	ms, parseErr := strconv.ParseInt(header.Get(retryAfterHeader), 10, 64)
 	if parseErr != nil || ms < 0 {
-		return 0
+		wait, _ := cruisehttp.ParseRetryAfter(header, time.Now())
+		return wait
 	}
 	base := 50 * time.Millisecond
 	if o == cruise.OutcomeThrottled {

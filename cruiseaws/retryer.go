@@ -21,9 +21,10 @@ import (
 // Prefer [Throttle.Configure]. A retryer that calls share cannot tell whose
 // attempt it is asked about, so from it a call has at most 5 attempts,
 // cruise's default backoff and the SDK's own retry quota (500 tokens, 5 for a
-// retry); its table is unknown, and a limit around all operations does not hold for
-// it. The limiters, one for each operation, are those of this Retryer alone, and
-// learn of every attempt.
+// retry), and none after an answer that asks for more than
+// [cruise.DefaultMaxServerDelay]; its table is unknown, and a limit around all
+// operations does not hold for it. The limiters, one for each operation, are those of
+// this Retryer alone, and learn of every attempt.
 func (t *Throttle) Retryer() aws.RetryerV2 {
 	opts := append([]cruise.Option{}, t.retrier...)
 	return &sharedRetryer{
@@ -46,11 +47,9 @@ var (
 )
 
 func (s *sharedRetryer) IsErrorRetryable(err error) bool {
-	switch s.throttle.ofAttempt(err, 1).Outcome {
-	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
-		return true
-	}
-	return false
+	v := s.throttle.ofAttempt(err, 1)
+	again := v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	return again && v.RetryAfter <= cruise.DefaultMaxServerDelay
 }
 
 func (s *sharedRetryer) MaxAttempts() int { return cruise.DefaultMaxAttempts }

@@ -186,7 +186,7 @@ var (
 	monthLimit = regexp.MustCompile(`(?i)per[-_ ]?month|monthly`)
 	dayUnit    = regexp.MustCompile(`(?i)^1/d`)
 	monthUnit  = regexp.MustCompile(`(?i)^1/mo`)
-	dayText    = regexp.MustCompile(`(?is)quota exceeded.*per day|daily limit.*exceeded`)
+	dayText    = regexp.MustCompile(`(?is)quota exceeded.*per day|daily limit.*exceeded|exhausted .* per day\.`)
 )
 
 func detailsOf(s *status.Status) (d details) {

@@ -88,7 +88,7 @@ func (i *Interceptor) Retrier(key string) *cruise.Retrier { return i.base.Scope(
 // Its error is the call's own if that was permanent at the first attempt, else
 // it wraps a [cruise.Error], which says why the call was given up. Either has a
 // gRPC status: that of the last attempt, or that of the caller's context if it
-// has ended.
+// has ended. A bad [Cost] is an error of cruise's own, without one.
 func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		var (

@@ -38,7 +38,7 @@ func AWS() Profile {
 		// At most 5 s above the client's own backoff, as the SDKs have it.
 		Waits:       []WaitHeader{{Name: "X-Amz-Retry-After", Unit: Milliseconds, Whole: true, Over: 5 * time.Second}},
 		BodyWaits:   []WaitField{{Field: "retryafterseconds", Unit: Seconds}},
-		CodeHeaders: []string{"X-Amzn-Errortype"},
+		CodeHeaders: []string{"X-Amzn-Errortype", "X-Amzn-Query-Error"}, // the latter where the body is CBOR
 		CodeFields: []string{
 			"code|__type", "*.error.code", "cancellationreasons.code", "records.errorcode", "requestresponses.errorcode",
 		},
@@ -63,6 +63,8 @@ func AWS() Profile {
 			{Code: []string{cancelled}, Text: []string{"*ThrottlingError*", "*ProvisionedThroughputExceeded*"}, Outcome: cruise.OutcomeThrottled},
 			// SES throttles a second's rate and a day's quota by the same code.
 			{Text: []string{"*daily message quota exceeded*", "*daily sending quota exceeded*"}, Outcome: cruise.OutcomeQuotaExhausted},
+			// So does Bedrock with a minute's tokens and a day's.
+			{Text: []string{"too many tokens per day*"}, Outcome: cruise.OutcomeQuotaExhausted},
 			// The quota of a usage plan of API Gateway; its rate is "Too Many Requests".
 			{Status: []int{429}, Text: []string{"limit exceeded"}, Outcome: cruise.OutcomeQuotaExhausted},
 			{Code: awsThrottles(), Outcome: cruise.OutcomeThrottled},
@@ -138,9 +140,9 @@ func quotaNamed(patterns ...string) (codes []string) {
 	return codes
 }
 
-// Google is every API of Google Cloud, Workspace, YouTube and Gemini. A reason
+// Google is every API of Google Cloud, Workspace, YouTube, Maps and Gemini. A reason
 // in the body tells a rate from a day's quota and from a missing permission: all
-// of them come as 403, 429, and some older ones as 503.
+// of them come as 403, 429, some older ones as 503, and Maps' first ones as 200.
 //
 // A day's quota is a day's quota even where the response asks for a retry in
 // seconds. Days end at midnight in Los Angeles.
@@ -162,14 +164,18 @@ func Google() Profile {
 		CodeFields: []string{
 			"error.status", "error.errors.reason", "error.errors.domain", "error.details.reason",
 			"error.details.metadata.quota_limit", "error.details.metadata.quota_unit", "error.details.violations.quotaid",
-			"error.details.violations.quota_id", "errors.reason", "*.error.code",
+			"error.details.violations.quota_id", "errors.reason", "*.error.code", "status",
 		},
 		TextFields: []string{"error.message", "error.details.violations.description"},
 		ScopeFields: []string{
 			"error.details.violations.quotaid", "error.details.violations.quota_id", "error.details.metadata.quota_limit",
 			"error.details.metadata.quota_metric",
 		},
+		Embedded: []Embedded{{Method: "GET", Path: "/maps/api/*"}},
 		Rules: []Rule{
+			{Status: []int{200}, Code: []string{"status=OVER_QUERY_LIMIT"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{200}, Code: []string{"status=OVER_DAILY_LIMIT"}, Outcome: cruise.OutcomeQuotaExhausted},
+			{Status: []int{200}, Code: []string{"status=UNKNOWN_ERROR"}, Outcome: cruise.OutcomeTransient},
 			{Text: tooLarge(), Outcome: cruise.OutcomePermanent},
 			{
 				// Allocations, not rates: machines, addresses, bytes.
@@ -190,7 +196,7 @@ func Google() Profile {
 				Outcome: cruise.OutcomeQuotaExhausted,
 				Until:   NextPacificMonth,
 			},
-			{Status: []int{403, 429}, Text: []string{"*quota exceeded*per day*", "*daily limit*exceeded*"}, Outcome: cruise.OutcomeQuotaExhausted, Until: NextPacificDay},
+			{Status: []int{403, 429}, Text: []string{"*quota exceeded*per day*", "*daily limit*exceeded*", "exhausted * per day.*"}, Outcome: cruise.OutcomeQuotaExhausted, Until: NextPacificDay},
 			{Code: []string{"reason=quotaExceeded", "reason=uploadLimitExceeded"}, Outcome: cruise.OutcomeQuotaExhausted},
 			{Status: []int{402}, Outcome: cruise.OutcomeQuotaExhausted},
 			{
@@ -236,8 +242,10 @@ func GoogleAds() Profile {
 	return p
 }
 
-// Azure is Azure Resource Manager, Storage, Cosmos DB and API Management. Of the
-// many limits of Resource Manager each response reports those that it touched.
+// Azure is Azure Resource Manager, Storage, Cosmos DB, API Management and Microsoft
+// Graph. Of the many limits of Resource Manager each response reports those that it
+// touched. A batch of Graph that is throttled in part is a success that must not be
+// repeated as a whole, and a throttle all the same.
 //
 // Source: learn.microsoft.com, request limits and throttling; azcore.
 func Azure() Profile {
@@ -250,13 +258,16 @@ func Azure() Profile {
 		Marks:       []string{"X-Ms-Ratelimit-Remaining-*", "X-Ms-Request-Id", "X-Ms-Correlation-Request-Id", "X-Ms-Substatus"},
 		Limits:      []LimitHeaders{{Remaining: "X-Ms-Ratelimit-Remaining-*"}},
 		CodeHeaders: []string{"X-Ms-Error-Code"},
-		CodeFields:  []string{"code", "error.code", "error.details.code"},
+		CodeFields:  []string{"code", "error.code", "error.details.code", "responses.status"},
+		BodyWaits:   []WaitField{{Field: "responses.headers.retry-after", Unit: RetryAfter}},
 		TextWaits: []WaitText{
 			{After: "replenished in "},
 			{After: "try again in "},
 			{After: "retry after "},
 		},
+		Embedded: []Embedded{{Method: "POST", Path: "*/$batch"}},
 		Rules: []Rule{
+			{Status: []int{200}, Code: []string{"status=429"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			// Somebody else works on the resource: not a question of rate.
 			{Code: []string{"RetryableErrorDueToAnotherOperation"}, Outcome: cruise.OutcomeTransient},
 			{Status: []int{449}, Outcome: cruise.OutcomeTransient},

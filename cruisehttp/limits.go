@@ -30,8 +30,8 @@ type Limit struct {
 	Window time.Duration
 }
 
-// maxLimits is how many limits of a response are looked at: Azure and OpenAI send
-// up to ten.
+// maxLimits is how many limits of a response are looked at, whether or not they
+// say anything: Azure and OpenAI send up to ten.
 const maxLimits = 64
 
 // long is the shortest window that counts as a long one when it is used up and
@@ -152,7 +152,7 @@ func (lh *LimitHeaders) read(limits []Limit, h http.Header, names []string, cloc
 	}
 	start := len(limits)
 	for _, name := range names {
-		if len(limits) >= maxLimits {
+		if len(seen) >= maxLimits {
 			break
 		}
 		if len(name) > len(prefix)+len(suffix) && hasPrefixFold(name, prefix) && hasSuffixFold(name, suffix) {

@@ -178,7 +178,7 @@ func seconds(it sfItem) time.Duration {
 }
 
 // resetOf is a time from now in seconds, and where it cannot be one, because it
-// is 31 years or more, a Unix time.
+// is 28 years or more, a Unix time.
 func resetOf(it sfItem, clock time.Time) time.Duration {
 	return decimal{whole: uint64(it.num)}.reset(clock)
 }

@@ -88,9 +88,11 @@ func Discord() Profile {
 	}
 }
 
-// openAIRules tell a rate from an account without money, which no wait mends.
+// openAIRules tell a rate from an account without money, and from a request that is
+// larger than a whole minute's tokens, neither of which a wait mends.
 func openAIRules() []Rule {
 	return []Rule{
+		{Status: []int{413, 429}, Text: []string{"request too large for *"}, Outcome: cruise.OutcomePermanent},
 		{
 			Code: []string{
 				"insufficient_quota", "credit_balance_exhausted", "organization_spend_limit_exceeded",

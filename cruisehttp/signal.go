@@ -240,14 +240,16 @@ func (r *reading) at(pattern string) (found []field) {
 }
 
 // cleanCode cuts off what servers wrap a code in: its namespace before a "#",
-// a URL after a ":", or the URL that it is the end of.
+// a URL after a ":", whose fault it is after a ";", or the URL that it is the end of.
 func cleanCode(s string) string {
 	s = trim(s)
 	if hasPrefixFold(s, "http://") || hasPrefixFold(s, "https://") {
 		s = strings.TrimRight(s, "/#")
 		return s[strings.LastIndexAny(s, "#/")+1:]
 	}
-	s, _, _ = strings.Cut(s, ":")
+	if i := strings.IndexAny(s, ":;"); i >= 0 {
+		s = s[:i]
+	}
 	return s[strings.LastIndexByte(s, '#')+1:]
 }
 

@@ -15,6 +15,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -308,15 +309,20 @@ func BenchmarkRead(b *testing.B) {
 // A server may send 10 MiB of headers, by net/http's default. To read them takes
 // little time and leaves next to nothing behind.
 func TestHeadersWithoutEnd(t *testing.T) {
-	const size = 1 << 20
-	many := func(format string) http.Header {
+	const size = 4 << 20
+	many := func(format, value string) http.Header {
 		h := http.Header{}
 		for i, n := 0, 0; n < size; i++ {
 			name := fmt.Sprintf(format, i)
-			h.Set(name, "1")
+			h.Set(name, value)
 			n += len(name) + 5
 		}
 		return h
+	}
+	resets := http.Header{}
+	for i := range 64 {
+		resets.Set(fmt.Sprintf("X-Ratelimit-Remaining-%d", i), "0")
+		resets.Set(fmt.Sprintf("X-Ratelimit-Reset-%d", i), strings.Repeat("a1,", 2700))
 	}
 	list := func(member string) string { return strings.TrimSuffix(strings.Repeat(member, size/len(member)), ",") }
 	for name, h := range map[string]http.Header{
@@ -328,8 +334,10 @@ func TestHeadersWithoutEnd(t *testing.T) {
 		"parameters":       {"Ratelimit": {`"a";r=1` + list(";a=1")}},
 		"policies":         {"Ratelimit-Policy": {list("1;w=1,")}, "X-Ratelimit-Remaining": {"0"}, "X-Ratelimit-Limit": {"5"}},
 		"remaining":        {"X-Ratelimit-Remaining": {list("a;b;,")}},
-		"names of limits":  many("X-Ratelimit-Remaining-%d"),
-		"names in between": many("X-Ratelimit-%d-Remaining"),
+		"names of limits":  many("X-Ratelimit-Remaining-%d", "1"),
+		"names in between": many("X-Ratelimit-%d-Remaining", "1"),
+		"limits of no use": many("X-Ratelimit-Remaining-%d", "x"),
+		"resets of limits": resets,
 		"codes":            {"X-Amzn-Errortype": strings.Split(list("a#b:c,"), ",")},
 		"a date":           {"Date": {list("1")}},
 	} {
@@ -342,6 +350,23 @@ func TestHeadersWithoutEnd(t *testing.T) {
 			assert.Less(t, time.Since(start), 10*time.Second, "with the square of the size it would take minutes")
 		})
 	}
+}
+
+// In virtual time it is the year 2000, and servers' clocks stand there, too.
+func TestUnixTimesInVirtualTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := time.Now().Add(2 * time.Minute)
+		for header, value := range map[string]int64{
+			"X-Ratelimit-Reset": at.Unix(),
+			"Retry-After":       at.Unix(),
+			"Ratelimit-Reset":   at.UnixMilli(),
+		} {
+			resp := answer(429, "", fmt.Sprintf("%s: %d", header, value), "X-Ratelimit-Remaining: 0", "Ratelimit-Remaining: 0")
+			assert.Equal(t, 2*time.Minute, cruisehttp.Generic().Read(resp, nil, time.Now()).RetryAfter, header)
+		}
+		resp := answer(429, "", fmt.Sprintf("Retry-After: %d", at.UnixMilli()))
+		assert.Equal(t, 2*time.Minute, cruisehttp.Generic().Read(resp, nil, time.Now()).RetryAfter)
+	})
 }
 
 // What a profile of one's own does not say is read by the rules for every server, too.

@@ -16,7 +16,7 @@ type Unit uint8
 
 const (
 	// Auto tells the forms apart. Letters make a date (HTTP, RFC 3339) or a
-	// duration ("2m59.56s"); a number is seconds from now below 1e9, and above
+	// duration ("2m59.56s"); a number is seconds from now below 9e8, and above
 	// that a Unix time in seconds, milliseconds (from 1e11), microseconds (from
 	// 1e14) or nanoseconds (from 1e17). Milliseconds from now cannot be told
 	// from seconds: a server that sends them needs Milliseconds.
@@ -37,7 +37,7 @@ const (
 // RFC 9110 section 10.2.3 allows whole seconds and three forms of date. Servers
 // also send fractions ("0.129"), several values joined by a comma (the longest
 // counts) and Unix times in seconds or milliseconds (told by their size: no
-// server means 31 years). Anything else, "-1", "NaN", "1e3" or "30s", is no
+// server means 28 years). Anything else, "-1", "NaN", "1e3" or "30s", is no
 // Retry-After.
 //
 // Where the clock of the Date header is off by more than a second, dates are
@@ -71,6 +71,10 @@ func age(h http.Header) time.Duration {
 // net/http takes 10 MiB of them, which would keep a parser of lists busy for long.
 const maxField = 8 << 10
 
+// maxParts is how many parts of the lines of one header are tried as a wait: servers
+// send one or two, and each is tried as a date of many forms.
+const maxParts = 32
+
 // within returns the first lines, as far as they are no longer than maxField
 // together, and whether those are all.
 func within(lines []string) (fit []string, all bool) {
@@ -86,7 +90,11 @@ func within(lines []string) (fit []string, all bool) {
 // parseWaits returns the longest of the valid waits in the lines of a header.
 // Lines are lists: two headers of the same name may arrive joined by a comma.
 func parseWaits(lines []string, unit Unit, clock time.Time) (longest time.Duration, ok bool) {
+	tried := 0
 	take := func(s string) bool {
+		if tried++; tried > maxParts {
+			return false
+		}
 		d, valid := parseWait(s, unit, clock)
 		if valid {
 			longest, ok = max(longest, d), true
@@ -255,12 +263,16 @@ func (n decimal) times(unit time.Duration) time.Duration {
 	return min(d, maxWait)
 }
 
+// leastUnix is the least number that is taken for a Unix time in seconds: July 1998.
+// The clock of a test in virtual time begins in 2000.
+const leastUnix = 9e8
+
 // retryAfter is the wait of a number in Retry-After: seconds, unless it is a
 // Unix time, in seconds or milliseconds, of yesterday to a year from now.
 func (n decimal) retryAfter(clock time.Time) time.Duration {
 	var t time.Time
 	switch {
-	case n.whole >= 1e9 && n.whole < 1e11, n.whole >= 1e12 && n.whole < 1e14:
+	case n.whole >= leastUnix && n.whole < 1e11, n.whole >= leastUnix*1e3 && n.whole < 1e14:
 		t = n.unix()
 	default:
 		return n.times(time.Second)
@@ -273,7 +285,7 @@ func (n decimal) retryAfter(clock time.Time) time.Duration {
 
 // reset is the wait of a number in a reset header.
 func (n decimal) reset(clock time.Time) time.Duration {
-	if n.whole < 1e9 {
+	if n.whole < leastUnix {
 		return n.times(time.Second)
 	}
 	return until(n.unix(), clock)

@@ -242,6 +242,36 @@ func TestClassifyReadsTheWait(t *testing.T) {
 	}
 }
 
+// Lambda and API Gateway send the header of HTTP, not that of the SDKs.
+func TestRetryAfterOfHTTP(t *testing.T) {
+	for name, tc := range map[string]struct {
+		after, ms string
+		status    int
+		code      string
+		want      cruise.Verdict
+	}{
+		"seconds":                     {"3", "", 429, "TooManyRequestsException", cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 3 * time.Second}},
+		"a failure":                   {"3", "", 500, "ServiceException", cruise.Verdict{Outcome: cruise.OutcomeTransient, RetryAfter: 3 * time.Second}},
+		"milliseconds go before it":   {"3", "700", 429, "TooManyRequestsException", cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 700 * time.Millisecond}},
+		"unless they are none":        {"3", "soon", 429, "TooManyRequestsException", cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 3 * time.Second}},
+		"no wait at all":              {"soon", "", 429, "TooManyRequestsException", cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
+		"as long as a rate is cut":    {"3600", "", 429, "TooManyRequestsException", cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Hour}},
+		"longer than a rate is cut":   {"3601", "", 429, "TooManyRequestsException", cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 3601 * time.Second}},
+		"nothing to be retried after": {"3", "", 400, "InvalidParameterValueException", cruise.Verdict{Outcome: cruise.OutcomePermanent}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			err := answered(tc.status, &smithy.GenericAPIError{Code: tc.code})
+			header := err.(*smithyhttp.ResponseError).Response.Header
+			header.Set("Retry-After", tc.after)
+			header.Set("X-Amz-Retry-After", tc.ms)
+			assert.Equal(t, tc.want, cruiseaws.Classify(err))
+		})
+	}
+	long := answered(500, &smithy.GenericAPIError{Code: "ServiceException"})
+	long.(*smithyhttp.ResponseError).Response.Header.Set("Retry-After", "301")
+	assert.False(t, cruise.Must(cruiseaws.New()).Retryer().IsErrorRetryable(long), "in the SDK's loop nothing else ends so long a wait")
+}
+
 func TestClassify(t *testing.T) {
 	code := func(code, message string) error { return &smithy.GenericAPIError{Code: code, Message: message} }
 	canceled := func(codes ...string) error {
@@ -268,6 +298,8 @@ func TestClassify(t *testing.T) {
 		"denied":               {answered(403, code("AccessDeniedException", "")), cruise.OutcomePermanent},
 		"ses rate":             {answered(400, code("Throttling", "Maximum sending rate exceeded.")), cruise.OutcomeThrottled},
 		"ses day":              {answered(400, code("Throttling", "Daily message quota exceeded.")), cruise.OutcomeQuotaExhausted},
+		"bedrock minute":       {answered(429, code("ThrottlingException", "Too many tokens, please wait before trying again.")), cruise.OutcomeThrottled},
+		"bedrock day":          {answered(429, code("ThrottlingException", "Too many tokens per day, please wait before trying again.")), cruise.OutcomeQuotaExhausted},
 		"gateway plan":         {answered(429, code("LimitExceededException", "Limit Exceeded")), cruise.OutcomeQuotaExhausted},
 		"gateway plan, a text": {answered(429, code("LimitExceededException", "limit exceeded.")), cruise.OutcomeQuotaExhausted},
 		"gateway rate":         {answered(429, code("TooManyRequestsException", "Too Many Requests")), cruise.OutcomeThrottled},
