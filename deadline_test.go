@@ -80,19 +80,54 @@ func TestDeadlineBehindAPause(t *testing.T) {
 	})
 }
 
-func TestDeadlineWithoutMonotonicReading(t *testing.T) {
+// A call that could go no sooner than at its deadline is told so at once: there, its
+// timer would race the context's.
+func TestDeadlineAtTheMomentOfTheTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Second).Round(0))
+		bucket := cruise.Must(cruise.NewTokenBucket(1, 1))
+		r := cruise.Must(cruise.New(cruise.WithLimiter(bucket), cruise.WithMaxElapsed(time.Second)))
+		require.NoError(t, bucket.WaitN(t.Context(), 1))
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		n := 0
-		err := plain().Do(ctx, func(context.Context) error {
-			if n++; n == 1 {
-				return errServer
-			}
-			return nil
-		})
-		assert.NoError(t, err)
+		assert.ErrorIs(t, bucket.WaitN(ctx, 1), cruise.ErrDeadline)
+		assert.ErrorIs(t, r.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }), cruise.ErrMaxElapsed)
+		assert.Zero(t, time.Since(start))
 	})
+}
+
+// Whoever is told that there is no point in waiting is not ahead of others any more,
+// be it in a scope's line.
+func TestDeadlineBehindOneWhoLeaves(t *testing.T) {
+	for _, tt := range []struct{ name, scope string }{{"of the same line", ""}, {"of a scope's line", "A"}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				bucket := cruise.Must(cruise.NewTokenBucket(1, 1))
+				r := cruise.Must(cruise.New(cruise.WithLimiter(bucket), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+					return cruise.NewTokenBucket(rate.Inf, 1)
+				})))
+				first := r
+				if tt.scope != "" {
+					first = r.Scope(tt.scope, "1")
+				}
+				require.NoError(t, bucket.WaitN(t.Context(), 1))
+				call := func(r *cruise.Retrier, within time.Duration) chan error {
+					done := make(chan error, 1)
+					go func() {
+						ctx, cancel := context.WithTimeout(t.Context(), within)
+						defer cancel()
+						done <- r.Do(ctx, func(context.Context) error { return nil })
+					}()
+					synctest.Wait()
+					return done
+				}
+				leaves, goes := call(first, 1500*time.Millisecond), call(r, 2400*time.Millisecond)
+				require.NoError(t, bucket.SetLimit(.5))
+				assert.ErrorIs(t, <-leaves, cruise.ErrDeadline, "its turn is in two seconds now")
+				assert.NoError(t, <-goes)
+			})
+		})
+	}
 }
 
 func TestSoonerOfDeadlineAndMaxElapsedIsTheReason(t *testing.T) {

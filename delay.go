@@ -14,7 +14,8 @@ import (
 // a delay of 1 s, 10 calls a second go. A caller that waits already feels each
 // change of the delay at once, and goes when the present delay, from the moment
 // it came, is over. A Retry-After pauses everyone, and those who waited through
-// a pause leave spread over one delay.
+// a pause leave spread over one delay, with some of those who came meanwhile behind
+// them.
 //
 // It sets the time between the calls of one caller, not a rate: twice the callers make
 // twice the calls, and the delay has to find its level again with each that comes or
@@ -156,6 +157,15 @@ func (d *delays) ready(w *waiter, resume instant) instant {
 	at := w.came.after(d.rule.jittered(d.delay, luck))
 	if at < resume {
 		return resume.after(d.delay / delayLevels * time.Duration(w.class))
+	}
+	return at
+}
+
+// goes is when a waiter goes at the soonest: not before the head of its line.
+func (d *delays) goes(w *waiter, resume instant) instant {
+	at := d.ready(w, resume)
+	if first := d.lines[w.class].head; first != nil {
+		at = max(at, d.ready(first, resume))
 	}
 	return at
 }

@@ -350,6 +350,31 @@ func TestDelayRefuses(t *testing.T) {
 	})
 }
 
+// A delay that ends after a pause is over before that of who waited through it and
+// leaves late, yet may be behind it: whoever cannot wait for that is told at once.
+func TestDelayBehindThePaused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(DelayRule{First: 10 * time.Second, Max: 10 * time.Second, Reset: true}))
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		for range 300 {
+			go func() { _ = d.WaitN(t.Context(), 1) }()
+		}
+		synctest.Wait()
+		d.Pause(11 * time.Second)
+		time.Sleep(1100 * ms) // who comes now is ready just after the pause
+		for range 100 {
+			go func() {
+				ctx, cancel := context.WithTimeout(t.Context(), 11*time.Second)
+				defer cancel()
+				if err := d.WaitN(ctx, 1); errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, ErrDeadline) {
+					t.Error("waited in vain")
+				}
+			}()
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func FuzzDelayRule(f *testing.F) {
 	f.Add(int64(time.Second), int64(0), 1.5, int64(time.Minute), 10, .9, int64(0), 0, .3, int64(0))
 	f.Add(int64(-1), int64(math.MaxInt64), math.Inf(1), int64(math.MaxInt64), -1, math.NaN(), int64(-1), -1, -1., int64(-1))

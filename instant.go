@@ -27,6 +27,14 @@ func instantOf(t time.Time) instant {
 	return max(1, instant(t.Sub(base)))
 }
 
+// deadlineOf is a context's deadline on the clock. One without a monotonic reading is
+// as far away as the wall clock says now, as for the context, whatever that clock said
+// when base was read.
+func deadlineOf(t time.Time) instant {
+	now, left := clock(), instant(time.Until(t))
+	return max(1, now+min(left, math.MaxInt64-now))
+}
+
 // Time is the inverse of instantOf.
 func (t instant) Time() time.Time {
 	if t == 0 {

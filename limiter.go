@@ -41,16 +41,19 @@ var (
 	_ gate = (*TokenBucket)(nil)
 	_ gate = (*SlidingWindow)(nil)
 	_ gate = (*DelayLimiter)(nil)
+	_ gate = (*SharedLimiter)(nil)
 	_ gate = foreign{}
 )
 
-// gateOf is the gate of a limiter of whatever make, nil for nil.
+// gateOf is the gate of a limiter of whatever make, nil for nil. One that embeds a
+// limiter of this package is another one: its own methods count, not those that it
+// got with it.
 func gateOf(l Limiter) gate {
 	switch l := l.(type) {
 	case nil:
 		return nil
-	case gate:
-		return l
+	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *DelayLimiter, *SharedLimiter:
+		return l.(gate)
 	}
 	return foreign{l}
 }

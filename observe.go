@@ -12,7 +12,8 @@ import (
 // other limiters tell nothing. It is called without any lock held, from the
 // goroutine in which the thing happened, so it may call back, and it should be
 // quick. Its panics are recovered and forgotten, since a broken observer must not
-// break calls.
+// break calls; but it must return, and not end its goroutine, as [testing.T.FailNow]
+// does: the call would leave its place in line behind.
 //
 // The context is that of the call; for events of a limiter, which belong to no
 // single call, it has neither end nor values. [ScopeOf] tells whose it is.

@@ -47,6 +47,11 @@ func TestNewErrors(t *testing.T) {
 			"cruise: WithBurst(0): want 1 to 2147483647",
 		},
 		{
+			"tuning none at all", []cruise.Option{cruise.WithoutLimiter(), cruise.WithMaxRate(1),
+				cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(1, 1) })},
+			"cruise: WithoutLimiter and WithScopeLimiter beside an option such as WithMaxRate, which tunes limiters that New makes: want it given to the constructor of those limiters",
+		},
+		{
 			"several", []cruise.Option{cruise.WithMaxAttempts(-7), nil, cruise.WithAttemptTimeout(-1)},
 			"cruise: WithMaxAttempts(-7): want 1 or more, or Unlimited\ncruise: option 2 is nil\ncruise: WithAttemptTimeout(-1ns): want above 0",
 		},

@@ -83,11 +83,14 @@ type housed interface {
 	maxCost() int
 }
 
-// roomOf is the room of a limiter that can be part of a tree; nil if it has none, or
-// was not made by its constructor.
+// roomOf is the room of a limiter that can be part of a tree; nil if it has none, was
+// not made by its constructor, or embeds another: see gateOf.
 func roomOf(l Limiter) *room {
-	if h, ok := l.(housed); ok && h.house().pacer != nil {
-		return h.house()
+	switch l := l.(type) {
+	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *SharedLimiter:
+		if r := l.(housed).house(); r.pacer != nil {
+			return r
+		}
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package cruise_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -94,6 +95,44 @@ func TestScopesTellsWhichLimitersLearn(t *testing.T) {
 				assert.Equal(t, tt.want, s.Learns)
 			}
 		})
+	}
+}
+
+// counting stands for all limiters that embed one of this package: what it overrides
+// is what is called.
+type counting struct {
+	*cruise.AdaptiveLimiter
+	waits, learns int
+}
+
+func (c *counting) WaitN(ctx context.Context, n int) error {
+	c.waits++
+	return c.AdaptiveLimiter.WaitN(ctx, n)
+}
+
+func (c *counting) Learn(f cruise.Feedback) {
+	c.learns++
+	c.AdaptiveLimiter.Learn(f)
+}
+
+type closed struct{ *cruise.TokenBucket }
+
+var errMaintenance = errors.New("maintenance")
+
+func (closed) WaitN(context.Context, int) error { return errMaintenance }
+
+func TestEmbeddedLimiters(t *testing.T) {
+	succeed := func(context.Context) error { return nil }
+	one := &counting{AdaptiveLimiter: cruise.Must(cruise.NewAdaptiveLimiter())}
+	each := &counting{AdaptiveLimiter: cruise.Must(cruise.NewAdaptiveLimiter())}
+	api := cruise.Must(cruise.New(cruise.WithLimiter(one), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return each, nil })))
+	require.NoError(t, api.Do(t.Context(), succeed))
+	require.NoError(t, api.Scope("TENANT", "a").Do(t.Context(), succeed))
+	assert.Equal(t, []int{2, 2, 1, 1}, []int{one.waits, one.learns, each.waits, each.learns})
+
+	api = cruise.Must(cruise.New(cruise.WithLimiter(closed{cruise.Must(cruise.NewTokenBucket(1, 1))})))
+	for _, r := range []*cruise.Retrier{api, api.Scope("TENANT", "a")} {
+		assert.ErrorIs(t, r.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }), errMaintenance)
 	}
 }
 

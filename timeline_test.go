@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"context"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -11,6 +12,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unsafe"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -167,12 +169,27 @@ func TestLimiterLearnsAcrossBubbles(t *testing.T) {
 
 // Nobody can move the wall clock in a test. So this looks who reads it: nothing
 // that decides about time does, but by clock, which is monotonic.
+// The wall clock was an hour ahead when base was read, and was set right since. A
+// deadline of the wall clock's is as far away as for its context.
+func TestDeadlineOfTheWallClock(t *testing.T) {
+	was := base
+	t.Cleanup(func() { base = was })
+	*(*uint64)(unsafe.Pointer(&base)) += uint64(time.Hour/time.Second) << 30 // the wall clock's seconds in a time.Time with both
+	require.InDelta(t, -time.Hour, time.Until(was.Round(0))-time.Until(base.Round(0)), float64(time.Second))
+	ctx, cancel := context.WithDeadline(t.Context(), time.Now().Add(time.Minute).Round(0))
+	defer cancel()
+	bucket := Must(NewTokenBucket(100, 1))
+	for range 2 {
+		require.NoError(t, bucket.WaitN(ctx, 1))
+	}
+}
+
 func TestOnlyTheMonotonicClockIsRead(t *testing.T) {
 	assert.Contains(t, base.String(), " m=", "base has a monotonic reading")
 	want := map[string][]string{
-		"instant.go":  {"Now", "Since"}, // base and clock
-		"calling.go":  {"Until"},        // deadlines without a monotonic reading, as contexts read them
-		"adaptive.go": {"Now"},          // what an event shows
+		"instant.go":  {"Now", "Since", "Until"}, // base, clock and deadlines without a monotonic reading
+		"calling.go":  {"Until"},                 // the same, as contexts read them
+		"adaptive.go": {"Now"},                   // what an event shows
 	}
 	files, err := filepath.Glob("*.go")
 	require.NoError(t, err)

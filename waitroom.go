@@ -173,7 +173,7 @@ func newWaiter(ctx context.Context, n int) *waiter {
 		}
 	}
 	if t, ok := ctx.Deadline(); ok {
-		w.deadline = instantOf(t)
+		w.deadline = deadlineOf(t)
 	}
 	return w
 }
@@ -277,7 +277,8 @@ func (r *room) refuse(now instant, w *waiter, ahead int) error {
 	if w.deadline == 0 {
 		return nil
 	}
-	if wait := r.least(now, w, ahead); wait > w.deadline.since(r.reading(now)) {
+	// A call that would go at the deadline races its context.
+	if wait := r.least(now, w, ahead); wait >= w.deadline.since(r.reading(now)) {
 		return &Error{Reason: ErrDeadline, RetryAfter: wait}
 	}
 	return nil
@@ -286,7 +287,7 @@ func (r *room) refuse(now instant, w *waiter, ahead int) error {
 // least is how long w must wait at least, behind others of a cost in all.
 func (r *room) least(now instant, w *waiter, ahead int) time.Duration {
 	if r.delays != nil {
-		return max(0, r.delays.ready(w, r.resume).since(now))
+		return max(0, r.delays.goes(w, r.resume).since(now))
 	}
 	pause := max(0, r.resume.since(now))
 	if wait := pause + r.pacer.atLeast(now.after(pause), ahead+w.n); wait >= 0 {
@@ -545,7 +546,10 @@ func (r *room) sweep(now instant) {
 			if w.below != nil {
 				now := w.below.advance(r.reading(now))
 				w.below.sweep(now)
-				w.below.stand(now)
+				if w.below.stand(now) { // the seat is gone, or further back
+					w = next
+					continue
+				}
 			} else if w.err = r.refusal(now, w, ahead); w.err != nil {
 				r.quit(now, w)
 				close(w.done)
