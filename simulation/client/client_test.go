@@ -55,3 +55,14 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 		}
 	}
 }
+
+// The pacer tells which limits can be kept, so it must keep those that it can.
+func TestThePacerWaitsForTheFirstWindowToEnd(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 3, Callers: 2, Latency: 10 * time.Millisecond, Duration: 10 * time.Minute,
+		Server: server.Spec{Kind: server.FixedWindow, Rate: server.Constant(1), Window: time.Minute, Empty: true},
+	}
+	if total := engine.Run(s, Pacer(), 1).Totals(); total.Throttled > 0 || total.Successes < 400 {
+		t.Errorf("%+v", total)
+	}
+}

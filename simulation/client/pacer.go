@@ -10,14 +10,15 @@ import (
 
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
 )
 
 // Share is the part of its fair share at which the pacer goes.
 const Share = .8
 
 // Pacer knows its fair share of the server at every moment, goes at a part of
-// it and is silent while the server is down. Where even it is throttled, the
-// limit cannot be kept.
+// it and is silent while the server is down, or while it serves nobody because its
+// first window is used up. Where even it is throttled, the limit cannot be kept.
 func Pacer() engine.Client {
 	return engine.Client{
 		Name:      "pacer-0.8",
@@ -27,6 +28,9 @@ func Pacer() engine.Client {
 		New: func(e engine.Env) engine.Process {
 			p := &pacer{scenario: e.Scenario, start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
 			now := time.Since(e.Start)
+			if s := e.Scenario.Server; s.Empty && s.Kind == server.FixedWindow {
+				now = max(now, s.Window)
+			}
 			p.next = now + time.Duration(p.rng.Float64()*float64(p.after(now)-now))
 			return p
 		},
