@@ -3,6 +3,7 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"slices"
 	"testing"
 )
 
@@ -13,17 +14,19 @@ func TestEveryChangeFitsTheLaw(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen := map[string]bool{}
-	for _, c := range changes {
-		if seen[c.what] || c.old == c.new {
+	for _, c := range slices.Concat(changes, curve) {
+		if seen[c.what] || len(c.edits) == 0 {
 			t.Errorf("%q is there twice, or changes nothing", c.what)
 		}
 		seen[c.what] = true
-		name, text, err := law.with(c)
-		if err == nil {
-			_, err = parser.ParseFile(token.NewFileSet(), name, text, 0)
-		}
+		changed, err := law.with(c)
 		if err != nil {
 			t.Errorf("%s: %v", c.what, err)
+		}
+		for name, text := range changed {
+			if _, err := parser.ParseFile(token.NewFileSet(), name, text, 0); err != nil || text == law[name] {
+				t.Errorf("%s: does not parse, or is what it was: %v", c.what, err)
+			}
 		}
 	}
 }

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"bytes"
+	"encoding/gob"
+	"io"
+	"os"
+	"os/exec"
+	"strconv"
+
+	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/client"
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/score"
+)
+
+// settings are what each law plays.
+type settings struct {
+	seeds  int
+	random int
+	from   uint64
+}
+
+// clients are the law that this program is built with, and the pacer, which tells
+// random scenarios whose limit can be kept from others.
+func clients() []engine.Client { return []engine.Client{client.Cruise("cruise"), client.Pacer()} }
+
+// result is a score.Result on its way from one process to another.
+type result struct {
+	Scenario, Client string
+	Median           score.Score
+	Count            count
+}
+
+// count is of the requests in all runs of a scenario.
+type count struct{ Successes, Throttled int }
+
+// tell plays the suite and the random scenarios, and writes what came of it for play.
+func (s settings) tell(w io.Writer) error {
+	var seeds []uint64
+	for i := range s.seeds {
+		seeds = append(seeds, uint64(i)+1)
+	}
+	var random []*scenario.Scenario
+	for i := range s.random {
+		random = append(random, scenario.Random(s.from+uint64(i)))
+	}
+	both := clients()
+	counts := map[[2]string]count{} // by scenario and client
+	seen := func(r *engine.Recording) {
+		key, total := [2]string{r.Scenario.Name, r.Client}, r.Totals()
+		c := counts[key]
+		counts[key] = count{c.Successes + total.Successes, c.Throttled + total.Throttled}
+	}
+	results := append(score.Play(scenario.Suite(), both[:1], seeds, nil, seen), score.Play(random, both, seeds, nil, seen)...)
+	var out []result
+	for _, r := range results {
+		out = append(out, result{r.Scenario.Name, r.Client, r.Median, counts[[2]string{r.Scenario.Name, r.Client}]})
+	}
+	return gob.NewEncoder(w).Encode(out)
+}
+
+// played is what came of a law.
+type played struct {
+	board  *board.Board
+	counts map[string]count // of the law, by scenario
+}
+
+// play runs this program again, built with a change of the law.
+func (s settings) play(law source, c change) (played, error) {
+	dir, err := os.MkdirTemp("", "ablate")
+	if err != nil {
+		return played{}, err
+	}
+	defer os.RemoveAll(dir)
+	overlay, err := law.overlay(c, dir)
+	if err != nil {
+		return played{}, err
+	}
+	again := exec.Command("go", "run", "-overlay", overlay, "github.com/a7df5faa/cruise/simulation/ablate", "-child",
+		"-seeds", strconv.Itoa(s.seeds), "-random", strconv.Itoa(s.random), "-from", strconv.FormatUint(s.from, 10))
+	again.Stderr = os.Stderr
+	text, err := again.Output()
+	if err != nil {
+		return played{}, err
+	}
+	var told []result
+	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&told); err != nil {
+		return played{}, err
+	}
+	p := played{counts: map[string]count{}}
+	var results []score.Result
+	scenarios := map[string]*scenario.Scenario{}
+	for _, r := range told {
+		if scenarios[r.Scenario] == nil {
+			if scenarios[r.Scenario], err = scenario.Find(r.Scenario); err != nil {
+				return played{}, err
+			}
+		}
+		results = append(results, score.Result{Scenario: scenarios[r.Scenario], Client: r.Client, Runs: s.seeds, Median: r.Median})
+		if r.Client == clients()[0].Name {
+			p.counts[r.Scenario] = r.Count
+		}
+	}
+	p.board = board.New(clients(), results)
+	return p, nil
+}
