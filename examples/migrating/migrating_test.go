@@ -9,6 +9,8 @@ import (
 	"os"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -54,6 +56,17 @@ func (h *heroku) App(_ context.Context, name string) (*app, error) {
 		return nil, &statusError{http.StatusTooManyRequests, 3 * time.Second}
 	}
 	return &app{name}, nil
+}
+
+func patient() *cruise.Retrier {
+	// doc
+	api := cruise.Must(cruise.New(
+		cruise.WithMaxElapsed(5*time.Minute), // and no other end:
+		cruise.WithMaxAttempts(cruise.Unlimited),
+		cruise.WithoutBudget(),
+	))
+	// end
+	return api
 }
 
 func cenkaltiBefore(ctx context.Context, client *heroku, name string) (*app, error) {
@@ -237,6 +250,86 @@ func TestBeforeAndAfter(t *testing.T) {
 					assert.ErrorIs(t, err, errNotFound)
 					assert.Equal(t, 1, client.calls, "not retried")
 				}
+			})
+		})
+	}
+}
+
+// Without the budget, and with time as the only limit, calls wait for the end of an outage
+// as they did; with the time limit alone they don't.
+func TestOutageIsWaitedOut(t *testing.T) {
+	type call func(context.Context) error
+	do := func(api *cruise.Retrier) func(func() error) call {
+		return func(work func() error) call {
+			return func(ctx context.Context) error {
+				return api.Do(ctx, func(context.Context) error { return work() })
+			}
+		}
+	}
+	get := func(build func(base http.RoundTripper) *http.Client) func(func() error) call {
+		return func(work func() error) call {
+			client := build(roundTripper(func(r *http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody, Request: r}, work()
+			}))
+			return func(ctx context.Context) error {
+				req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://api.example.com/", nil)
+				if err != nil {
+					return err
+				}
+				resp, err := client.Do(req)
+				if err != nil {
+					return err
+				}
+				return resp.Body.Close()
+			}
+		}
+	}
+	timeAlone := cruise.WithMaxElapsed(5 * time.Minute)
+	unlimited := cruise.WithMaxAttempts(cruise.Unlimited)
+	for _, tt := range []struct {
+		name string
+		of   func(work func() error) call
+		done int // of 50
+	}{
+		{"cenkalti", func(work func() error) call {
+			return func(ctx context.Context) error {
+				_, err := backoff.Retry(ctx, func() (any, error) { return nil, work() }, backoff.WithMaxElapsedTime(5*time.Minute))
+				return err
+			}
+		}, 50},
+		{"avast", func(work func() error) call {
+			return func(ctx context.Context) error { return retry.New(retry.Context(ctx), retry.Attempts(0)).Do(work) }
+		}, 50},
+		{"retryablehttp", get(retryablehttpBefore), 50},
+		{"after", do(patient()), 50},
+		{"after, HTTP", get(func(base http.RoundTripper) *http.Client {
+			return &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
+				cruisehttp.WithBase(base), cruisehttp.WithRetrier(timeAlone, unlimited, cruise.WithoutBudget())))}
+		}), 50},
+		{"time limit alone", do(cruise.Must(cruise.New(timeAlone))), 0},
+		{"with the budget", do(cruise.Must(cruise.New(timeAlone, unlimited))), 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				begun := time.Now()
+				call := tt.of(func() error {
+					time.Sleep(20 * time.Millisecond)
+					if time.Since(begun) < 30*time.Second {
+						return errors.New("connection refused")
+					}
+					return nil
+				})
+				var done atomic.Int64
+				var all sync.WaitGroup
+				for range 50 {
+					all.Go(func() {
+						if call(t.Context()) == nil {
+							done.Add(1)
+						}
+					})
+				}
+				all.Wait()
+				assert.EqualValues(t, tt.done, done.Load())
 			})
 		})
 	}
