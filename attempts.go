@@ -36,7 +36,8 @@ var errNotDone = errors.New("cruise: the loop's body did not call Done")
 //	}
 //
 // The error of the last turn is what Do would return. A body that leaves the
-// loop without Done drops the attempt, which then teaches nothing.
+// loop without Done drops the attempt, which then teaches nothing; one that leaves it
+// after Done(err) has taught what err means, and sends nothing again.
 func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*Attempt, error] {
 	return func(yield func(*Attempt, error) bool) {
 		var c calling

@@ -13,6 +13,7 @@ type calling struct {
 	record     *record         // nil if nothing needs it
 	cost       int
 	background bool
+	once       bool // no retries
 	started    instant
 	sent       instant // when the limiter let the attempt go
 	attemptCtx context.Context
@@ -37,6 +38,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 			c.cost = o.cost
 		}
 		c.background = c.background || o.background
+		c.once = c.once || o.once
 	}
 	if err := checkCost(c.cost); err != nil {
 		return err
@@ -182,7 +184,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
 		c.counted++
 	}
-	if c.counted >= r.maxAttempts {
+	if c.once || c.counted >= r.maxAttempts {
 		return false, c.giveUp(ErrAttemptsExhausted, v.RetryAfter)
 	}
 	if v.RetryAfter > r.maxServerDelay {

@@ -40,6 +40,7 @@
 //	limits by account, table, host        Retrier.Scope
 //	calls that cost several units         WithCost, at Do
 //	calls that yield to others            WithBackground, at Do
+//	calls that must not be sent twice     WithoutRetries, at Do
 //	bulk work that must get through       WithUncountedThrottles, with a deadline
 //	an answer within a time               a context with a deadline, WithMaxElapsed
 //	no attempt that hangs                 WithAttemptTimeout

@@ -10,7 +10,8 @@ import (
 // Reasons for which a [Retrier] gives up, and a limiter refuses a call. Match
 // them with [errors.Is].
 var (
-	// ErrAttemptsExhausted: as many attempts as [WithMaxAttempts] allows have failed.
+	// ErrAttemptsExhausted: as many attempts as [WithMaxAttempts] allows have failed, or
+	// the only one of [WithoutRetries].
 	ErrAttemptsExhausted = errors.New("cruise: attempts exhausted")
 	// ErrBudgetExhausted: the [Budget] has no retry left. It is a limit of this
 	// client, not an answer of the server.
@@ -185,7 +186,9 @@ func Transient(err error, hints ...Hint) error {
 }
 
 // Permanent marks err as not worth a retry. After a first attempt Do returns it without
-// an [*Error] around it. It returns nil for a nil err.
+// an [*Error] around it. It hides from the limiter that err was a throttle: where one is not
+// to be sent again, say [Throttled] in a call [WithoutRetries], or leave the loop of
+// [Retrier.Attempts] after Done. It returns nil for a nil err.
 func Permanent(err error) error {
 	return wrap(err, OutcomePermanent, nil)
 }

@@ -217,6 +217,7 @@ type CallOption struct {
 	cost       int
 	costSet    bool
 	background bool
+	once       bool
 }
 
 // WithCost is what a call costs at the limiter, for APIs that count units rather
@@ -231,3 +232,8 @@ func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
 // A [DelayLimiter] makes no call wait for another, and a limiter of another
 // package knows no background; there it changes nothing.
 func WithBackground() CallOption { return CallOption{background: true} }
+
+// WithoutRetries makes a call once, for what must not be sent twice. It is paced like
+// others, and what it meets teaches the limiter: a throttle too, which [Permanent] would
+// hide. It ends as with [WithMaxAttempts] of 1.
+func WithoutRetries() CallOption { return CallOption{once: true} }

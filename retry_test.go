@@ -333,3 +333,42 @@ func TestRefuse(t *testing.T) {
 	assert.Error(t, (*cruise.Retrier)(nil).Refuse(t.Context(), cruise.ErrQuotaExhausted, 0, nil))
 	assert.Error(t, new(cruise.Retrier).Refuse(t.Context(), cruise.ErrQuotaExhausted, 0, nil))
 }
+
+// A call that is made once tells the limiter of a throttle all the same.
+func TestWithoutRetries(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fails error
+		pause time.Duration
+	}{
+		{"throttled", cruise.Throttled(errBoom, cruise.RetryAfter(time.Minute)), time.Minute},
+		{"transient", errBoom, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := cruise.Must(cruise.NewAdaptiveLimiter())
+				r := cruise.Must(cruise.New(cruise.WithLimiter(limiter), cruise.WithUncountedThrottles()))
+				calls := 0
+				err := r.Do(t.Context(), func(context.Context) error { calls++; return tt.fails }, cruise.WithoutRetries())
+				assert.Equal(t, &cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 1, RetryAfter: tt.pause, Last: tt.fails}, err)
+				assert.Equal(t, 1, calls)
+				assert.Equal(t, tt.pause, limiter.PauseLeft())
+				assert.Equal(t, cruise.DefaultBudgetCapacity, r.Budget().Left())
+			})
+		})
+	}
+}
+
+// A loop that is left after Done tells the limiter of a throttle all the same.
+func TestLoopLeftAfterAThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := cruise.Must(cruise.NewAdaptiveLimiter())
+		r := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
+		for attempt, err := range r.Attempts(t.Context()) {
+			require.NoError(t, err)
+			attempt.Done(cruise.Throttled(errBoom, cruise.RetryAfter(time.Minute)))
+			break
+		}
+		assert.Equal(t, time.Minute, limiter.PauseLeft())
+	})
+}
