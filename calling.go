@@ -110,6 +110,9 @@ func (c *calling) refused(err error) error {
 	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
 		// Else it is a deadline of the limiter's own, such as that of its network.
 		if left, why := c.left(); left <= 0 || errors.Is(reason, ErrDeadline) {
+			if e, ok := reason.(*lateError); ok {
+				why = late(why, e.paused, e.ahead)
+			}
 			reason = why
 		}
 	}

@@ -42,13 +42,42 @@ type sentinel struct {
 func (s *sentinel) Error() string { return s.text }
 func (s *sentinel) Unwrap() error { return s.is }
 
+// lateError is ErrDeadline or ErrMaxElapsed, and what makes a wait so long.
+type lateError struct {
+	reason error
+	paused time.Duration // everyone is
+	ahead  int           // cost of the calls that go first
+}
+
+// late is a reason with what is known of a wait.
+func late(reason error, paused time.Duration, ahead int) error {
+	if paused <= 0 && ahead == 0 {
+		return reason
+	}
+	return &lateError{reason, paused, ahead}
+}
+
+func (e *lateError) Error() string {
+	text := e.reason.Error()
+	if e.paused > 0 {
+		text += fmt.Sprintf(": everyone is paused for %v", fourDigits(e.paused))
+	}
+	if e.ahead > 0 {
+		text += fmt.Sprintf(": %d ahead in line", e.ahead)
+	}
+	return text
+}
+
+func (e *lateError) Unwrap() error { return e.reason }
+
 // Error is what Do returns when it gave up on a call.
 //
 // [errors.Is] and [errors.As] see both the Reason and the Last error, so a
 // server's error is never hidden by a deadline or a cancellation.
 // [errors.Unwrap] returns nil, as for every error that wraps several.
 type Error struct {
-	// Reason is one of the Err variables of this package, or for a context that
+	// Reason is one of the Err variables of this package, or wraps one with what
+	// makes the wait so long, such as a pause; or for a context that
 	// ended [context.Canceled] or [context.DeadlineExceeded] with its cause, or
 	// the error of a limiter that refused the call.
 	Reason error

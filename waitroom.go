@@ -279,7 +279,7 @@ func (r *room) refuse(now instant, w *waiter, ahead int) error {
 	}
 	// A call that would go at the deadline races its context.
 	if wait := r.least(now, w, ahead); wait >= w.deadline.since(r.reading(now)) {
-		return &Error{Reason: ErrDeadline, RetryAfter: wait}
+		return &Error{Reason: late(ErrDeadline, pause, ahead), RetryAfter: wait}
 	}
 	return nil
 }

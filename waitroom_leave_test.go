@@ -84,8 +84,44 @@ func TestRoomDeadlineError(t *testing.T) {
 		assert.Equal(t, 15*time.Second, e.RetryAfter)
 		assert.Zero(t, e.Attempts)
 		assert.NoError(t, e.Last)
-		assert.Equal(t, "cruise: call not made: wait would pass the deadline (try again in 15s)", err.Error())
+		assert.Equal(t, "cruise: call not made: wait would pass the deadline: everyone is paused for 15s (try again in 15s)", err.Error())
 	})
+}
+
+// It says what the call would have waited for, too.
+func TestWhatACallWouldWaitFor(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		opts   []Option
+		ahead  int
+		pause  time.Duration
+		want   string
+		reason error
+	}{
+		{"its turn", nil, 0, 0, "wait would pass the deadline (try again in 10s)", ErrDeadline},
+		{"others", nil, 3, 0, "wait would pass the deadline: 3 ahead in line (try again in 40s)", ErrDeadline},
+		{"a pause", nil, 0, time.Minute, "wait would pass the deadline: everyone is paused for 1m0s (try again in 1m0s)", ErrDeadline},
+		{"a pause, then others", nil, 3, time.Minute, "wait would pass the deadline: everyone is paused for 1m0s: 3 ahead in line (try again in 1m30s)", ErrDeadline},
+		{"others, for longer than is left to it", []Option{WithMaxElapsed(500 * ms)}, 3, 0, "time for retries used up: 3 ahead in line (try again in 40s)", ErrMaxElapsed},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				b := Must(NewTokenBucket(0.1, 1))
+				r := Must(New(append(tt.opts, WithLimiter(b))...))
+				require.NoError(t, b.WaitN(t.Context(), 1))
+				b.Pause(tt.pause)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				for range tt.ahead {
+					go func() { _ = b.WaitN(ctx, 1) }()
+				}
+				synctest.Wait()
+				err := r.Do(within(t, time.Second), func(context.Context) error { t.Error("called"); return nil })
+				assert.EqualError(t, err, "cruise: call not made: "+tt.want)
+				assert.ErrorIs(t, err, tt.reason)
+			})
+		})
+	}
 }
 
 // A crowd that leaves takes its place in line along: whoever comes next waits for
