@@ -11,9 +11,10 @@
 // What repeats itself without changing anything is counted, and told by the
 // attribute throttles or calls of a later line: the throttles that one
 // congestion sends to many callers, pauses that are extended a little, steps of
-// a growing rate, and calls given up for the same reason. A change of state always has
-// its line, except for the end of a pause that was short: the line of its beginning has
-// told when that will be.
+// a growing rate, and calls of a scope given up for the same reason. What no line follows
+// is not told: a count of calls given up is in the logs only if another one is later. A
+// change of state always has its line, except for the end of a pause that was short: the
+// line of its beginning has told when that will be.
 package cruiseslog
 
 import (
@@ -47,7 +48,6 @@ type Observer struct {
 	mu     sync.Mutex // guards the fields below; nothing is logged under it, and no other lock taken
 	own    *track     // of the limiter that is in no scope
 	scopes map[string]*track
-	gaveUp [len(reasons) + 1]givenUp // by reason, others last
 }
 
 // maxTracks is how many scopes are followed at once, beyond which those where all is
@@ -68,8 +68,10 @@ type track struct {
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
-	pauseFor  time.Duration // how long the one is that ends then
-	pausedAt  time.Time     // since when, if the end is worth a line too; else zero
+	pauseFor  time.Duration             // how long the one is that ends then
+	pausedAt  time.Time                 // since when, if the end is worth a line too; else zero
+	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
+	gaveUpAt  time.Time                 // of the last line about that
 }
 
 // givenUp are the calls given up for one reason.
@@ -87,7 +89,7 @@ type Option func(*Observer)
 const DefaultInterval = 10 * time.Second
 
 // WithInterval is the least time between two lines that say that the rate has
-// grown further, or that calls are given up for the same reason, and the least length
+// grown further, or that calls of a scope are given up for the same reason, and the least length
 // of a pause whose end has a line too. Changes of state are told at once. 0 or less
 // means no limit. Default [DefaultInterval].
 func WithInterval(d time.Duration) Option {
@@ -147,7 +149,7 @@ var reasons = [...]error{
 func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	switch e := event.(type) {
 	case cruise.GaveUp:
-		o.callGivenUp(ctx, e.Err)
+		o.keep(ctx).callGivenUp(ctx, e.Err)
 	case cruise.ThrottleSeen:
 		o.keep(ctx).throttle(ctx, e)
 	case cruise.RateChanged:
@@ -255,7 +257,7 @@ func (o *Observer) forget() bool {
 	now := time.Now()
 	for id, t := range o.scopes {
 		if t.mu.TryLock() { // who is at work there is in trouble, most likely
-			well := !now.Before(t.pausedTo) &&
+			well := !now.Before(t.pausedTo) && now.Sub(t.gaveUpAt) >= o.every &&
 				(!t.throttled && t.pausedAt.IsZero() || now.Sub(t.seen) >= cruise.DefaultScopeIdle)
 			t.mu.Unlock()
 			if well {
@@ -460,7 +462,7 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	}
 }
 
-func (o *Observer) callGivenUp(ctx context.Context, err *cruise.Error) {
+func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 	now := time.Now()
 	o.mu.Lock()
 	g := &o.gaveUp[reasonIndex(err.Reason)]
@@ -470,7 +472,7 @@ func (o *Observer) callGivenUp(ctx context.Context, err *cruise.Error) {
 		return
 	}
 	more := g.calls
-	g.at, g.calls = now, 0
+	g.at, g.calls, o.gaveUpAt = now, 0, now
 	o.mu.Unlock()
 	attrs := []slog.Attr{
 		slog.Any("reason", err.Reason), slog.Int("attempts", err.Attempts), slog.Duration("elapsed", round(err.Elapsed)),
@@ -481,7 +483,7 @@ func (o *Observer) callGivenUp(ctx context.Context, err *cruise.Error) {
 	if more > 0 {
 		attrs = append(attrs, slog.Int("calls", more+1)) // since the last line
 	}
-	o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
+	o.log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
 }
 
 func reasonIndex(reason error) int {

@@ -306,6 +306,43 @@ func TestGivingUpIsSampledByReason(t *testing.T) {
 	})
 }
 
+// No scope's failures hide those of another, and however many there are, the others than
+// the first thousand are told of as one.
+func TestGivingUpIsSampledByScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{}
+		o := cruiseslog.NewObserver(slog.New(r), cruiseslog.WithKeys(func(_, key string) string { return key }))
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxAttempts(1), cruise.WithoutLimiter()))
+		fail := func(tenants int) (gaveUp []string) {
+			for range 2 {
+				for tenant := range tenants {
+					err := api.Scope("TENANT", fmt.Sprint(tenant)).Do(t.Context(), func(context.Context) error { return errors.New("503") })
+					require.Error(t, err)
+				}
+			}
+			for _, line := range r.take() {
+				if strings.HasPrefix(line, "WARN gave up") {
+					gaveUp = append(gaveUp, line)
+				}
+			}
+			return gaveUp
+		}
+		assert.Equal(t, []string{
+			"WARN gave up reason=cruise: attempts exhausted attempts=1 elapsed=0s error=503 limiter=TENANT 0",
+			"WARN gave up reason=cruise: attempts exhausted attempts=1 elapsed=0s error=503 limiter=TENANT 1",
+		}, fail(2))
+		time.Sleep(cruiseslog.DefaultInterval)
+		assert.Equal(t, []string{
+			"WARN gave up reason=cruise: attempts exhausted attempts=1 elapsed=0s calls=2 error=503 limiter=TENANT 0",
+			"WARN gave up reason=cruise: attempts exhausted attempts=1 elapsed=0s calls=2 error=503 limiter=TENANT 1",
+		}, fail(2))
+
+		lines := fail(1500)
+		assert.Len(t, lines, 1000-2+1)
+		assert.Equal(t, "WARN gave up reason=cruise: attempts exhausted attempts=1 elapsed=0s error=503", lines[len(lines)-1])
+	})
+}
+
 func TestDebugTellsOfEachCallAndWhyItWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelDebug)
