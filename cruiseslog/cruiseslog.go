@@ -99,7 +99,7 @@ func WithInterval(d time.Duration) Option {
 // WithKeys says how the keys of scopes are written, as themselves or otherwise; it must
 // be safe for concurrent use. Default, and for nil: a digest, the same for equal keys as
 // long as the program runs and another one in the next, since keys may be nobody else's
-// business.
+// business. Those of a cruisehttp.Transport are hosts, unless its options say otherwise.
 func WithKeys(text func(scope, key string) string) Option {
 	return func(o *Observer) {
 		if text != nil {
