@@ -116,6 +116,10 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 // WithMaxRate is the rate, in calls per second, above which no success grows.
 // Default [rate.Inf]: none. With a maximum, the limiter is paced from its first
 // call on.
+//
+// Given to [New], it holds for each key of each scope, and for all calls together. Beside
+// [WithoutLimiter] it holds for each key alone; on calls outside a scope it then has no
+// effect.
 func WithMaxRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(isLimit(limit), "WithMaxRate(%v): "+wantLimit, shown(limit))

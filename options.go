@@ -62,7 +62,7 @@ func isNil(v any) bool {
 
 // WithoutLimiter makes calls go at once, paced by nothing but their backoff. Those
 // of a [Retrier.Scope] pass the limiter of their scope alone, which each
-// [LimiterOption] tunes.
+// [LimiterOption] tunes: that has no effect on calls outside a scope.
 func WithoutLimiter() Option {
 	return option(func(c *config) { c.limiter, c.limiterSet = nil, true })
 }

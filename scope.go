@@ -20,7 +20,9 @@ import (
 //   - a success, all of them; a [Quota], the innermost.
 //
 // So the limit of one customer never slows the others, and that of the
-// developer slows all. Options and observer are those of r.
+// developer slows all. Options and observer are those of r: each [LimiterOption] tunes
+// both, so [WithMaxRate] of 5 is 5 calls a second for each key, and for all keys
+// together. For each key alone, r is made with [WithoutLimiter] beside it.
 //
 // Each key has a [Budget] of its own too, from which the retries of its Retrier are
 // paid: where one host is down, those of others go on. The budget of r pays for

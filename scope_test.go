@@ -564,3 +564,39 @@ func TestScopeRefusedByXTime(t *testing.T) {
 		t.Errorf("got %v, want ErrDeadline", err)
 	}
 }
+
+// Whose rate it is that WithMaxRate bounds.
+func TestMaxRateOfScopes(t *testing.T) {
+	own := func(r *Retrier, tenant string) *Retrier { return r.Scope("TENANT", tenant) }
+	for _, tt := range []struct {
+		name string
+		opts []Option
+		of   func(r *Retrier, tenant string) *Retrier
+		took time.Duration // for 5 calls each of 4 tenants
+	}{
+		{"each key, and all together", []Option{WithMaxRate(5)}, own, 3800 * ms},
+		{"each key", []Option{WithoutLimiter(), WithMaxRate(5)}, own, 800 * ms},
+		{"nobody, outside a scope", []Option{WithoutLimiter(), WithMaxRate(5)}, func(r *Retrier, _ string) *Retrier { return r }, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(tt.opts...))
+				start := time.Now()
+				var all sync.WaitGroup
+				for _, tenant := range []string{"a", "b", "c", "d"} {
+					for range 5 {
+						all.Go(func() {
+							if err := tt.of(r, tenant).Do(t.Context(), func(context.Context) error { return nil }); err != nil {
+								t.Error(err)
+							}
+						})
+					}
+				}
+				all.Wait()
+				if took := time.Since(start); took != tt.took {
+					t.Errorf("took %v, want %v", took, tt.took)
+				}
+			})
+		})
+	}
+}
