@@ -138,7 +138,7 @@ func (c *calling) left() (left time.Duration, reason error) {
 // attempt calls fn. Should fn not return, the limiter is told all the same.
 func (c *calling) attempt(fn func(context.Context) error) error {
 	if c.r.attemptTimeout > 0 {
-		ctx, cancel := context.WithTimeout(c.attemptCtx, c.r.attemptTimeout)
+		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
 		defer cancel()
 		c.attemptCtx = ctx
 	}
@@ -169,6 +169,9 @@ func (c *calling) settle(err error) (again bool, final error) {
 		return false, c.giveUp(withCause(c.ctx, err), 0)
 	}
 	c.last = err
+	if r.tookLong != nil && context.Cause(c.attemptCtx) == r.tookLong && isEnd(c.attemptCtx, err) {
+		c.last = withCause(c.attemptCtx, err) // the caller has set no deadline to think of
+	}
 	if !r.nested && callOf(c.ctx) != nil {
 		return false, err // the outer Retrier decides
 	}

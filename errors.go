@@ -70,6 +70,16 @@ func (e *lateError) Error() string {
 
 func (e *lateError) Unwrap() error { return e.reason }
 
+// attemptTimeoutError is the end of an attempt by [WithAttemptTimeout].
+type attemptTimeoutError struct{ after time.Duration }
+
+func (e *attemptTimeoutError) Error() string {
+	return fmt.Sprintf("cruise: attempt took longer than %v (WithAttemptTimeout)", e.after)
+}
+func (e *attemptTimeoutError) Unwrap() error   { return context.DeadlineExceeded }
+func (e *attemptTimeoutError) Timeout() bool   { return true }
+func (e *attemptTimeoutError) Temporary() bool { return true }
+
 // Error is what Do returns when it gave up on a call.
 //
 // [errors.Is] and [errors.As] see both the Reason and the Last error, so a

@@ -26,6 +26,7 @@ type config struct {
 	maxElapsed      time.Duration
 	maxServerDelay  time.Duration
 	attemptTimeout  time.Duration
+	tookLong        error // the cause of its end; nil if there is none
 	freeThrottles   bool
 	nested          bool
 	budget          *Budget
@@ -112,11 +113,12 @@ func WithMaxServerDelay(d time.Duration) Option {
 }
 
 // WithAttemptTimeout gives the context of each attempt a timeout, above 0. An
-// attempt that runs into it is retried. Default: none.
+// attempt that runs into it is retried; the context's cause says which timeout it was.
+// Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return option(func(c *config) {
 		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)
-		c.attemptTimeout = d
+		c.attemptTimeout, c.tookLong = d, &attemptTimeoutError{d}
 	})
 }
 

@@ -3,6 +3,7 @@ package cruise_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 	"testing/synctest"
@@ -271,6 +272,42 @@ func TestAttemptTimeoutIsRetried(t *testing.T) {
 		err = r.Do(t.Context(), func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
 		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// Who reads of a deadline that the caller never set finds out whose it was.
+func TestAttemptTimeoutSaysWhatItWas(t *testing.T) {
+	const timeout = "cruise: attempt took longer than 1s (WithAttemptTimeout)"
+	for name, tt := range map[string]struct {
+		end  func(context.Context) error
+		want string
+	}{
+		"error":         {context.Context.Err, "context deadline exceeded: " + timeout},
+		"cause":         {context.Cause, timeout},
+		"wrapped cause": {func(ctx context.Context) error { return fmt.Errorf("get: %w", context.Cause(ctx)) }, "get: " + timeout},
+		"another error": {func(context.Context) error { return errBoom }, "boom"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := &witness{}
+				r := plain(cruise.WithLimiter(w), cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(1))
+				err := r.Do(t.Context(), func(ctx context.Context) error {
+					<-ctx.Done()
+					return tt.end(ctx)
+				})
+				assert.EqualError(t, err, "cruise: gave up after 1 attempt in 1s: attempts exhausted: "+tt.want)
+				assert.Equal(t, name != "another error", errors.Is(err, context.DeadlineExceeded))
+				assert.Equal(t, []cruise.Outcome{cruise.OutcomeTransient}, w.outcomes())
+			})
+		})
+	}
+	t.Run("caller's deadline is sooner", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
+			defer cancel()
+			err := plain(cruise.WithAttemptTimeout(time.Second)).Do(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
+			assert.Equal(t, context.DeadlineExceeded, err)
+		})
 	})
 }
 

@@ -104,13 +104,31 @@ type refused struct{ err, why error }
 func (r *refused) Error() string   { return r.err.Error() + " (" + r.why.Error() + ")" }
 func (r *refused) Unwrap() []error { return []error{r.err, r.why} }
 
-// errTimeout is the cause of a cancelled attempt that took too long.
-var errTimeout = errors.New("cruisehttp: attempt took too long")
+// timeoutError is the cause of a cancelled attempt that took too long, and its error.
+type timeoutError struct {
+	text string
+	is   error // in the end context.DeadlineExceeded
+}
 
-type timeoutError struct{ err error }
+func tookLong(after time.Duration, option string) error {
+	return &timeoutError{fmt.Sprintf("cruisehttp: attempt took longer than %v (%s)", after, option), context.DeadlineExceeded}
+}
 
-func (e *timeoutError) Error() string   { return errTimeout.Error() + ": " + e.err.Error() }
-func (e *timeoutError) Unwrap() error   { return context.DeadlineExceeded }
+// timedOut is err, of an attempt in ctx, as a timeout if it was one.
+func timedOut(ctx context.Context, err error) error {
+	cause, ok := context.Cause(ctx).(*timeoutError)
+	if !ok {
+		return err
+	}
+	text := err.Error()
+	if !strings.Contains(text, cause.text) { // some return the cause itself
+		text = cause.text + ": " + text
+	}
+	return &timeoutError{text, cause.is}
+}
+
+func (e *timeoutError) Error() string   { return e.text }
+func (e *timeoutError) Unwrap() error   { return e.is }
 func (e *timeoutError) Timeout() bool   { return true }
 func (e *timeoutError) Temporary() bool { return true }
 
@@ -124,8 +142,8 @@ type timedBody struct {
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if err != nil {
-		if err != io.EOF && context.Cause(b.ctx) == errTimeout {
-			err = &timeoutError{err}
+		if err != io.EOF {
+			err = timedOut(b.ctx, err)
 		}
 		b.end()
 	}

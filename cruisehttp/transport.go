@@ -349,14 +349,20 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 			leave()
 			cancel(context.Canceled)
 		}
-		stops = append(stops, context.AfterFunc(a.Context(), func() { cancel(errTimeout) }))
+		stops = append(stops, context.AfterFunc(a.Context(), func() {
+			cause := context.Cause(a.Context())
+			if caller.Err() == nil {
+				cause = &timeoutError{cause.Error(), cause}
+			}
+			cancel(cause)
+		}))
 	}
 	if t.headerTimeout > 0 {
-		stops = append(stops, time.AfterFunc(t.headerTimeout, func() { cancel(errTimeout) }).Stop)
+		stops = append(stops, time.AfterFunc(t.headerTimeout, func() { cancel(tookLong(t.headerTimeout, "WithHeaderTimeout")) }).Stop)
 	}
 	stopTimer := func() {}
 	if t.attemptTimeout > 0 {
-		timer, rest := time.AfterFunc(t.attemptTimeout, func() { cancel(errTimeout) }), end
+		timer, rest := time.AfterFunc(t.attemptTimeout, func() { cancel(tookLong(t.attemptTimeout, "WithAttemptTimeout")) }), end
 		stopTimer = func() { timer.Stop() }
 		end = func() {
 			timer.Stop()
@@ -371,9 +377,7 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 	resp, err = t.base.RoundTrip(r.WithContext(ctx))
 	if err != nil {
 		finish()
-		if context.Cause(ctx) == errTimeout {
-			err = &timeoutError{err}
-		}
+		err = timedOut(ctx, err)
 		discard(resp) // against the rules of http.RoundTripper
 		end()
 		return nil, finish, err

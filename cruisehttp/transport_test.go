@@ -448,6 +448,57 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 	}
 }
 
+// The error of a timeout says once which one it was.
+func TestTransportNamesTheTimeout(t *testing.T) {
+	for want, opt := range map[string]cruisehttp.Option{
+		"cruisehttp: attempt took longer than 1s (WithHeaderTimeout)":  cruisehttp.WithHeaderTimeout(time.Second),
+		"cruisehttp: attempt took longer than 1s (WithAttemptTimeout)": cruisehttp.WithAttemptTimeout(time.Second),
+		"cruise: attempt took longer than 1s (WithAttemptTimeout)":     cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)),
+	} {
+		for name, tt := range map[string]struct {
+			end  func(context.Context) error // what the base returns
+			more string
+		}{
+			"cause": {context.Cause, ""}, // as http.Transport does
+			"error": {context.Context.Err, ": context canceled"},
+		} {
+			t.Run(want+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					base := roundTripper(func(r *http.Request) (*http.Response, error) {
+						<-r.Context().Done()
+						return nil, tt.end(r.Context())
+					})
+					client := &http.Client{Transport: transport(t, base, opt, cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)))}
+					_, err := client.Get(example)
+					assert.EqualError(t, err, `Get "`+example+`": cruise: gave up after 1 attempt in 1s: attempts exhausted: `+want+tt.more)
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					timeout, ok := err.(net.Error)
+					assert.True(t, ok && timeout.Timeout())
+				})
+			})
+		}
+	}
+}
+
+// The body of an attempt that takes too long says so, too.
+func TestTransportNamesTheTimeoutOfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(r *http.Request) (*http.Response, error) {
+			resp := answer(200, "")
+			body, w := io.Pipe()
+			context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(context.Cause(r.Context())) })
+			resp.Body = body
+			return resp, nil
+		})
+		resp, err := transport(t, base, cruisehttp.WithAttemptTimeout(time.Second)).RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		_, err = io.ReadAll(resp.Body)
+		assert.EqualError(t, err, "cruisehttp: attempt took longer than 1s (WithAttemptTimeout)")
+		assert.ErrorIs(t, err, context.DeadlineExceeded)
+		assert.NoError(t, resp.Body.Close())
+	})
+}
+
 // Some servers tell of errors in the body of a 200, which is looked at, for no longer than
 // the body of an error. The caller may take longer.
 func TestTransportTimeoutsEndWithTheHeadOfASuccess(t *testing.T) {
