@@ -33,9 +33,9 @@
 //
 // # Which option
 //
-//	a known rate                          WithLimiter(NewTokenBucket)
-//	at most N calls in any window         WithLimiter(NewSlidingWindow)
-//	one delay that all callers share      WithLimiter(NewDelayLimiter)
+//	a known rate                          WithLimiter(Must(NewTokenBucket(…)))
+//	at most N calls in any window         WithLimiter(Must(NewSlidingWindow(…)))
+//	one delay that all callers share      WithLimiter(Must(NewDelayLimiter(…)))
 //	no more than a rate, less if need be  WithMaxRate
 //	limits by account, table, host        Retrier.Scope
 //	calls that cost several units         WithCost, at Do
@@ -46,11 +46,14 @@
 //	no attempt that hangs                 WithAttemptTimeout
 //	more or fewer attempts                WithMaxAttempts, WithBackoff
 //	one limit for several Retriers        WithLimiter, WithBudget
-//	one limit for many machines           WithLimiter(cruiseredis.NewLimiter)
+//	one limit for many machines           WithLimiter(Must(cruiseredis.NewLimiter(…)))
 //	errors that Classify does not know    WithClassifier
 //	to see what happens                   WithObserver: cruiseslog, cruiseotel, cruisehttp/debug
 //	retries alone, without pacing         WithoutLimiter
 //	code that does not fit in a function  Retrier.Attempts
+//
+// Constructors return an error too, as options may be out of bounds; [Must] is for those
+// that are constants.
 //
 // # Errors
 //
