@@ -214,7 +214,7 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
 		o := m.observer(t, cruiseotel.WithMaxScopes(2), cruiseotel.WithKeys(func(_, key string) string { return key }))
-		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxRate(10), cruise.WithoutLimiter(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithoutLimiter(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 			return cruise.NewAdaptiveLimiter(cruise.WithMaxRate(10))
 		})))
 		o.Add(api)
