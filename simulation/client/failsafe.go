@@ -18,7 +18,7 @@ import (
 func FailsafeAdaptive() engine.Client {
 	return engine.Client{
 		Name:  "failsafe-adaptive",
-		About: "failsafe-go, retries from 0.2 s to 20 s that heed Retry-After, adaptive limiter of concurrency that waits",
+		About: "failsafe-go, retries from 1 s to 30 s that heed Retry-After, which its jitter shortens by up to a tenth, adaptive limiter of concurrency that waits",
 		New: func(e engine.Env) engine.Process {
 			// The default waits for nobody, and would reject most calls.
 			limiter := adaptivelimiter.NewBuilder[any]().WithMaxWaitTime(-1).Build()
@@ -43,14 +43,15 @@ func FailsafeRate() engine.Client {
 	}
 }
 
-// failsafeRetries are retries as its documentation has them.
+// failsafeRetries are retries with the delays of its documentation, failsafe-go.dev/retry.
+// Its jitter goes up and down, and over what the function of delays says, too.
 func failsafeRetries(e engine.Env) retrypolicy.RetryPolicy[any] {
 	attempts := -1
 	if e.Scenario.Attempts > 0 {
 		attempts = e.Scenario.Attempts
 	}
 	return retrypolicy.NewBuilder[any]().
-		WithBackoff(200*time.Millisecond, 20*time.Second).WithJitterFactor(.25).
+		WithBackoff(time.Second, 30*time.Second).WithJitterFactor(.1).
 		WithMaxAttempts(attempts).
 		WithDelayFunc(func(x failsafe.ExecutionAttempt[any]) time.Duration {
 			if after := failure(x.LastError()).RetryAfter; after > 0 {
