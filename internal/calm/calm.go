@@ -4,9 +4,10 @@
 package calm
 
 import (
-	"bufio"
 	"flag"
 	"fmt"
+	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -87,7 +88,7 @@ func Run(m *testing.M) (code int) {
 	}
 	// The first run wrote the files that the go command asked for.
 	args := append(os.Args[1:], "-test.testlogfile=", "-test.coverprofile=")
-	if len(failed) > 0 { // else it was TestMain
+	if len(failed) > 0 { // else it was TestMain, or nobody read along
 		args = append(args, "-test.run=^("+strings.Join(failed, "|")+")$")
 	}
 	cmd := exec.Command(os.Args[0], args...)
@@ -101,34 +102,39 @@ func Run(m *testing.M) (code int) {
 
 // failure is the line that a test prints at its end, of which package testing tells nobody
 // otherwise. The first character is there with -test.v=test2json.
-var failure = regexp.MustCompile(`^\x16?--- FAIL: (\w+) `)
+var failure = regexp.MustCompile(`(?m)^\x16?--- FAIL: (\w+) `)
 
-// watched is m.Run, and tells what failed.
+// watched is m.Run, and tells what failed, where there is a command tee. A goroutine that
+// read along would take what it has not passed on with it when a test panics.
 func watched(m *testing.M) (code int, failed []string) {
-	stdout := os.Stdout
+	printed, err := os.CreateTemp("", "calm")
+	if err != nil {
+		return m.Run(), nil
+	}
+	defer printed.Close()
+	_ = os.Remove(printed.Name())
 	r, w, err := os.Pipe()
 	if err != nil {
 		return m.Run(), nil
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for lines := bufio.NewReader(r); ; {
-			line, err := lines.ReadString('\n')
-			_, _ = stdout.WriteString(line)
-			if name := failure.FindStringSubmatch(line); name != nil && !slices.Contains(failed, name[1]) {
-				failed = append(failed, name[1])
-			}
-			if err != nil {
-				return
-			}
-		}
-	}()
-	os.Stdout = w
+	stdout := os.Stdout
+	tee := exec.Command("tee", "/dev/fd/3")
+	tee.Stdin, tee.Stdout, tee.Stderr, tee.ExtraFiles = r, stdout, os.Stderr, []*os.File{printed}
+	if err = tee.Start(); err == nil {
+		os.Stdout = w
+	}
+	_ = r.Close()
 	code = m.Run()
 	os.Stdout = stdout
 	_ = w.Close()
-	<-done
-	_ = r.Close()
+	if err != nil || tee.Wait() != nil {
+		return code, nil
+	}
+	text, _ := io.ReadAll(io.NewSectionReader(printed, 0, math.MaxInt64))
+	for _, name := range failure.FindAllSubmatch(text, -1) {
+		if name := string(name[1]); !slices.Contains(failed, name) {
+			failed = append(failed, name)
+		}
+	}
 	return code, failed
 }

@@ -4,6 +4,7 @@ package calm_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -20,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(calm.Run(m)) }
 
-// What TestRun asks of the tests of a process: the words "stop", and "fail" with the number
-// of runs that are to fail.
+// What TestRun asks of the tests of a process: the words "stop", "panic", and "fail" with the
+// number of runs that are to fail.
 const wanted = "CRUISE_TEST_WANTED"
 
 func TestAsWanted(t *testing.T) {
@@ -33,6 +34,10 @@ func TestAsWanted(t *testing.T) {
 		require.NoError(t, exec.Command("sh", "-c", "kill -STOP $PPID; sleep 0.3; kill -CONT $PPID").Run())
 		assert.Eventually(t, func() bool { return calm.Late() > 200*time.Millisecond }, time.Minute, time.Millisecond)
 	}
+	if words == "panic" {
+		fmt.Println("the last words")
+		panic("as wanted")
+	}
 	before, _ := strconv.Atoi(os.Getenv(calm.Before))
 	_, fail, _ := strings.Cut(words, "fail ")
 	runs, _ := strconv.Atoi(fail)
@@ -41,6 +46,15 @@ func TestAsWanted(t *testing.T) {
 
 // Beside a test that fails this one is run once.
 func TestBesideIt(*testing.T) {}
+
+func TestAPanicLosesNothingThatWasPrinted(t *testing.T) {
+	cmd := exec.Command(os.Args[0], "-test.run=^TestAsWanted$")
+	cmd.Env = append(os.Environ(), wanted+"=panic", calm.Before+"=")
+	out, err := cmd.CombinedOutput()
+	assert.Error(t, err)
+	assert.Contains(t, string(out), "the last words\n")
+	assert.Contains(t, string(out), "--- FAIL: TestAsWanted")
+}
 
 func TestRun(t *testing.T) {
 	for _, c := range []struct {
