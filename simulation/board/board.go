@@ -202,7 +202,8 @@ func (b *Board) Beaten(scenario string) []string {
 	return by
 }
 
-// best is the best of the competitors' figures, NaN if there are not two of them to compare.
+// best is the best of the competitors' figures, NaN if there are not two of them to
+// compare, or if it says nothing to be first in them.
 func (b *Board) best(m score.Metric, clients []string, figures []score.Score) float64 {
 	best, n := math.NaN(), 0
 	for i := range figures {
@@ -215,7 +216,7 @@ func (b *Board) best(m score.Metric, clients []string, figures []score.Score) fl
 			best = v
 		}
 	}
-	if n < 2 {
+	if n < 2 || m.NoWinner {
 		return math.NaN()
 	}
 	return best

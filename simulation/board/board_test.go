@@ -15,7 +15,7 @@ import (
 // result is one of a client in a scenario.
 func result(s *scenario.Scenario, client string, throttled, use float64) score.Result {
 	m := score.Score{Throttled: throttled, Total: throttled, Use: use, Jain: 1, Wait: 1, Ratio: 1,
-		Clear: math.NaN(), Adapt: math.NaN(), Recovery: math.NaN()}
+		Clear: math.NaN(), Adapt: math.NaN(), Failed: math.NaN(), Recovery: math.NaN()}
 	return score.Result{Scenario: s, Client: client, Runs: 1, Median: m, Low: m, High: m}
 }
 
@@ -80,6 +80,11 @@ func TestTheBestOfAColumnIsMarkedAmongCompetitors(t *testing.T) {
 			if line.Cells[i].Best != best {
 				t.Errorf("%s, %s: %v", line.Client, table.Head[i], line.Cells[i])
 			}
+		}
+	}
+	for _, line := range table.Rows {
+		if i := slices.Index(table.Head, "requests a call"); line.Cells[i].Best {
+			t.Errorf("%s is the best at sending little", line.Client)
 		}
 	}
 	alone := New([]engine.Client{{Name: "cruise", Own: true}}, []score.Result{result(&scenario.Scenario{Name: "a"}, "cruise", 1, 1)})

@@ -31,7 +31,7 @@ type Cell struct {
 
 // inScenario and inGroup are the columns of figures of the two kinds of tables.
 var (
-	inScenario = Metrics("throttled", "wait", "jain", "use", "stdev", "clear", "adapt", "amplification", "recovery")
+	inScenario = Metrics("throttled", "wait", "jain", "use", "stdev", "clear", "adapt", "amplification", "failed", "recovery")
 	inGroup    = Metrics("throttled", "wait", "ratio", "jain", "use")
 )
 

@@ -38,7 +38,8 @@ func TestAttemptsAreAsManyAsTheScenarioAllows(t *testing.T) {
 			continue
 		}
 		rec := engine.Run(s, c, 1)
-		if n := rec.Totals().Requests; rec.Calls == 0 || rec.Failed != rec.Calls || n < 2*rec.Calls || n > 3*(rec.Calls+5) {
+		// A few are under way at the end.
+		if n := rec.Totals().Requests; rec.Calls < 20 || rec.Failed < rec.Calls-5 || n < 2*rec.Calls || n > 3*rec.Calls {
 			t.Errorf("%s: %d requests of %d calls, %d failed", c.Name, n, rec.Calls, rec.Failed)
 		}
 	}

@@ -90,6 +90,28 @@ func TestTimeoutsAreNoThrottles(t *testing.T) {
 	}
 }
 
+// Calls are counted as they arrive, not as they end, and silence belongs to a run.
+func TestCallsThatOnlyWaitAreCounted(t *testing.T) {
+	idle := engine.Client{Name: "idle", New: func(engine.Env) engine.Process {
+		return engine.ProcessFunc(func(ctx context.Context, _ engine.Attempt) error {
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}}
+
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 1, Latency: time.Second, Duration: time.Minute, Arrivals: 5,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1},
+	}
+	rec := engine.Run(s, idle, 1)
+	if rec.Calls < 200 || rec.Calls > 400 || rec.Failed != 0 {
+		t.Errorf("%d calls, want about 300; %d failed", rec.Calls, rec.Failed)
+	}
+	if d := time.Duration(len(rec.Bins)) * rec.Width; d < s.Duration {
+		t.Errorf("the series ends after %v of %v", d, s.Duration)
+	}
+}
+
 func TestEveryClientGetsThroughAndEnds(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 2, Callers: 3, Latency: 50 * time.Millisecond, Duration: 2 * time.Minute,

@@ -17,10 +17,10 @@ type Recording struct {
 	Rivals  int           // requests that the greedy competitor got through
 
 	// Calls are those that arrived in an open loop; in a closed one, those begun.
-	// Failed ones were given up by the client before the end of the run.
+	// Failed ones were given up before the end of the run.
 	Calls, Failed int
 
-	// Bins cut the run into stretches of the length Width.
+	// Bins cut the run into stretches of the length Width, up to its end.
 	Bins  []Bin
 	Width time.Duration
 }
@@ -42,7 +42,6 @@ type Bin struct {
 	Requests  int32
 	Throttled int32
 	Successes int32
-	Arrivals  int32         // calls that arrived, open loop only
 	Wait      time.Duration // the longest that ended here with a success
 }
 
@@ -62,7 +61,6 @@ func (r *Recording) bin(t time.Duration) *Bin {
 				b.Requests += o.Requests
 				b.Throttled += o.Throttled
 				b.Successes += o.Successes
-				b.Arrivals += o.Arrivals
 				b.Wait = max(b.Wait, o.Wait)
 			}
 			r.Bins[j] = b

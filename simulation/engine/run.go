@@ -102,6 +102,7 @@ func (r *run) finish(t time.Duration) {
 	}
 	r.over = true
 	r.rec.Elapsed = t
+	r.rec.bin(t - 1) // so that they go to the end, also of who sent nothing any more
 	r.server.Finish(t)
 	r.rec.Rivals = r.server.Rivals
 	for i := range r.rec.Callers {
@@ -153,8 +154,9 @@ func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) 
 			return
 		}
 		sent := c.sent
+		r.begun()
 		err := client.Call(ctx, attempt)
-		r.called(ctx, err)
+		r.ended(ctx, err)
 		if err != nil && c.sent == sent {
 			// A client that refuses without asking the server would spin here.
 			sleep(ctx, r.scenario.Latency)
@@ -167,11 +169,7 @@ func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p 
 	rng := r.rand(uint64(p) + 1)
 	rate := r.scenario.Arrivals / float64(r.scenario.Processes)
 	for n := uint64(1); sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))); n++ {
-		r.mu.Lock()
-		if !r.over {
-			r.rec.bin(r.now()).Arrivals++
-		}
-		r.mu.Unlock()
+		r.begun()
 		wg.Go(func() {
 			c := &caller{run: r, rec: rec, rng: r.rand(uint64(p)<<32 + n)}
 			call, cancel := ctx, context.CancelFunc(func() {})
@@ -179,22 +177,28 @@ func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p 
 				call, cancel = context.WithTimeout(ctx, d)
 			}
 			defer cancel()
-			r.called(ctx, client.Call(call, c.attempt))
+			r.ended(ctx, client.Call(call, c.attempt))
 		})
 	}
 }
 
-// called counts a call that has ended, if the run has not ended it.
-func (r *run) called(ctx context.Context, err error) {
-	if ctx.Err() != nil {
+// begun counts a call, unless the run is over.
+func (r *run) begun() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.over {
+		r.rec.Calls++
+	}
+}
+
+// ended counts a call that failed, if it was not the run that ended it.
+func (r *run) ended(ctx context.Context, err error) {
+	if err == nil || ctx.Err() != nil {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rec.Calls++
-	if err != nil {
-		r.rec.Failed++
-	}
+	r.rec.Failed++
 }
 
 // caller sends requests, one at a time.

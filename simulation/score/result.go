@@ -13,6 +13,7 @@ type Metric struct {
 	Unit      string
 	Of        func(*Score) *float64
 	MoreWins  bool // the greatest is the best
+	NoWinner  bool // neither the greatest nor the least is the best
 	Geometric bool // means over scenarios are geometric
 }
 
@@ -27,7 +28,8 @@ var Metrics = []Metric{
 	{Name: "total", Unit: "%", Of: func(s *Score) *float64 { return &s.Total }},
 	{Name: "clear", Unit: "s", Of: func(s *Score) *float64 { return &s.Clear }},
 	{Name: "adapt", Unit: "s", Of: func(s *Score) *float64 { return &s.Adapt }},
-	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }},
+	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }, NoWinner: true},
+	{Name: "failed", Unit: "%", Of: func(s *Score) *float64 { return &s.Failed }},
 	{Name: "recovery", Unit: "s", Of: func(s *Score) *float64 { return &s.Recovery }},
 }
 

@@ -24,6 +24,7 @@ type Score struct {
 	Clear         float64 // seconds until Scenario.Calls have succeeded
 	Adapt         float64 // seconds until the rate fits after a change, mean over changes
 	Amplification float64 // requests per call
+	Failed        float64 // % of the calls of an open loop that were given up
 	Recovery      float64 // seconds after trouble until the server is used again
 }
 
@@ -39,6 +40,7 @@ func Of(r *engine.Recording, best scenario.Best) Score {
 		Stdev:         stdev(r),
 		Clear:         math.NaN(),
 		Amplification: float64(total.Requests) / float64(max(1, total.Successes)),
+		Failed:        math.NaN(),
 		Adapt:         adapt(r),
 		Recovery:      recovery(r),
 	}
@@ -52,6 +54,7 @@ func Of(r *engine.Recording, best scenario.Best) Score {
 	}
 	if s.Arrivals > 0 {
 		out.Amplification = float64(total.Requests) / float64(max(1, r.Calls))
+		out.Failed = percent(r.Failed, r.Calls)
 	}
 	return out
 }

@@ -48,6 +48,15 @@ func TestScoresOfARunByHand(t *testing.T) {
 	rec.Rivals = 100
 	check("use beside a competitor", Of(rec, scenario.Best{Successes: 300, Fair: best.Fair}).Use, .9)
 
+	check("requests a call, closed loop", got.Amplification, 240/180.)
+	if !math.IsNaN(got.Failed) {
+		t.Errorf("failed, closed loop: %v", got.Failed)
+	}
+	rec.Calls, rec.Failed, s.Arrivals = 120, 30, 1
+	check("requests a call, open loop", Of(rec, best).Amplification, 2)
+	check("failed", Of(rec, best).Failed, 25)
+	s.Arrivals = 0
+
 	s.Random, rec.Callers[1] = false, engine.Caller{}
 	check("whoever sends nothing is throttled nowhere", Of(rec, best).Throttled, (50+0+20)/3.)
 }
