@@ -198,7 +198,7 @@ func TestPresetsYieldToFlags(t *testing.T) {
 		{"-quick", 15, 24, 16, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
 		{"-full", 45, 200, 16, 10},
-		{"-targets", 45, 200, 4, 3},
+		{"-targets", 45, 200, 3, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
 		_, p, err := parse(strings.Fields(c.args), nil)

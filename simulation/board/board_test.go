@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
@@ -104,8 +105,8 @@ func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 		Keepable + "use / the pacer's, means":                            1.125,
 		Keepable + "% with use < 0.6 of the pacer's or throttled > 10 %": 100,
 		tight + "throttled %, points above the pacer, means":             4,
-		"namedscenarios with a better peer":                              1,
-		"random% of scenarios with a better peer":                        0,
+		"namedscenarios with a better peer":                              math.NaN(), // most peers did not run
+		"random% of scenarios with a better peer":                        math.NaN(),
 		"n-heroku-30minuse":                                              math.NaN(),
 	}
 	for _, target := range Targets {
@@ -128,6 +129,32 @@ func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 	} {
 		if c.got != c.want {
 			t.Errorf("%q, want %q", c.got, c.want)
+		}
+	}
+}
+
+// A peer that did not run may be the better one.
+func TestBetterPeersAreCountedIfAllRan(t *testing.T) {
+	named := &scenario.Scenario{Name: "a"}
+	for _, missing := range []string{"", "autosleeper", "cruise", "oracle"} {
+		var clients []engine.Client
+		var results []score.Result
+		for _, c := range client.All() {
+			if c.Name != missing {
+				clients = append(clients, c)
+				results = append(results, result(named, c.Name, 5, .5))
+			}
+		}
+		results[1] = result(named, results[1].Client, 1, .9)
+		b := New(clients, results)
+		want := 1.
+		if missing == "autosleeper" || missing == "cruise" {
+			want = math.NaN()
+		}
+		for _, target := range Targets {
+			if got := target.Of(b); target.Where == "named" && Number(got) != Number(want) {
+				t.Errorf("without %q: %v", missing, got)
+			}
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/a7df5faa/cruise/simulation/client"
+	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
@@ -163,18 +164,17 @@ func collapsed(b *Board) float64 {
 }
 
 // beaten is the number, or the share in percent, of scenarios with a better
-// peer. It is not known where no peer ran, or not the own client.
+// peer. It is not known unless every client that competes ran.
 func beaten(which func(*scenario.Scenario) bool, percent bool) func(*Board) float64 {
 	return func(b *Board) float64 {
-		if b.Own == "" {
-			return math.NaN()
+		for _, c := range client.All() {
+			if !c.Yardstick && !slices.ContainsFunc(b.Clients, func(ran engine.Client) bool { return ran.Name == c.Name }) {
+				return math.NaN()
+			}
 		}
 		n, bad := 0, 0
 		for _, s := range b.Scenarios() {
-			if which(s) && slices.ContainsFunc(b.Of(s.Name), func(r score.Result) bool {
-				c := b.Client(r.Client)
-				return !c.Own && !c.Yardstick
-			}) {
+			if which(s) {
 				n++
 				bad += min(1, len(b.Beaten(s.Name)))
 			}
