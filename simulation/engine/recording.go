@@ -42,7 +42,6 @@ type Bin struct {
 	Requests  int32
 	Throttled int32
 	Successes int32
-	Wait      time.Duration // the longest that ended here with a success
 }
 
 // bins is how many stretches a recording has, at most twice as many.
@@ -61,7 +60,6 @@ func (r *Recording) bin(t time.Duration) *Bin {
 				b.Requests += o.Requests
 				b.Throttled += o.Throttled
 				b.Successes += o.Successes
-				b.Wait = max(b.Wait, o.Wait)
 			}
 			r.Bins[j] = b
 		}
@@ -75,12 +73,10 @@ func (r *Recording) bin(t time.Duration) *Bin {
 	return &r.Bins[i]
 }
 
-// waited closes a caller's wait at t and returns it.
-func (r *Recording) waited(c *Caller, t time.Duration) time.Duration {
-	w := t - c.since - r.Scenario.IdleBetween(c.since, t)
-	c.Longest = max(c.Longest, w)
+// waited closes a caller's wait at t.
+func (r *Recording) waited(c *Caller, t time.Duration) {
+	c.Longest = max(c.Longest, t-c.since-r.Scenario.IdleBetween(c.since, t))
 	c.since = t
-	return w
 }
 
 // Totals sums up all callers.

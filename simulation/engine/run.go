@@ -166,7 +166,7 @@ func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) 
 
 // arrive makes calls at random times, done or not the ones before.
 func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p int, rec *Caller) {
-	rng := r.rand(uint64(p) + 1)
+	rng := r.rand(1<<63 + uint64(p)) // apart from those of the calls
 	rate := r.scenario.Arrivals / float64(r.scenario.Processes)
 	for n := uint64(1); sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))); n++ {
 		r.begun()
@@ -257,7 +257,7 @@ func (r *run) decide(c *Caller, latency time.Duration) (reply server.Reply, time
 	default:
 		bin.Successes++
 		c.Successes++
-		bin.Wait = max(bin.Wait, r.rec.waited(c, now))
+		r.rec.waited(c, now)
 		if r.left > 0 {
 			if r.left--; r.left == 0 {
 				r.finish(now)

@@ -81,21 +81,6 @@ func (s *Scenario) idleUntil(t time.Duration) time.Duration {
 	return n*(s.Period-s.busy()) + max(0, t-n*s.Period-s.busy())
 }
 
-// Changes are the times at which what a client could get changes: the rate
-// steps, an outage begins or ends, a process joins or leaves.
-func (s *Scenario) Changes() []time.Duration {
-	at := s.Server.Rate.Changes(s.Duration)
-	for p := 1; p < s.Processes; p++ {
-		if s.Join > 0 {
-			at = append(at, s.Present(p).From)
-		}
-		if s.Leave > 0 {
-			at = append(at, s.Present(p).To)
-		}
-	}
-	return at
-}
-
 // Trouble is the last stretch during which the server served nobody.
 func (s *Scenario) Trouble() (server.Span, bool) {
 	for _, spans := range [][]server.Span{s.Server.Stall, s.Server.Down, s.Server.Broken} {
