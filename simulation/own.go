@@ -167,8 +167,9 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 
 // goesOn says what the simulated clients do beyond the limiter, so that all of them have
 // the same work.
-const goesOn = `// Here no call is given up, as with cruise.WithMaxAttempts(cruise.Unlimited),
-// cruise.WithoutBudget() and cruise.WithMaxServerDelay(math.MaxInt64) beside that.
+const goesOn = `// Where callers make one call after the other, none is given up here, as with
+// cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithoutBudget() and
+// cruise.WithMaxServerDelay(math.MaxInt64) beside that.
 `
 
 // limiter is the options that were set, and the Go code of them.
