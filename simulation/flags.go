@@ -74,10 +74,13 @@ func (o *options) check(args []string) error {
 	case o.random < 0 || o.random > 100_000:
 		return fmt.Errorf("-random %d: want 0 to 100000", o.random)
 	}
-	for _, f := range []struct{ flag, file string }{{"json", o.json}, {"html", o.html}, {"md", o.md}} {
+	for _, f := range []struct{ flag, file string }{{"json", o.json}, {"html", o.html}, {"md", o.md}, {"cpuprofile", o.profile}} {
 		dir := filepath.Dir(f.file) // "." if there is no file
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return fmt.Errorf("-%s %s: want a file in a folder that exists, %s does not", f.flag, f.file, dir)
+		}
+		if info, err := os.Stat(f.file); err == nil && info.IsDir() {
+			return fmt.Errorf("-%s %s: want a file, that is a folder", f.flag, f.file)
 		}
 	}
 	return nil

@@ -56,14 +56,23 @@ func (o *options) plan() (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	runs, random := 0, false
+	scenarios, runs, random := 0, 0, false
 	for _, part := range p.parts {
-		runs += len(part.scenarios) * part.seeds * len(p.clients)
-		random = random || slices.ContainsFunc(part.scenarios, func(s *scenario.Scenario) bool { return s.Random })
+		for _, s := range part.scenarios {
+			scenarios++
+			random = random || s.Random
+			for _, c := range p.clients {
+				if c.Fits == nil || c.Fits(s) {
+					runs += part.seeds
+				}
+			}
+		}
 	}
 	switch {
-	case runs == 0:
+	case scenarios == 0:
 		return plan{}, fmt.Errorf("-scenarios %s: want scenarios, or random ones by -random", o.scenarios)
+	case runs == 0:
+		return plan{}, fmt.Errorf("-clients %s: none of them makes sense in these scenarios", o.clients)
 	case runs > mostRuns:
 		return plan{}, fmt.Errorf("-random %d -seeds %d: scenarios times seeds times clients is %d runs, want at most %d", o.random, o.seeds, runs, mostRuns)
 	case o.split && !random:
