@@ -130,6 +130,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-server concurrency -burst 2.5", "-burst 2.5: want the slots"},
 		{"-server concurrency -burst 8 -work 0s", "-work 0s: want 1µs to 1h"},
 		{"-server sliding -rate 1 -window 1ms", "-window 1ms: want one that holds 1 to 1000000 requests"},
+		{"-server sliding -rate 20 -window 50ms -duration 24h", "-window 50ms: want 216ms at least, a run of the -duration 24h0m0s is of 400000 windows at most"},
 		{"-server sliding -rate 999999 -window 2562047h", "-window 2562047h0m0s: want one that holds 1 to 1000000 requests"},
 		{"-server sliding -rate 1 -window 24h -duration 1s", "-window 24h0m0s: want at most 100 times the -duration 1s"},
 		{"-rate 1 -signal smoke", "-signal smoke: want"},

@@ -44,6 +44,9 @@ var idle = map[server.Kind][]string{
 // mostRequests are served in a run, which takes a minute or so.
 const mostRequests = 10_000_000
 
+// mostWindows of a run take the best possible result a quarter of a second to work out.
+const mostWindows = 400_000
+
 // knob is a flag that is an option of the adaptive limiter.
 type knob struct {
 	flag, usage string
@@ -145,6 +148,9 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		spec.Window = o.window
 		if n := o.rate * o.window.Seconds(); !(n >= 1 && n <= 1e6) {
 			return nil, fmt.Errorf("-window %v: want one that holds 1 to 1000000 requests, at -rate %v it is %v", o.window, o.rate, n)
+		}
+		if least := o.duration / mostWindows; o.window < least {
+			return nil, fmt.Errorf("-window %v: want %v at least, a run of the -duration %v is of %d windows at most", o.window, least, o.duration, mostWindows)
 		}
 		if o.window > 100*o.duration {
 			return nil, fmt.Errorf("-window %v: want at most 100 times the -duration %v", o.window, o.duration)

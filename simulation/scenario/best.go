@@ -30,7 +30,7 @@ func (s *Scenario) Ideal() Best {
 		steps = 1 << 16 // the end is somewhere within a long time
 	}
 	if w := s.Server.Window; w > 0 {
-		steps = max(steps, min(1<<18, int(40*s.Duration/w)))
+		steps = max(steps, int(40*s.Duration/w))
 	}
 	f := newFluid(s, steps)
 	dt := s.Duration / time.Duration(steps)

@@ -75,6 +75,17 @@ func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 	}
 }
 
+// However many windows there are, each is worked out in steps of its own.
+func TestTheBestPossibleOfManyWindows(t *testing.T) {
+	s := &Scenario{Processes: 1, Callers: 10, Latency: 100 * time.Millisecond, Duration: 24 * time.Hour}
+	for _, kind := range []server.Kind{server.FixedWindow, server.SlidingWindow} {
+		s.Server = server.Spec{Kind: kind, Rate: server.Constant(20), Window: 500 * time.Millisecond}
+		if got := s.Ideal().Successes / (20 * 24 * 3600); math.Abs(got-1) > .001 {
+			t.Errorf("%v: %.3f of what there is", kind, got)
+		}
+	}
+}
+
 func TestFairSharesFollowWhoIsThere(t *testing.T) {
 	s := &Scenario{
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1},
