@@ -6,25 +6,26 @@ import (
 	"github.com/a7df5faa/cruise/simulation/engine"
 )
 
-// The strategies of Heroku's Ruby gem, and the AutoSleeper, as cruise has them:
-// one delay that all callers of a process share. They stand for those clients
-// on the board, so none is this project's own in the comparison.
+// The rules of Heroku's Ruby gem, and of the AutoSleeper, as cruise has them: one
+// delay that all callers of a process share at every moment. They stand for those
+// clients on the board, so none is this project's own in the comparison. The gem's
+// loop is another one, see gem in delays_test.go, and what they say has to say so.
 
-// HerokuGradual is the gem's ExponentialIncreaseGradualDecrease.
+// HerokuGradual is the rule of the gem's ExponentialIncreaseGradualDecrease.
 func HerokuGradual() engine.Client {
-	return delays("heroku-gradual", "the Ruby gem's gradual decrease, by cruise's DelayLimiter: a throttle raises the shared delay by 0.8 s and a fifth, a success lowers it by 0.8 s", cruise.HerokuGradual())
+	return delays("heroku-gradual", "cruise's DelayLimiter with the Ruby gem's rule of gradual decrease: a throttle raises the shared delay by 0.8 s and a fifth, a success lowers it by 0.8 s; the gem's own loop, in which a call keeps its delay while it is retried, has half the throttles with it", cruise.HerokuGradual())
 }
 
-// HerokuProportional is the gem's ExponentialIncreaseProportionalDecrease.
+// HerokuProportional is the rule of the gem's ExponentialIncreaseProportionalDecrease.
 func HerokuProportional() engine.Client {
-	return delays("heroku-proportional", "the same, but a success lowers the delay by a 4,500th", cruise.HerokuProportional())
+	return delays("heroku-proportional", "the same, but a success lowers the delay by a 4,500th; here the gem's own loop has half as many throttles again", cruise.HerokuProportional())
 }
 
-// HerokuRemaining is the gem's ExponentialIncreaseProportionalRemainingDecrease,
+// HerokuRemaining is the rule of the gem's ExponentialIncreaseProportionalRemainingDecrease,
 // which Heroku's own client uses. It learns only from a server that tells what
 // remains; at others its delay never comes down.
 func HerokuRemaining() engine.Client {
-	return delays("heroku-remaining", "the same, but a success lowers the delay by the share of the quota that remains, if the server tells it", cruise.HerokuRemaining())
+	return delays("heroku-remaining", "the same, but a success lowers the delay by the share of the quota that remains, if the server tells it; the gem's own loop as before", cruise.HerokuRemaining())
 }
 
 // Autosleeper is responsive exponential backoff.
@@ -48,7 +49,7 @@ func delayed(e engine.Env, l *cruise.DelayLimiter) engine.Process {
 func HerokuBackoff() engine.Client {
 	return engine.Client{
 		Name:  "heroku-backoff",
-		About: "the Ruby gem's plain retries, by cruise: 0.8 s, a fifth more for each",
+		About: "the Ruby gem's plain retries, by cruise's Backoff: 0.8 s, a fifth more for each",
 		New: func(e engine.Env) engine.Process {
 			return retrier(e, cruise.WithoutLimiter(), cruise.WithoutBudget(),
 				cruise.WithBackoff(cruise.HerokuBackoff()), cruise.WithThrottleBackoff(cruise.HerokuBackoff()))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
@@ -52,6 +53,11 @@ func gem(name string, start time.Duration, lowered func(d float64, q server.Quot
 	}}
 }
 
+// What a success makes of the delay, by the gem's rules.
+func gradual(d float64, _ server.Quota) float64      { return d - .8 }
+func proportional(d float64, _ server.Quota) float64 { return d - d/4500 }
+func remaining(d float64, q server.Quota) float64    { return d - d*float64(q.Remaining)/4500 }
+
 // startingAt is a preset whose delay is d from the beginning.
 func startingAt(c engine.Client, rule cruise.DelayRule, d time.Duration) engine.Client {
 	rule.First = d // what the first throttle makes of no delay
@@ -69,9 +75,6 @@ func startingAt(c engine.Client, rule cruise.DelayRule, d time.Duration) engine.
 // has to tell the same story, of the gem's own strategies and of cruise's
 // presets, which differ in what delay.go says.
 func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
-	gradual := func(d float64, _ server.Quota) float64 { return d - .8 }
-	proportional := func(d float64, _ server.Quota) float64 { return d - d/4500 }
-	remaining := func(d float64, q server.Quota) float64 { return d - d*float64(q.Remaining)/4500 }
 	type figures struct{ throttled, stdev, clear float64 }
 	published := map[string]figures{
 		"backoff":      {80.4, 148, 74},
@@ -134,6 +137,32 @@ func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
 		}
 		if proportional.clear < 4*max(backoff.clear, gradual.clear, remaining.clear) {
 			t.Errorf("%s: proportional is not by far the slowest to clear", by)
+		}
+	}
+}
+
+// What the presets say of the gem's own loop is so over the suite.
+func TestHerokuRowsSayHowTheyDifferFromTheGem(t *testing.T) {
+	if calm.Raced || testing.Short() {
+		t.Skip("plays for some seconds, and only compares figures")
+	}
+	for _, row := range []struct {
+		gem, preset engine.Client
+		low, high   float64 // of the gem's throttles, relative to the preset's
+	}{
+		{gem("gem", 0, gradual), HerokuGradual(), .35, .65},
+		{gem("gem", 0, proportional), HerokuProportional(), 1.2, 2.1},
+		{gem("gem", 0, remaining), HerokuRemaining(), 1.2, 2.1},
+	} {
+		play := func(c engine.Client) score.Score {
+			return score.Means(score.Play(scenario.Suite(), []engine.Client{c}, []uint64{1}, nil, nil))
+		}
+		own, preset := play(row.gem), play(row.preset)
+		line := fmt.Sprintf("%s: throttled %.2f %%, use %.3f, the gem's loop %.2f %%, %.3f",
+			row.preset.Name, preset.Throttled, preset.Use, own.Throttled, own.Use)
+		t.Log(line)
+		if ratio := own.Throttled / preset.Throttled; ratio < row.low || ratio > row.high {
+			t.Errorf("not as said: %s", line)
 		}
 	}
 }
