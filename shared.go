@@ -64,6 +64,7 @@ type SharedLimiter struct {
 	throttled bool
 	elsewhere bool // see StoreRequest
 	backoff   time.Duration
+	common    instant // end of the pause that is everyone's: the room may be in one of this worker's own
 	newPause  bool
 	resume    bool
 
@@ -95,7 +96,7 @@ type SharedStats struct {
 	Degraded  bool          // the store cannot be reached
 	Err       error         // why, nil unless Degraded
 	Waiting   int           // calls that wait
-	PauseLeft time.Duration // 0 unless everyone pauses
+	PauseLeft time.Duration // 0 unless there is a pause, of everyone or of this worker's own
 	Admitted  uint64        // attempts let go
 	Successes uint64        // attempts that succeeded
 	Throttles uint64        // attempts that were throttled
@@ -314,6 +315,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	var pause time.Duration // of this worker's own, or asked for
 	if e.retryAfter > 0 && (e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted) {
 		pause = e.retryAfter
+		s.pauseAll(now, pause)
 	}
 	if s.local != nil {
 		was := s.local.law.limit()
@@ -353,9 +355,6 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	}
 	if pause > 0 && s.room.pause(now, now.after(pause)) {
 		paused = true
-		if e.retryAfter > 0 {
-			s.newPause, s.urgent = true, true
-		}
 		events = append(events, pausedFor(pause))
 	}
 	s.hurry(now)
@@ -421,15 +420,23 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 	s.room.mu.Lock()
 	now := s.room.advance(clock())
 	paused := d > 0 && s.room.pause(now, now.after(d))
+	s.pauseAll(now, d)
+	s.hurry(now)
 	if paused {
 		s.stopped(now)
-		s.newPause, s.urgent = true, true
-		s.hurry(now)
 		s.room.changed(now)
 	}
 	s.room.mu.Unlock()
 	if paused && s.conf.observer != nil {
 		notify(context.Background(), s.conf.observer, pausedFor(d))
+	}
+}
+
+// pauseAll notes a pause that everyone is to hear of at once, unless they know of a longer
+// one.
+func (s *SharedLimiter) pauseAll(now instant, d time.Duration) {
+	if until := now.after(d); until > max(now, s.common) {
+		s.common, s.newPause, s.urgent = until, true, true
 	}
 }
 
@@ -445,7 +452,7 @@ func (s *SharedLimiter) Resume() {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
 	now := s.room.advance(clock())
-	s.resume, s.newPause, s.urgent = true, false, true
+	s.resume, s.newPause, s.urgent, s.common = true, false, true, 0
 	if now < s.room.resume {
 		s.room.resume = now
 		s.hold(now, now)

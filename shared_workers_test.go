@@ -107,6 +107,53 @@ func TestSharedRateOfYesterday(t *testing.T) {
 	})
 }
 
+// A pause that a worker makes for itself is told to nobody, only what the server asks for
+// is, also in a longer one.
+func TestSharedOwnPauseStaysItsOwn(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		opts   []SharedOption
+		cutOff bool // from the store, when it learns of it
+	}{
+		{"pause only", []SharedOption{WithPauseOnly()}, false},
+		{"cut off from the store", []SharedOption{WithInitialRate(10)}, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				a, b := fleet(t, store, 1, tt.opts...)[0], fleet(t, store.Store, 1, tt.opts...)[0]
+				calls(t, a, 1)
+				calls(t, b, 1)
+				if tt.cutOff {
+					store.fails(down)
+				}
+				for a.PauseLeft() < 30*time.Second {
+					call := letGo(t, a, 1)
+					time.Sleep(20 * ms)
+					call.ends(OutcomeThrottled, 0)
+				}
+				store.fails(nil)
+				var group sync.WaitGroup
+				group.Go(func() { assert.NoError(t, a.WaitN(t.Context(), 1)) }) // it asks in the pause
+				time.Sleep(2 * lastProbe)
+				assert.False(t, a.Stats().Degraded)
+				start := time.Now()
+				calls(t, b, 1)
+				assert.Less(t, time.Since(start), time.Second)
+
+				start = time.Now()
+				a.Learn(Feedback{Outcome: OutcomeThrottled, Sent: start, Cost: 1, RetryAfter: 5 * time.Second})
+				time.Sleep(time.Second)
+				assert.Greater(t, a.PauseLeft(), 10*time.Second)
+				calls(t, b, 1)
+				assert.InDelta(t, 5, time.Since(start).Seconds(), 1)
+				group.Wait()
+				time.Sleep(time.Second)
+			})
+		})
+	}
+}
+
 // A call that waits long for its slots hears of the pauses of others meanwhile.
 func TestSharedDearCallHeedsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

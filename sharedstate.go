@@ -36,8 +36,8 @@ type StoreRequest struct {
 	Quota    *Quota
 	QuotaAge time.Duration
 
-	// Pause is what is left of the longest pause that the worker knows. NewPause
-	// says that the store may not know of it yet.
+	// Pause is what is left of the longest pause of everyone's that the worker knows.
+	// NewPause says that the store may not know of it yet.
 	Pause    time.Duration
 	NewPause bool
 	// Resume lifts the pause, and Resumes is how many such liftings the worker

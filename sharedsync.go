@@ -258,7 +258,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 	if q.Epoch > 1 && now.since(s.syncedAt) > keptFor {
 		q.Epoch = 1 // whatever others have learned since then counts
 	}
-	if left := s.room.resume.since(now); left > 0 {
+	if left := s.common.since(now); left > 0 {
 		if !s.newPause {
 			// As long as it has been under way at most, so that a pause does not
 			// grow by being told.
@@ -446,10 +446,11 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	until := now.after(r.Pause)
 	paused := false
 	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
-		s.room.resume = until
+		s.room.resume, s.common = until, until
 		s.hold(now, until)
 		s.stopped(now)
-	} else if r.Pause > 0 && until > s.room.resume && !s.resume {
+	} else if r.Pause > 0 && until > s.common && !s.resume {
+		s.common = until
 		// A pause that is known seems to move by the time that answers take.
 		news := until.since(s.room.resume) > s.timeout
 		paused = s.room.pause(now, until)
