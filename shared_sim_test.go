@@ -35,7 +35,8 @@ func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, er
 // tokenServer admits limit calls a second, a tenth of that at once; or as many as
 // that makes in each window.
 type tokenServer struct {
-	tells bool // what is left
+	tells   bool // what is left
+	refills bool // and of a bucket when it will be full, in whole seconds
 
 	mu           sync.Mutex // guards the fields below
 	limit, burst float64
@@ -100,6 +101,9 @@ func (b *tokenServer) quota() *Quota {
 	q := &Quota{Limit: int(b.burst), Remaining: int(b.tokens)}
 	if b.window > 0 {
 		q.Reset = b.window - time.Since(b.at)
+	}
+	if b.refills {
+		q.Reset = time.Duration(math.Ceil((b.burst-b.tokens)/b.limit)) * time.Second
 	}
 	return q
 }
@@ -339,6 +343,41 @@ func TestSharedQuota(t *testing.T) {
 				}
 			}
 			t.Errorf("throttled %.2f %% where it is told, %.2f %% where not", 100*told, 100*untold)
+		})
+	}
+}
+
+// What is left of a window of two seconds has changed when the workers know of it: they use
+// it up as if they were told nothing.
+func TestSharedShortWindow(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		workers int
+		srv     func() *tokenServer
+	}{
+		{"10 in each second", 10, func() *tokenServer { return newTokenServer(10).windowed(time.Second) }},
+		{"100 in each second", 10, func() *tokenServer { return newTokenServer(100).windowed(time.Second) }},
+		{"20 in each 2 seconds", 10, func() *tokenServer { return newTokenServer(10).windowed(2 * time.Second) }},
+		{"100 a second, 10 at once", 1, func() *tokenServer {
+			srv := newTokenServer(100)
+			srv.refills = true
+			return srv
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+				var workers []Learner
+				for range tt.workers {
+					workers = append(workers, Must(NewSharedLimiter(store)))
+				}
+				srv := tt.srv()
+				srv.tells = true
+				f := simulate(workers, srv, 0, 2*time.Minute, 10*time.Minute)
+				t.Logf("use %.3f, throttled %.2f %%", f.use, 100*f.throttled)
+				assert.GreaterOrEqual(t, f.use, .7)
+				assert.LessOrEqual(t, f.throttled, .01)
+			})
 		})
 	}
 }

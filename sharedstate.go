@@ -136,7 +136,7 @@ type SharedState struct {
 	Passed int64 // cost of successes since Level changed
 	Most   int64 // that the last pause without a Retry-After may take
 
-	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt
+	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt; -1 if that window is too short to heed
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
 	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left Remaining there
 
@@ -175,6 +175,7 @@ const (
 	sharedQueue   = sharedPeriod / 8     // how far ahead slots are given out where they are not short
 	sharedMost    = 1_000_000            // slots in one sync
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
+	sharedShort   = 2 * sharedMillion    // a window that has moved on when what was left of it is known
 )
 
 // sharedCauses are what Why says, and the constants its numbers.
@@ -372,6 +373,9 @@ func (s *SharedState) windowed(q StoreRequest) bool {
 	reset := s.QuotaAt + micros(q.Quota.Reset)
 	if moved := reset - s.ResetAt; max(moved, -moved) > micros(resetSlack)+micros(q.Quota.Reset)/100 {
 		s.ResetAt, s.ResetLeft = reset, left
+		if micros(q.Quota.Reset) <= sharedShort {
+			s.ResetLeft = -1
+		}
 		if s.Unspread > s.Rate { // the slots of the old window may be an hour away
 			s.void()
 			s.change(&q.Law, float64(s.Unspread), whyQuota)
@@ -403,7 +407,7 @@ func (s *SharedState) ration(q StoreRequest) {
 // is to be done for the successes: see aimd.
 func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool) {
 	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
-	if s.flat(left) {
+	if s.ResetLeft < 0 || s.flat(left) {
 		return surplus{}, false
 	}
 	// What is told was left before the calls of a period.

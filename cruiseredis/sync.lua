@@ -25,6 +25,7 @@ local PART = 4
 local QUEUE = PERIOD / 8
 local MOST = MILLION
 local YEAR = 365 * 86400000000
+local SHORT = 2 * MILLION
 local MAX_PAUSE = 31 * 86400000000
 local CLOSED_ROW = 2
 local REOPEN_TO = .9
@@ -209,6 +210,9 @@ local function windowed()
   local reset = s.quotaAt + q.quotaReset
   if abs(reset - s.resetAt) > RESET_SLACK + floor(q.quotaReset / 100) then
     s.resetAt, s.resetLeft = reset, q.quotaLeft
+    if q.quotaReset <= SHORT then
+      s.resetLeft = -1
+    end
     if s.unspread > s.rate then
       void()
       change(s.unspread, QUOTA)
@@ -263,7 +267,7 @@ end
 -- Returns whether that is all for the successes, and if not, what it leaves for growth.
 local function hint()
   local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
-  if flat(left) then
+  if s.resetLeft < 0 or flat(left) then
     return false, 0, 0
   end
   local untold = 2 * (1 + floor(r * PERIOD / 1e12))
