@@ -818,6 +818,18 @@ func TestSharedStaleSlots(t *testing.T) {
 	})
 }
 
+// Slots that were saved up are due together, and void together, however long ago.
+func TestSharedSavedSlotsExpire(t *testing.T) {
+	const second = instant(time.Second)
+	for after, want := range map[instant]int{second: 100, 3 * second: 69, 7 * second / 2: 64, 8 * second: 19, 3600 * second: 0} {
+		var l leases
+		now := 3600 * second
+		l.add(now, now-second, 100*time.Millisecond, 100)
+		l.expire(now+after, 1, slotLife)
+		assert.Equal(t, want, l.n, "%v later", time.Duration(after))
+	}
+}
+
 // After a machine stood still, calls that waited do not all go at once by the slots
 // that they have missed; calls that come later than their slots do. Of slots that are
 // far apart one is left.

@@ -519,7 +519,7 @@ type lease struct {
 func (l *leases) add(now, at instant, gap time.Duration, n int) {
 	gap = max(1, gap)
 	l.n += n
-	if saved := min(int(now.since(at)/gap), n); saved > 0 {
+	if saved := int(min(int64(now.since(at)/gap), int64(n))); saved > 0 {
 		l.all = append(l.all, lease{now, 1, saved})
 		at, n = at+instant(saved)*instant(gap), n-saved
 	}
@@ -552,7 +552,7 @@ func (l *leases) expire(now instant, n int, life time.Duration) {
 		if over <= 0 {
 			return
 		}
-		l.cut(min(first.n, 1+int(over/first.gap)))
+		l.cut(int(min(int64(first.n), 1+int64(over/first.gap)))) // saved slots are a nanosecond apart: too many for 32 bits
 	}
 }
 
