@@ -67,6 +67,7 @@ type SharedLimiter struct {
 	common    instant // end of the pause that is everyone's: the room may be in one of this worker's own
 	newPause  bool
 	resume    bool
+	resumedAt instant // when Resume was called
 
 	// Syncs.
 	syncing  bool
@@ -444,7 +445,8 @@ func (s *SharedLimiter) pauseAll(now instant, d time.Duration) {
 // rate. Workers that know of the pause and whose calls wait ask for its end every
 // half second, or where there are many of them less often, every 5 s at least.
 // While the store cannot be reached it ends the pause of this worker only; that of
-// the others ends with the next sync that reaches it.
+// the others ends if a sync reaches the store within 5 s. After that it must be given
+// again, as it would end a pause that may have begun since.
 func (s *SharedLimiter) Resume() {
 	if s.room.pacer == nil {
 		return
@@ -452,7 +454,7 @@ func (s *SharedLimiter) Resume() {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
 	now := s.room.advance(clock())
-	s.resume, s.newPause, s.urgent, s.common = true, false, true, 0
+	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
 	if now < s.room.resume {
 		s.room.resume = now
 		s.hold(now, now)

@@ -154,6 +154,37 @@ func TestSharedOwnPauseStaysItsOwn(t *testing.T) {
 	}
 }
 
+// A Resume that could not be told ends the pause for all some seconds later. After that it
+// is forgotten: there may be another pause, which it was not for.
+func TestSharedResumeIsToldSoonOrNever(t *testing.T) {
+	for _, tt := range []struct {
+		after time.Duration // the store is back
+		waits time.Duration
+	}{
+		{2 * time.Second, time.Second},
+		{time.Hour, time.Minute},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			store := newFaultyStore()
+			a, b := fleet(t, store, 1, steady(10)...)[0], fleet(t, store.Store, 1, steady(10)...)[0]
+			calls(t, a, 1)
+			calls(t, b, 1)
+			time.Sleep(time.Second)
+			store.fails(down)
+			a.Resume()
+			time.Sleep(tt.after)
+			start := time.Now()
+			b.Pause(time.Minute)
+			synctest.Wait()
+			store.fails(nil)
+			calls(t, a, 1)
+			calls(t, b, 1)
+			assert.InDelta(t, tt.waits.Seconds(), time.Since(start).Seconds(), 1, "%v later", tt.after)
+			time.Sleep(time.Second)
+		})
+	}
+}
+
 // A call that waits long for its slots hears of the pauses of others meanwhile.
 func TestSharedDearCallHeedsPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

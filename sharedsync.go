@@ -248,6 +248,9 @@ func (s *SharedLimiter) initial(cost int) int64 {
 
 // account is what to tell. It need not be told again, unless that fails.
 func (s *SharedLimiter) account(now instant) StoreRequest {
+	if now.since(s.resumedAt) > lastProbe+s.timeout {
+		s.resume = false // there may be another pause now
+	}
 	q := StoreRequest{
 		Law: s.sharedLaw, Least: s.cost,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
