@@ -483,6 +483,32 @@ func TestSharedCutOnce(t *testing.T) {
 	})
 }
 
+// A throttle that a worker hears while it asks, and is about to be told of the cut, is of
+// the congestion that was cut for.
+func TestSharedCutOnceWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		memory := NewMemoryStore()
+		workers := fleet(t, &distantStore{Store: memory, rtt: 40 * ms}, 2, WithInitialRate(10))
+		var under []call
+		for _, s := range workers {
+			calls(t, s, 20)
+			under = append(under, letGo(t, s, 1))
+		}
+		time.Sleep(time.Second)
+		under[1].ends(OutcomeThrottled, 0)
+		time.Sleep(2 * time.Second)
+		require.EqualValues(t, 2, memory.state.Epoch)
+		var group sync.WaitGroup
+		group.Go(func() { calls(t, workers[0], 1) })
+		time.Sleep(10 * ms)
+		under[0].ends(OutcomeThrottled, 0)
+		group.Wait()
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 2, memory.state.Epoch)
+		assert.EqualValues(t, 2, workers[0].known.Epoch)
+	})
+}
+
 // However the store fails, a caller waits for it no longer than the timeout, is
 // refused nothing, and the server is not taken to have throttled.
 func TestSharedStoreFails(t *testing.T) {

@@ -437,6 +437,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	if cut {
 		s.slots.drop()
 		s.epochAt, s.unproved = now, true
+		s.throttled = false // one heard meanwhile is of an attempt of before
 	}
 	if was != r.Rate && !s.pauseOnly {
 		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
