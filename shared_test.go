@@ -950,24 +950,26 @@ func TestSharedReportsAtOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		ceiling int64
+		rate    int64
 		slots   int           // that are left
 		next    time.Duration // when it asks for more
 		want    int           // syncs
 	}{
-		{"short of slots", 0, 0, time.Second, 1},
-		{"the limit is found", 10e6, 0, time.Second, 0},
-		{"slots are left, with the last of which it syncs", 0, 1, time.Second, 0},
-		{"it syncs with the next call", 0, 0, 0, 0},
+		{"short of slots", 0, 10e6, 0, time.Second, 1},
+		{"the limit is found", 10e6, 10e6, 0, time.Second, 0},
+		{"the rate is at its maximum", 0, 20e6, 0, time.Second, 0},
+		{"slots are left, with the last of which it syncs", 0, 10e6, 1, time.Second, 0},
+		{"it syncs with the next call", 0, 10e6, 0, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
-				s := fleet(t, store, 1, steady(10)...)[0]
+				s := fleet(t, store, 1, WithInitialRate(10), WithMaxRate(20))[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				before := store.syncs
 				now := clock()
 				s.unproved = false // else it is told in any case
-				s.known.Ceiling, s.next = tt.ceiling, now.after(tt.next)
+				s.known.Ceiling, s.known.Rate, s.next = tt.ceiling, tt.rate, now.after(tt.next)
 				s.slots.add(now, now.after(time.Second), time.Second, tt.slots)
 				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
 				synctest.Wait()

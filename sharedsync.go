@@ -218,13 +218,13 @@ func (s *SharedLimiter) begin(now instant, n int) {
 }
 
 // report tells what has succeeded at once before the first throttle, as what the server
-// gives must be known by then, and soon where it was told a quota, as that may be of a new
-// window. Who has no slot left, as there are too few, would tell it only when asking for
-// the next, seconds later.
+// gives must be known by then, but for a rate that is as high as it may be; and soon where
+// it was told a quota, as that may be of a new window. Who has no slot left, as there are
+// too few, would tell it only when asking for the next, seconds later.
 func (s *SharedLimiter) report(now instant) {
 	switch {
 	case s.slots.n > 0 || s.degraded != 0 || s.syncing:
-	case s.known.Ceiling == 0 && now < s.next:
+	case s.known.Ceiling == 0 && s.known.Rate < s.sharedLaw.Max && now < s.next:
 		s.send(s.account(now))
 	case s.quotaAt != 0:
 		s.next = min(s.next, s.syncedAt.after(syncPeriod))
