@@ -257,18 +257,25 @@ func TestExpiry(t *testing.T) {
 	client := startRedis(t).client()
 	for _, tt := range []struct {
 		name string
+		row  int // throttles since the last success
 		q    cruise.StoreRequest
 		want time.Duration
 	}{
-		{"nothing to keep", cruise.StoreRequest{}, 10 * time.Minute},
-		{"a pause", cruise.StoreRequest{Pause: time.Hour, NewPause: true}, 70 * time.Minute},
-		{"the longest pause", cruise.StoreRequest{Pause: 100 * 365 * 24 * time.Hour, NewPause: true}, cruise.MaxSharedPause + 10*time.Minute},
-		{"a slow rate", cruise.StoreRequest{Epoch: 1, Rate: 1000}, 10*time.Minute + 2000*time.Second},
+		{"nothing to keep", 0, cruise.StoreRequest{}, 10 * time.Minute},
+		{"a pause", 0, cruise.StoreRequest{Pause: time.Hour, NewPause: true}, 70 * time.Minute},
+		{"the longest pause", 0, cruise.StoreRequest{Pause: 100 * 365 * 24 * time.Hour, NewPause: true}, cruise.MaxSharedPause + 10*time.Minute},
+		{"a slow rate", 0, cruise.StoreRequest{Epoch: 2, Rate: 1000}, 10*time.Minute + 2000*time.Second},
+		{"a call at a slow rate", 0, cruise.StoreRequest{Epoch: 2, Rate: 1000, Want: 1, Least: 1}, 10*time.Minute + 3000*time.Second},
+		{"a call at a closed door", 2, cruise.StoreRequest{Epoch: 2, Rate: 1000, Want: 1, Least: 1}, 10*time.Minute + 6000*time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.q.Law = law
 			scope := scopeOf(t)
-			_, err := cruise.Must(cruiseredis.NewStore(client, scope)).Sync(t.Context(), tt.q)
+			store := cruise.Must(cruiseredis.NewStore(client, scope))
+			_, err := store.Sync(t.Context(), cruise.StoreRequest{Law: law})
+			require.NoError(t, err)
+			require.NoError(t, client.HSet(t.Context(), cruiseredis.KeyOf(scope), "row", tt.row).Err())
+			_, err = store.Sync(t.Context(), tt.q)
 			require.NoError(t, err)
 			left := client.PTTL(t.Context(), cruiseredis.KeyOf(scope)).Val()
 			assert.InDelta(t, tt.want.Seconds(), left.Seconds(), 1+hiccup().Seconds())
@@ -276,7 +283,7 @@ func TestExpiry(t *testing.T) {
 			assert.Less(t, size, int64(1024))
 		})
 	}
-	assert.EqualValues(t, 4, client.DBSize(t.Context()).Val())
+	assert.EqualValues(t, 6, client.DBSize(t.Context()).Val())
 }
 
 func TestOptions(t *testing.T) {
