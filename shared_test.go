@@ -488,6 +488,11 @@ func TestSharedCutOnce(t *testing.T) {
 func TestSharedCutOnceWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewMemoryStore()
+		epoch := func() int64 {
+			memory.mu.Lock()
+			defer memory.mu.Unlock()
+			return memory.state.Epoch
+		}
 		workers := fleet(t, &distantStore{Store: memory, rtt: 40 * ms}, 2, WithInitialRate(10))
 		var under []call
 		for _, s := range workers {
@@ -497,14 +502,16 @@ func TestSharedCutOnceWhileAsking(t *testing.T) {
 		time.Sleep(time.Second)
 		under[1].ends(OutcomeThrottled, 0)
 		time.Sleep(2 * time.Second)
-		require.EqualValues(t, 2, memory.state.Epoch)
+		require.EqualValues(t, 2, epoch())
 		var group sync.WaitGroup
 		group.Go(func() { calls(t, workers[0], 1) })
 		time.Sleep(10 * ms)
 		under[0].ends(OutcomeThrottled, 0)
 		group.Wait()
 		time.Sleep(time.Second)
-		assert.EqualValues(t, 2, memory.state.Epoch)
+		assert.EqualValues(t, 2, epoch())
+		workers[0].room.mu.Lock()
+		defer workers[0].room.mu.Unlock()
 		assert.EqualValues(t, 2, workers[0].known.Epoch)
 	})
 }
