@@ -42,7 +42,7 @@ type AdaptiveLimiter struct {
 	min, max rate.Limit
 
 	room    room // guards the fields below too
-	law     law
+	law     *aimd
 	tokens  bucket
 	paced   bool    // there is a rate
 	largest int     // cost seen
@@ -204,10 +204,7 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
-	return newAdaptive(c, newAIMD(aimdConfig{
-		min: float64(c.min), max: perSecond(c.max),
-		decrease: c.decrease, increase: c.increase, cold: c.cold,
-	}, brake{backoff: c.pause, forgive: c.forgive})), nil
+	return newAdaptive(clock(), c), nil
 }
 
 func defaultAdaptive() adaptiveConfig {
@@ -232,20 +229,22 @@ func (c *adaptiveConfig) checkRates() {
 		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
 }
 
-func newAdaptive(c adaptiveConfig, l law) *AdaptiveLimiter {
+func newAdaptive(now instant, c adaptiveConfig) *AdaptiveLimiter {
 	a := &AdaptiveLimiter{
 		observer: c.observer,
 		burst:    c.burst,
 		min:      c.min,
 		max:      c.max,
-		law:      l,
-		tokens:   newBucket(rate.Inf, 1),
-		largest:  1,
+		law: newAIMD(aimdConfig{
+			min: float64(c.min), max: perSecond(c.max),
+			decrease: c.decrease, increase: c.increase, cold: c.cold,
+		}, brake{backoff: c.pause, forgive: c.forgive}),
+		tokens:  newBucket(rate.Inf, 1),
+		largest: 1,
 	}
 	a.room.pacer = a
 	if initial := min(c.initial, c.max); initial != rate.Inf {
-		now := clock()
-		l.setLimit(now, float64(initial))
+		a.law.setLimit(now, float64(initial))
 		a.apply(now)
 	}
 	return a

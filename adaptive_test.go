@@ -394,7 +394,7 @@ func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
 		s := a.Stats()
 		assert.EqualValues(t, callers*each, s.Admitted)
 		assert.EqualValues(t, callers*each, s.Successes)
-		assert.Zero(t, a.law.(*aimd).inflight)
+		assert.Zero(t, a.law.inflight)
 	})
 }
 
@@ -567,7 +567,7 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 // lawOf is the law of a limiter, or of a worker that has one of its own.
 func lawOf(l gate) *aimd {
 	if s, ok := l.(*SharedLimiter); ok {
-		return s.local.law.(*aimd)
+		return s.local.law
 	}
-	return l.(*AdaptiveLimiter).law.(*aimd)
+	return l.(*AdaptiveLimiter).law
 }

@@ -6,40 +6,18 @@ import (
 	"time"
 )
 
-// law is the control law of an [AdaptiveLimiter]: a state machine of events and
-// explicit times that never looks at a clock, so that a table or a simulator can
-// drive it, and another law can take its place.
-type law interface {
-	// wait is how long from now an attempt must wait for those in flight: 0 if
-	// it need not.
-	wait(now instant) time.Duration
-	// sent tells that an attempt was let go.
-	sent(now instant)
-	// held tells that the rate made someone wait, and free that it makes nobody wait
-	// now: another limiter may, or they have left.
-	held(now instant)
-	free(now instant)
-	// done tells how an attempt ended; idle says that nobody waits for the rate now.
-	done(now instant, e ending, idle bool) lesson
-	// stopped tells that nobody goes before until, for a reason that says nothing of
-	// what the server gives.
-	stopped(now, until instant)
-	// limit is the rate in calls of cost 1 per second, +Inf for none, and soon what it
-	// can be within a few calls.
-	limit() float64
-	soon() float64
-	// setLimit makes the rate another one, from outside.
-	setLimit(now instant, limit float64)
-}
-
-// lesson is what a law makes of an attempt, beside the new limit.
+// lesson is what the law makes of an attempt, beside the new limit.
 type lesson struct {
 	pause time.Duration // for everyone, 0 for none
 	late  bool          // a throttle that says nothing new
 	why   Cause         // of the change of the limit, if it changed
 }
 
-// aimd halves on throttle and grows linearly on success: AIMD after Chiu and
+// aimd is the control law of an [AdaptiveLimiter]: a state machine of events and
+// explicit times that never looks at a clock, so that a table or a simulator can drive
+// it.
+//
+// It halves on throttle and grows linearly on success: AIMD after Chiu and
 // Jain, "Analysis of the increase and decrease algorithms for congestion
 // avoidance in computer networks" (1989), with one cut for one congestion, a
 // start like TCP's, and a way back in three straight pieces. docs/control.md
@@ -147,8 +125,10 @@ func newAIMD(c aimdConfig, b brake) *aimd {
 	return &aimd{aimdConfig: c, brake: b, rate: math.Inf(1), cost: 1, window: 1}
 }
 
+// limit is the rate in calls of cost 1 per second, +Inf for none.
 func (l *aimd) limit() float64 { return l.rate }
 
+// soon is what the limit can be within a few calls.
 func (l *aimd) soon() float64 {
 	if l.unspread > 0 {
 		return l.rate // for the rest of a window
@@ -156,6 +136,8 @@ func (l *aimd) soon() float64 {
 	return max(l.rate, l.ceiling)
 }
 
+// stopped tells that nobody goes before until, for a reason that says nothing of
+// what the server gives.
 func (l *aimd) stopped(now, until instant) {
 	l.resume = until
 	l.delivered.skip(now, 0, until)
@@ -164,10 +146,13 @@ func (l *aimd) stopped(now, until instant) {
 // gap is a call interval, in seconds.
 func (l *aimd) gap() float64 { return l.cost / l.rate }
 
+// setLimit makes the rate another one, from outside.
 func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit = limit, limit, 0, 0, false, now
 }
 
+// wait is how long from now an attempt must wait for those in flight: 0 if it need
+// not.
 func (l *aimd) wait(now instant) time.Duration {
 	closed := l.row >= closedRow // one at a time knocks at a closed door
 	if l.inflight == 0 || !closed && (!math.IsInf(l.rate, 1) || float64(l.inflight) < l.window) {
@@ -182,6 +167,7 @@ func (l *aimd) wait(now instant) time.Duration {
 	return max(0, wait-now.since(l.moved))
 }
 
+// sent tells that an attempt was let go.
 func (l *aimd) sent(now instant) {
 	if l.first == 0 {
 		l.first = now
@@ -199,17 +185,21 @@ func (l *aimd) sent(now instant) {
 	}
 }
 
+// held tells that the rate made someone wait.
 func (l *aimd) held(now instant) {
 	l.heldAt = now
 	l.delivered.busy(now)
 }
 
+// free tells that the rate makes nobody wait now: another limiter may, or they have
+// left.
 func (l *aimd) free(now instant) {
 	if l.inflight == 0 || !math.IsInf(l.rate, 1) {
 		l.delivered.idle(now, l.resume)
 	}
 }
 
+// done tells how an attempt ended; idle says that nobody waits for the rate now.
 func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	l.inflight = max(0, l.inflight-1)
 	l.moved = now

@@ -14,7 +14,7 @@ import (
 // A lawDriver drives a law at explicit times, with steps of its rules rather than
 // of its constants.
 type lawDriver struct {
-	law law
+	law *aimd
 	now instant
 }
 
@@ -134,7 +134,7 @@ func TestLawReturnsAtOnce(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(1e-6, math.Inf(1))
-			l := d.law.(*aimd)
+			l := d.law
 			l.setLimit(d.now, tt.ceiling)
 			l.rate = tt.ceiling / 2
 			d.succeed(6, ceilSeconds(1/l.limit()))
@@ -258,7 +258,7 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 			assert.LessOrEqual(t, l.done(d.after(ms).now, e, false).pause, 2*time.Second, "later")
 		})
 	}
-	coldOf := func(opts ...LimiterOption) int { return Must(NewAdaptiveLimiter(opts...)).law.(*aimd).cold }
+	coldOf := func(opts ...LimiterOption) int { return Must(NewAdaptiveLimiter(opts...)).law.cold }
 	assert.Equal(t, defaultCold, coldOf())
 	assert.Zero(t, coldOf(WithPauseBackoff(steadyPause)))
 }
@@ -266,7 +266,7 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 // A limit that stays where it is is looked for less often, until it has moved.
 func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
-	l := d.law.(*aimd)
+	l := d.law
 	l.setLimit(d.now, 1)
 	between := func(limit float64) (calls int) {
 		for ; l.limit() <= limit; calls++ {
@@ -330,18 +330,18 @@ func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.001, math.Inf(1))
 			closing(d, 4*time.Minute)
-			assert.True(t, d.law.(*aimd).doubted, "the first one is")
+			assert.True(t, d.law.doubted, "the first one is")
 			d.after(tt.between)
 			closing(d, 4*time.Minute)
-			assert.Equal(t, tt.doubted, d.law.(*aimd).doubted)
+			assert.Equal(t, tt.doubted, d.law.doubted)
 			d.throttle()
-			assert.False(t, d.law.(*aimd).doubted, "a throttle ends it")
+			assert.False(t, d.law.doubted, "a throttle ends it")
 
 			d.after(outageApart * 5 * time.Minute)
 			closing(d, 4*time.Minute)
-			require.True(t, d.law.(*aimd).doubted)
+			require.True(t, d.law.doubted)
 			d.law.setLimit(d.now, 10)
-			assert.False(t, d.law.(*aimd).doubted, "and so does whoever sets the rate")
+			assert.False(t, d.law.doubted, "and so does whoever sets the rate")
 		})
 	}
 }
@@ -411,7 +411,7 @@ func TestLawMeasuresByDemand(t *testing.T) {
 	d.end(OutcomeSuccess, poll)
 
 	d = quiet()
-	delivered := &d.law.(*aimd).delivered
+	delivered := &d.law.delivered
 	before := delivered.clock(d.now)
 	d.throttle()
 	d.after(time.Minute).throttle()
@@ -447,7 +447,7 @@ func TestLawMeasuresWhileNobodyWaits(t *testing.T) {
 			d.law.setLimit(d.now, tt.rate)
 			d.send()
 			d.send()
-			delivered := &d.law.(*aimd).delivered
+			delivered := &d.law.delivered
 			before := delivered.clock(d.now)
 			tt.after(d)
 			assert.Equal(t, tt.want, delivered.clock(d.now.after(time.Minute))-before)
@@ -952,7 +952,7 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 			q := Quota{Limit: limit, Remaining: left, Reset: reset}
 			return d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 		}
-		return d, d.law.(*aimd), tell
+		return d, d.law, tell
 	}
 	t.Run("the next window", func(t *testing.T) {
 		d, l, tell := window()

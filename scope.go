@@ -65,7 +65,6 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	if err != nil {
 		return came, sent, err
 	}
-	var inner *room
 	var before []Limiter // asked before the tree; the innermost first
 	passed := 0          // of them, the outermost first
 	defer func() {
@@ -74,18 +73,12 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 			l.scopes.unuse(e)
 		}
 	}()
-	l.scopes.chain(e, func(lim Limiter, r *room, _ string) {
-		switch {
-		case r == nil:
-			before = append(before, lim)
-		case n > lim.(housed).maxCost():
-			err = costError(n, lim.(housed).maxCost())
-		case inner == nil:
-			inner = r
+	for x := e; x != nil; x = x.id.parent {
+		if x.room == nil {
+			before = append(before, x.limiter)
+		} else if most := x.limiter.(housed).maxCost(); n > most {
+			return came, sent, costError(n, most)
 		}
-	})
-	if err != nil {
-		return came, sent, err
 	}
 	for i := range before {
 		if err := waitFor(ctx, before[len(before)-1-i], n); err != nil {
@@ -93,6 +86,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 		}
 		passed++
 	}
+	inner := e.nearest()
 	if inner == nil {
 		return came, clock(), nil
 	}
@@ -117,34 +111,17 @@ func (l *scopeLimiter) learn(f ending) {
 		return // of a call that was never let go
 	}
 	defer s.unuse(e)
-	blamed := s.blamed(e, f.scope)
-	i := 0
-	s.chain(e, func(lim Limiter, _ *room, _ string) {
+	blamed := e.blamed(f.scope)
+	for x := e; x != nil; x = x.id.parent {
 		its := f
-		if i != blamed {
+		if x != blamed {
 			its.quota, its.retryAfter = nil, 0
 			if f.outcome == OutcomeThrottled || f.outcome == OutcomeQuotaExhausted {
 				its.outcome = OutcomeDropped
 			}
 		}
-		i++
-		gateOf(lim).learn(its)
-	})
-}
-
-// blamed is the place in the chain of the limiter whose scope a server blames.
-func (s *scopes) blamed(e *scopeEntry, name string) (place int) {
-	if name == "" {
-		return 0
+		gateOf(x.limiter).learn(its)
 	}
-	i, found := 0, false
-	s.chain(e, func(_ Limiter, _ *room, scope string) {
-		if !found {
-			place, found = i, scope == name
-		}
-		i++
-	})
-	return place
 }
 
 // pausesFor reports whether a limiter pauses for a throttle that names a scope.
@@ -154,13 +131,7 @@ func (l *scopeLimiter) pausesFor(scope string) bool {
 		return false
 	}
 	defer l.scopes.unuse(e)
-	blamed, i, learns := l.scopes.blamed(e, scope), 0, false
-	l.scopes.chain(e, func(lim Limiter, _ *room, _ string) {
-		if i == blamed {
-			_, learns = lim.(Learner)
-		}
-		i++
-	})
+	_, learns := e.blamed(scope).limiter.(Learner)
 	return learns
 }
 

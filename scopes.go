@@ -23,12 +23,11 @@ const (
 // Its lock may be held while that of a room is taken, never the other way round,
 // and no code of others runs under it.
 type scopes struct {
-	make     func(*scopeLimiter) (Limiter, error)
-	max      int
-	idle     time.Duration
-	budgets  bool    // each key has a budget of its own
-	root     Limiter // nil if none
-	rootRoom *room   // of root, nil if none that can have rooms below it
+	make    func(*scopeLimiter) (Limiter, error)
+	max     int
+	idle    time.Duration
+	budgets bool        // each key has a budget of its own
+	root    *scopeEntry // around all entries, and none of them; nil if there is no limiter
 
 	mu      sync.Mutex // guards the fields below and the entries
 	entries map[scopeID]*scopeEntry
@@ -54,7 +53,10 @@ type scopeEntry struct {
 }
 
 func newScopes(c *config) *scopes {
-	s := &scopes{max: c.maxScopes, idle: c.scopeIdle, budgets: !c.budgetSet, root: c.limiter}
+	s := &scopes{max: c.maxScopes, idle: c.scopeIdle, budgets: !c.budgetSet}
+	if c.limiter != nil {
+		s.root = &scopeEntry{limiter: c.limiter, room: roomOf(c.limiter)}
+	}
 	custom, observer, opts := c.scopeLimiter, c.observer, slices.Clip(c.limiterOpts)
 	s.make = func(l *scopeLimiter) (Limiter, error) {
 		switch {
@@ -71,7 +73,6 @@ func newScopes(c *config) *scopes {
 	if s.idle == 0 {
 		s.idle = DefaultScopeIdle
 	}
-	s.rootRoom = roomOf(s.root)
 	s.recent.next, s.recent.prev = &s.recent, &s.recent
 	return s
 }
@@ -179,7 +180,7 @@ func (s *scopes) unuse(e *scopeEntry) {
 // none yet, and the entry around that.
 func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
 	e, missing, parent = s.lookUp(l)
-	for p := e; p != nil; p = p.id.parent {
+	for p := e; p != nil && p != s.root; p = p.id.parent {
 		p.used = now
 		s.touch(p) // later than all within it
 	}
@@ -187,6 +188,7 @@ func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *sco
 }
 
 func (s *scopes) lookUp(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
+	parent = s.root
 	if l.parent != nil {
 		if parent, missing, e = s.lookUp(l.parent); missing != nil {
 			return nil, missing, e
@@ -208,7 +210,7 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock()
-	if parent != nil && s.entries[parent.id] != parent {
+	if parent != s.root && s.entries[parent.id] != parent {
 		return nil
 	}
 	id := scopeID{parent, strings.Clone(l.scope), shortKey(l.key)}
@@ -216,17 +218,8 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 		return nil
 	}
 	e := &scopeEntry{id: id, limiter: limiter, room: roomOf(limiter), used: now}
-	if e.room != nil {
-		above := s.rootRoom
-		for p := parent; p != nil; p = p.id.parent {
-			if p.room != nil {
-				above = p.room
-				break
-			}
-		}
-		if !e.room.adopt(above) {
-			return errUsedScopeLimiter
-		}
+	if e.room != nil && !e.room.adopt(parent.nearest()) {
+		return errUsedScopeLimiter
 	}
 	if s.entries == nil {
 		s.entries = make(map[scopeID]*scopeEntry)
@@ -238,6 +231,24 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 	e.next, e.prev = e, e
 	s.touch(e)
 	return nil
+}
+
+// nearest is the room in the tree that is the nearest to a call, nil if there is none.
+func (e *scopeEntry) nearest() *room {
+	for ; e != nil; e = e.id.parent {
+		if e.room != nil {
+			return e.room
+		}
+	}
+	return nil
+}
+
+// blamed is the entry, of those around a call, whose scope a server blames.
+func (e *scopeEntry) blamed(scope string) *scopeEntry {
+	for scope != "" && e.id.scope != scope && e.id.parent != nil {
+		e = e.id.parent
+	}
+	return e
 }
 
 // paused reports whether the limiter lets nobody go, as far as those of this package
@@ -279,16 +290,5 @@ func (s *scopes) forget(now instant, few int) {
 		if e.id.parent != nil {
 			e.id.parent.uses--
 		}
-	}
-}
-
-// chain calls f for each limiter around a call, the innermost first, with its
-// room if that is in the tree and the name of its scope.
-func (s *scopes) chain(e *scopeEntry, f func(l Limiter, r *room, scope string)) {
-	for ; e != nil; e = e.id.parent {
-		f(e.limiter, e.room, e.id.scope)
-	}
-	if s.root != nil {
-		f(s.root, s.rootRoom, "")
 	}
 }

@@ -188,6 +188,7 @@ const (
 // The error names every option that is out of bounds or contradicts another.
 func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
 	c := sharedConfig{adaptiveConfig: defaultAdaptive(), timeout: DefaultStoreTimeout}
+	c.cold = 0 // others of the scope may have succeeded
 	c.want(!isNil(store), "NewSharedLimiter: store is nil: want a Store")
 	for i, opt := range opts {
 		if opt == nil {
@@ -218,12 +219,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 		s.sharedLaw.Initial = min(max(sharedInitial*1e6, s.sharedLaw.Min), s.sharedLaw.Max)
 	}
 	if c.pauseOnly {
-		s.local = alone(s.conf, newAIMD(s.conf.law(), s.conf.brake()))
-		if initial := min(c.initial, c.max); initial != rate.Inf {
-			now := clock()
-			s.local.law.setLimit(now, float64(initial))
-			s.local.apply(now)
-		}
+		s.local = newAdaptive(clock(), s.conf)
 	}
 	s.room.pacer, s.room.news = s, s.lifted
 	return s, nil
@@ -252,19 +248,6 @@ func microRate(l rate.Limit) int64 {
 }
 
 func limitOfMicro(r int64) rate.Limit { return rate.Limit(float64(r) / 1e6) }
-
-func (c *adaptiveConfig) law() aimdConfig {
-	return aimdConfig{min: float64(c.min), max: perSecond(c.max), decrease: c.decrease, increase: c.increase}
-}
-
-func (c *adaptiveConfig) brake() brake { return brake{backoff: c.pause, forgive: c.forgive} }
-
-// alone is an AdaptiveLimiter to be the pacer of another one's room. The law says
-// what rates are allowed.
-func alone(c adaptiveConfig, l law) *AdaptiveLimiter {
-	c.initial, c.max = rate.Inf, rate.Inf
-	return newAdaptive(c, l)
-}
 
 // WaitN waits until a call of cost n may go, and takes n slots. A negative n is
 // an error, and n of 0 does not wait. It returns the context's error and cause if

@@ -392,30 +392,20 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 // fairShare is a limiter that begins at this worker's share of the rate, with
 // nothing saved.
 func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter {
-	c := s.conf.law()
+	c := s.conf
 	if s.known.Rate <= 0 {
-		l := newAIMD(c, s.conf.brake())
-		a := alone(s.conf, l)
-		if initial := min(s.conf.initial, s.conf.max); initial <= sharedMostRate {
-			l.setLimit(now, float64(initial))
-			a.apply(now)
-		}
-		return a
+		return newAdaptive(now, c)
 	}
-	known, workers := float64(s.known.Rate)/1e6, float64(s.known.Workers)
-	c.min /= workers
-	share := known / workers
+	known, workers := rate.Limit(s.known.Rate)/1e6, rate.Limit(s.known.Workers)
+	c.min, c.max, c.initial = c.min/workers, known, known/workers
 	if throttled {
-		share *= c.decrease
+		c.initial *= rate.Limit(c.decrease)
 	}
-	c.max = known
-	l := newAIMD(c, s.conf.brake())
-	l.setLimit(now, max(share, c.min))
+	c.initial = max(c.initial, c.min)
+	a := newAdaptive(now, c)
 	// It is no newcomer, so it probes as slowly as those who have been there
 	// for long.
-	l.first = now - instant(time.Hour)
-	a := alone(s.conf, l)
-	a.apply(now)
+	a.law.first = now - instant(time.Hour)
 	a.hold(now, now)
 	return a
 }

@@ -55,7 +55,7 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 			left = r.budget.Left()
 		}
 		if s.root != nil {
-			stats := statsOf(s.root)
+			stats := statsOf(s.root.limiter)
 			stats.Retries = left
 			if !yield(stats) {
 				return
@@ -63,7 +63,7 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 		}
 		for _, e := range s.kept() {
 			stats := statsOf(e.limiter)
-			stats.Path, stats.Retries = e.path(), left
+			stats.Path, stats.Retries = s.path(e), left
 			if s.budgets {
 				stats.Retries = e.retries()
 			}
@@ -94,16 +94,12 @@ func (e *scopeEntry) retries() float64 {
 	return DefaultBudgetCapacity
 }
 
-func (e *scopeEntry) path() []ScopeKey {
-	depth := 0
-	for x := e; x != nil; x = x.id.parent {
-		depth++
+// path is the scopes of an entry, the outermost first.
+func (s *scopes) path(e *scopeEntry) (path []ScopeKey) {
+	for ; e != s.root; e = e.id.parent {
+		path = append(path, scopeKeyOf(e.id.scope, e.id.key))
 	}
-	path := make([]ScopeKey, depth)
-	for x := e; x != nil; x = x.id.parent {
-		depth--
-		path[depth] = scopeKeyOf(x.id.scope, x.id.key)
-	}
+	slices.Reverse(path)
 	return path
 }
 
