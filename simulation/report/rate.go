@@ -131,7 +131,7 @@ func highest(recs []*engine.Recording) float64 {
 	}
 	if len(recs) > 0 {
 		limit := recs[0].Scenario.Server.Rate.Highest(recs[0].Scenario.Duration)
-		if limit < 4*top {
+		if limit > 0 && limit < 4*top {
 			// What a full bucket lets through at once is off the chart.
 			top = min(max(top, limit), 2.5*limit)
 		}

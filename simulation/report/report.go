@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 )
@@ -50,26 +51,25 @@ func (d Data) recordings(scenario string) []*engine.Recording {
 	return recs
 }
 
-// featured is how many clients are drawn over time.
+// featured is how many clients are drawn over time, where none of the usual ones ran.
 const featured = 3
 
 // shown are the clients that are drawn over time: our own, one that adapts, one
 // that only retries, as far as they ran; else whoever comes first.
 func (d Data) shown(recs []*engine.Recording) []*engine.Recording {
-	var list []*engine.Recording
-	for _, names := range [][]string{{d.Board.Own}, {"aws-adaptive", "cenkalti"}} {
-		for _, name := range names {
-			for _, rec := range recs {
-				if rec.Client == name {
-					list = append(list, rec)
-				}
-			}
+	var own, others []*engine.Recording
+	for _, rec := range recs {
+		switch name := rec.Client; {
+		case d.Board.Client(name).Own:
+			own = append(own, rec)
+		case name == client.AWS().Name, name == client.Cenkalti().Name:
+			others = append(others, rec)
 		}
 	}
-	if len(list) == 0 {
-		list = recs[:min(featured, len(recs))]
+	if list := append(own, others...); len(list) > 0 {
+		return list
 	}
-	return list
+	return recs[:min(featured, len(recs))]
 }
 
 //go:embed page.html
@@ -182,7 +182,7 @@ func (d Data) section(s *scenario.Scenario) (section, error) {
 		sec.Rates = append(sec.Rates, picture{
 			SVG:     template.HTML(svg),
 			Caption: fmt.Sprintf("%s: %d of %d requests throttled", rec.Client, total.Throttled, total.Requests),
-			Own:     rec.Client == d.Board.Own,
+			Own:     d.Board.Client(rec.Client).Own,
 		})
 	}
 	svg, err := d.Waits(d.Board.Of(s.Name))

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -65,6 +66,37 @@ func TestThePageIsWholeAndNeedsNoNetwork(t *testing.T) {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %q", want)
 		}
+	}
+}
+
+// A bucket that does not refill has no rate, and what comes out of it is drawn all the same.
+func TestTheAxisReachesWhatIsDrawn(t *testing.T) {
+	d := small()
+	for _, name := range []string{"heroku-clear", "emr-1000", changing} {
+		recs := d.recordings(name)
+		got := 0.
+		for _, rec := range recs {
+			got = max(got, float64(rec.Totals().Successes)/rec.Elapsed.Seconds())
+		}
+		if top := highest(recs); top < got {
+			t.Errorf("%s: the axis ends at %.3g/s, the mean rate is %.3g/s", name, top, got)
+		}
+	}
+}
+
+// Who tries a limiter of theirs wants to see it beside the usual one.
+func TestEveryOneOfOurOwnIsDrawnOverTime(t *testing.T) {
+	clients := []engine.Client{client.Cenkalti(), client.Oracle(), client.Cruise(scenario.Yours), client.Cruise("cruise")}
+	d := Data{Board: &board.Board{Clients: clients, Own: scenario.Yours}, Recordings: Recordings{"a": {}}}
+	for _, c := range clients {
+		d.Recordings["a"][c.Name] = &engine.Recording{Client: c.Name}
+	}
+	var names []string
+	for _, rec := range d.shown(d.recordings("a")) {
+		names = append(names, rec.Client)
+	}
+	if want := []string{scenario.Yours, "cruise", "cenkalti"}; !slices.Equal(names, want) {
+		t.Errorf("%v, want %v", names, want)
 	}
 }
 

@@ -71,7 +71,7 @@ func stroke(c color.Color, width vg.Length, dashes ...vg.Length) draw.LineStyle 
 // decades are the ticks of a logarithmic axis: 1, 3, 10 and so on within the range.
 func decades(low, high float64, unit string) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
-	thirds := math.Log10(high/low) < 4
+	thirds := math.Log10(high/low) < 3.4 // else they touch each other
 	for e := math.Floor(math.Log10(low)); e <= math.Log10(high); e++ {
 		for _, m := range []float64{1, 3} {
 			v := m * math.Pow(10, e)
