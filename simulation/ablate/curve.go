@@ -11,11 +11,7 @@ import (
 
 // keepable are the law's results in the random scenarios whose limit can be kept.
 func (p played) keepable() []score.Result {
-	i := slices.IndexFunc(p.board.Groups(), func(g board.Group) bool { return g.Name == board.Keepable })
-	if i < 0 {
-		return nil
-	}
-	return p.board.Select(p.board.Own, p.board.Groups()[i])
+	return p.board.Select(p.board.Own, p.board.Group(board.Keepable))
 }
 
 // oracle prints what could be had by choosing afterwards, for each scenario, the best of

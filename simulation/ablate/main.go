@@ -114,7 +114,7 @@ func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 // and the slowest of the suite by itself.
 func (p played) figures() string {
 	var cells []string
-	for _, r := range p.board.Rows() {
+	for _, r := range slices.Concat(p.board.Rows()...) {
 		if r.Client != p.board.Own || r.Group != board.Suite && r.Group != board.Keepable {
 			continue
 		}

@@ -82,8 +82,8 @@ func (b *Board) Client(name string) engine.Client {
 	return b.Clients[i]
 }
 
-// Competes tells whether a client takes part in the contest, as yardsticks do not.
-func (b *Board) Competes(name string) bool { return !b.Client(name).Yardstick }
+// competes tells whether a client takes part in the contest, as yardsticks do not.
+func (b *Board) competes(name string) bool { return !b.Client(name).Yardstick }
 
 // Group is a set of scenarios over which means are reported.
 type Group struct {
@@ -97,6 +97,12 @@ const (
 	Keepable = "random, keepable"
 	tight    = "random, tight"
 )
+
+// Group is the set of that name. The board may have no results of it.
+func (b *Board) Group(name string) Group {
+	groups := b.groups()
+	return groups[slices.IndexFunc(groups, func(g Group) bool { return g.Name == name })]
+}
 
 // Groups are the sets of scenarios that the board has results of.
 func (b *Board) Groups() []Group {
@@ -152,10 +158,11 @@ type Row struct {
 	Better    int // scenarios in which it is better than our own client; for that, in which a peer is
 }
 
-// Rows are the means over all groups, group by group.
-func (b *Board) Rows() []Row {
-	var rows []Row
+// Rows are the means over each group, a row for each client that took part.
+func (b *Board) Rows() [][]Row {
+	var all [][]Row
 	for _, g := range b.Groups() {
+		var rows []Row
 		for _, c := range b.Clients {
 			rs := b.Select(c.Name, g)
 			if len(rs) == 0 {
@@ -169,8 +176,9 @@ func (b *Board) Rows() []Row {
 			}
 			rows = append(rows, row)
 		}
+		all = append(all, rows)
 	}
-	return rows
+	return all
 }
 
 // How much of throttled share, in points, and of use a peer has to be ahead
@@ -208,7 +216,7 @@ func (b *Board) best(m score.Metric, clients []string, figures []score.Score) fl
 	best, n := math.NaN(), 0
 	for i := range figures {
 		v := *m.Of(&figures[i])
-		if math.IsNaN(v) || !b.Competes(clients[i]) {
+		if math.IsNaN(v) || !b.competes(clients[i]) {
 			continue
 		}
 		n++
@@ -222,20 +230,20 @@ func (b *Board) best(m score.Metric, clients []string, figures []score.Score) fl
 	return best
 }
 
-// Marks are the cells of a table that are the best of their columns: those whose
-// figures look like the best one.
-func (b *Board) Marks(metrics []score.Metric, clients []string, figures []score.Score) [][]bool {
+// marks are the cells of a table that are the best of their columns: those whose
+// figures, printed by text, look like the best one.
+func (b *Board) marks(metrics []score.Metric, clients []string, figures []score.Score, text func(score.Metric, float64) string) [][]bool {
 	marks := make([][]bool, len(figures))
 	for i := range marks {
 		marks[i] = make([]bool, len(metrics))
 	}
 	for j, m := range metrics {
-		best := Number(b.best(m, clients, figures))
-		if best == Number(math.NaN()) {
+		best := b.best(m, clients, figures)
+		if math.IsNaN(best) {
 			continue
 		}
 		for i := range figures {
-			marks[i][j] = b.Competes(clients[i]) && Number(*m.Of(&figures[i])) == best
+			marks[i][j] = b.competes(clients[i]) && text(m, *m.Of(&figures[i])) == text(m, best)
 		}
 	}
 	return marks

@@ -43,7 +43,7 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 			t.Errorf("in %s: %v", s, got)
 		}
 	}
-	for _, row := range b.Rows() {
+	for _, row := range slices.Concat(b.Rows()...) {
 		want := 0
 		if row.Group == Suite && row.Client != "pacer-0.8" {
 			want = 1
@@ -68,8 +68,8 @@ func TestKeepableScenariosAreSplitOnRequest(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	rows := b.Rows()
-	if last := rows[len(rows)-1]; last.Scenarios != 1 {
-		t.Errorf("%d scenarios of random-1", last.Scenarios)
+	if last := rows[len(rows)-1]; last[0].Scenarios != 1 {
+		t.Errorf("%d scenarios of random-1", last[0].Scenarios)
 	}
 }
 
@@ -99,8 +99,7 @@ func TestTheBestOfAColumnIsMarkedAmongCompetitors(t *testing.T) {
 func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 	b := sample()
 	want := map[string]float64{
-		Suite + "throttled %, mean":                                      1.5,
-		Suite + "use, mean":                                              .85,
+		Suite + "throttled %, mean":                                      math.NaN(), // two of thirteen ran
 		Keepable + "throttled %, mean":                                   11,
 		Keepable + "use / the pacer's, means":                            1.125,
 		Keepable + "% with use < 0.6 of the pacer's or throttled > 10 %": 100,
@@ -133,28 +132,59 @@ func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 	}
 }
 
-// A peer that did not run may be the better one.
-func TestBetterPeersAreCountedIfAllRan(t *testing.T) {
-	named := &scenario.Scenario{Name: "a"}
-	for _, missing := range []string{"", "autosleeper", "cruise", "oracle"} {
+// What did not run may be what the figure hangs on: a better peer, or a bad scenario.
+func TestTargetsOverSeveralAreKnownIfAllRan(t *testing.T) {
+	for _, c := range []struct {
+		missing           string
+		beaten, throttled float64
+	}{
+		{"", 1, 5},
+		{"oracle", 1, 5},
+		{"leave-8", math.NaN(), 5},
+		{"emr-1000", math.NaN(), math.NaN()},
+		{"autosleeper", math.NaN(), 5},
+		{"cruise", math.NaN(), math.NaN()},
+	} {
 		var clients []engine.Client
+		for _, cl := range client.All() {
+			if cl.Name != c.missing {
+				clients = append(clients, cl)
+			}
+		}
 		var results []score.Result
-		for _, c := range client.All() {
-			if c.Name != missing {
-				clients = append(clients, c)
-				results = append(results, result(named, c.Name, 5, .5))
+		for _, s := range scenario.Named() {
+			if s.Name == c.missing {
+				continue
+			}
+			for i, cl := range clients {
+				r := result(s, cl.Name, 5, .5)
+				if i == 1 && s.Name == "join-8" {
+					r = result(s, cl.Name, 1, .9)
+				}
+				results = append(results, r)
 			}
 		}
-		results[1] = result(named, results[1].Client, 1, .9)
 		b := New(clients, results)
-		want := 1.
-		if missing == "autosleeper" || missing == "cruise" {
-			want = math.NaN()
-		}
 		for _, target := range Targets {
-			if got := target.Of(b); target.Where == "named" && Number(got) != Number(want) {
-				t.Errorf("without %q: %v", missing, got)
+			want, ok := map[string]float64{"namedscenarios with a better peer": c.beaten, Suite + "throttled %, mean": c.throttled}[target.Where+target.What]
+			if got := target.Of(b); ok && Number(got) != Number(want) {
+				t.Errorf("without %q: %s, %s: %v, want %v", c.missing, target.Where, target.What, got, want)
 			}
+		}
+	}
+}
+
+// Figures that are printed alike are marked alike.
+func TestMarksFollowWhatIsPrinted(t *testing.T) {
+	clients := []engine.Client{{Name: "a", Own: true}, {Name: "b"}, {Name: "c"}}
+	s := &scenario.Scenario{Name: "s", Suite: true}
+	b := New(clients, []score.Result{result(s, "a", 12.31, .5), result(s, "b", 12.34, .5), result(s, "c", 12.308, .5)})
+	for _, line := range b.Means()[0].Rows {
+		if c := line.Cells[1]; c.Best != (c.Text == "12.31") {
+			t.Errorf("%s: %+v", line.Client, c)
+		}
+		if c := line.Cells[6]; c.Text != "-" {
+			t.Errorf("%s: %s scenarios below the use of a pacer that did not run", line.Client, c.Text)
 		}
 	}
 }

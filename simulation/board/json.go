@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/a7df5faa/cruise/simulation/score"
 )
@@ -50,7 +51,7 @@ type jsonRow struct {
 	Client    string            `json:"client"`
 	Scenarios int               `json:"scenarios"`
 	Means     map[string]figure `json:"means"`
-	LowUse    int               `json:"low_use"`
+	LowUse    *int              `json:"low_use"` // null if the pacer did not run
 	Throttled int               `json:"much_throttled"`
 	Unfair    int               `json:"unfair"`
 	Better    int               `json:"better"`
@@ -78,8 +79,12 @@ func (b *Board) JSON(w io.Writer) error {
 	for _, r := range b.Results {
 		out.Results = append(out.Results, jsonResult{r.Scenario.Name, r.Client, r.Runs, b.Better(r), figures(r.Median), figures(r.Low), figures(r.High)})
 	}
-	for _, r := range b.Rows() {
-		out.Means = append(out.Means, jsonRow{r.Group, r.Client, r.Scenarios, figures(r.Means), r.Collapses.Use, r.Collapses.Throttled, r.Collapses.Jain, r.Better})
+	for _, r := range slices.Concat(b.Rows()...) {
+		row := jsonRow{r.Group, r.Client, r.Scenarios, figures(r.Means), nil, r.Collapses.Throttled, r.Collapses.Jain, r.Better}
+		if len(b.Pacer) > 0 {
+			row.LowUse = &r.Collapses.Use
+		}
+		out.Means = append(out.Means, row)
 	}
 	for _, t := range Targets {
 		v := t.Of(b)

@@ -50,7 +50,7 @@ func (b *Board) Scenario(name string) Table {
 	for _, r := range b.Of(name) {
 		clients, figures = append(clients, r.Client), append(figures, r.Median)
 	}
-	marks := b.Marks(inScenario, clients, figures)
+	marks := b.marks(inScenario, clients, figures, func(_ score.Metric, v float64) string { return Number(v) })
 	for i, r := range b.Of(name) {
 		line := b.line(r.Client)
 		line.Better = b.Better(r)
@@ -74,19 +74,14 @@ func (b *Board) Scenario(name string) Table {
 // Means are the tables of means, one for each group.
 func (b *Board) Means() []Table {
 	var list []Table
-	rows := b.Rows()
-	for len(rows) > 0 {
-		n := 1
-		for n < len(rows) && rows[n].Group == rows[0].Group {
-			n++
-		}
-		list = append(list, b.group(rows[:n]))
-		rows = rows[n:]
+	for _, rows := range b.Rows() {
+		list = append(list, b.GroupTable(rows))
 	}
 	return list
 }
 
-func (b *Board) group(rows []Row) Table {
+// GroupTable is the table of a group's rows.
+func (b *Board) GroupTable(rows []Row) Table {
 	t := Table{Name: rows[0].Group, Head: []string{"scenarios"}}
 	for _, m := range inGroup {
 		t.Head = append(t.Head, Title(m))
@@ -97,16 +92,18 @@ func (b *Board) group(rows []Row) Table {
 	for _, row := range rows {
 		clients, figures = append(clients, row.Client), append(figures, row.Means)
 	}
-	marks := b.Marks(inGroup, clients, figures)
+	marks := b.marks(inGroup, clients, figures, fixed)
 	for i, row := range rows {
 		line := b.line(row.Client)
 		line.Cells = []Cell{{Text: strconv.Itoa(row.Scenarios)}}
 		for j, m := range inGroup {
-			line.Cells = append(line.Cells, Cell{mean(row, m), marks[i][j]})
+			line.Cells = append(line.Cells, Cell{fixed(m, *m.Of(&row.Means)), marks[i][j]})
 		}
-		for _, n := range []int{row.Collapses.Use, row.Collapses.Throttled, row.Collapses.Jain} {
-			line.Cells = append(line.Cells, Cell{Text: strconv.Itoa(n)})
+		lowUse := "-"
+		if len(b.Pacer) > 0 {
+			lowUse = strconv.Itoa(row.Collapses.Use)
 		}
+		line.Cells = append(line.Cells, Cell{Text: lowUse}, Cell{Text: strconv.Itoa(row.Collapses.Throttled)}, Cell{Text: strconv.Itoa(row.Collapses.Jain)})
 		better := "-"
 		if len(b.Clients) > 1 && b.Own != "" && !line.Yardstick {
 			better = strconv.Itoa(row.Better)
@@ -149,9 +146,8 @@ func (b *Board) line(client string) Line {
 	return Line{Client: client, Own: c.Own, Yardstick: c.Yardstick}
 }
 
-// mean prints a figure of a row.
-func mean(row Row, m score.Metric) string {
-	v := *m.Of(&row.Means)
+// fixed prints the mean of a figure, those that count most with the same digits in all rows.
+func fixed(m score.Metric, v float64) string {
 	switch m.Name {
 	case "jain", "use":
 		return fmt.Sprintf("%.3f", v)

@@ -48,8 +48,8 @@ var Targets = []Target{
 	{Keepable, "% with use < 0.6 of the pacer's or throttled > 10 %", false, 2, collapsed},
 	{tight, "throttled %, points above the pacer, means", false, 3, abovePacer},
 
-	{"named", "scenarios with a better peer", false, 0, beaten(func(s *scenario.Scenario) bool { return !s.Random && s.Name != scenario.Yours }, false)},
-	{"random", "% of scenarios with a better peer", false, 3, beaten(func(s *scenario.Scenario) bool { return s.Random }, true)},
+	{"named", "scenarios with a better peer", false, 0, beatenNamed},
+	{"random", "% of scenarios with a better peer", false, 3, beatenRandom},
 
 	{"metastable-280", "recovery s", false, 60, in("metastable-280", "recovery")},
 	{"metastable-280", "recovery s of plain retries: never", true, 140, of(client.Cenkalti().Name, "metastable-280", "recovery")},
@@ -130,10 +130,11 @@ func over(group, metric string) func(*Board) float64 {
 	return func(b *Board) float64 { return b.mean(b.Own, group, metric) }
 }
 
+// mean is a client's mean of a figure over a group. That over the suite is not
+// known unless all of it ran.
 func (b *Board) mean(client, group, metric string) float64 {
-	g := b.groups()[slices.IndexFunc(b.groups(), func(g Group) bool { return g.Name == group })]
-	rs := b.Select(client, g)
-	if len(rs) == 0 {
+	rs := b.Select(client, b.Group(group))
+	if len(rs) == 0 || group == Suite && len(rs) < len(scenario.Suite()) {
 		return math.NaN()
 	}
 	means := score.Means(rs)
@@ -150,41 +151,44 @@ func abovePacer(b *Board) float64 {
 
 // collapsed is the share, in percent, of keepable scenarios in which the own client breaks down.
 func collapsed(b *Board) float64 {
-	n, bad := 0, 0
-	for _, r := range b.Results {
-		if r.Client != b.Own || !r.Scenario.Random || !b.paced(r.Scenario) || b.tight(r.Scenario) {
-			continue
-		}
-		n++
+	rs, bad := b.Select(b.Own, b.Group(Keepable)), 0
+	for _, r := range rs {
 		if c := score.Count([]score.Result{r}, b.Pacer); c.Use+c.Throttled > 0 {
 			bad++
 		}
 	}
-	return 100 * float64(bad) / float64(n) // NaN if there are none
+	return 100 * float64(bad) / float64(len(rs)) // NaN if there are none
 }
 
-// beaten is the number, or the share in percent, of scenarios with a better
-// peer. It is not known unless every client that competes ran.
-func beaten(which func(*scenario.Scenario) bool, percent bool) func(*Board) float64 {
-	return func(b *Board) float64 {
-		for _, c := range client.All() {
-			if !c.Yardstick && !slices.ContainsFunc(b.Clients, func(ran engine.Client) bool { return ran.Name == c.Name }) {
-				return math.NaN()
-			}
-		}
-		n, bad := 0, 0
-		for _, s := range b.Scenarios() {
-			if which(s) {
-				n++
-				bad += min(1, len(b.Beaten(s.Name)))
-			}
-		}
-		switch {
-		case n == 0:
-			return math.NaN()
-		case percent:
-			return 100 * float64(bad) / float64(n)
-		}
-		return float64(bad)
+// beatenNamed is the number of named scenarios with a better peer. It is not known
+// unless all of them ran.
+func beatenNamed(b *Board) float64 {
+	bad, all := b.beaten(func(s *scenario.Scenario) bool { return !s.Random && s.Name != scenario.Yours })
+	if all < len(scenario.Named()) {
+		return math.NaN()
 	}
+	return float64(bad)
+}
+
+// beatenRandom is the share, in percent, of random scenarios with a better peer.
+func beatenRandom(b *Board) float64 {
+	bad, all := b.beaten(func(s *scenario.Scenario) bool { return s.Random })
+	return 100 * float64(bad) / float64(all) // NaN if there are none
+}
+
+// beaten counts those scenarios that have a better peer, and all. It knows of none
+// unless every client that competes ran.
+func (b *Board) beaten(which func(*scenario.Scenario) bool) (bad, all int) {
+	for _, c := range client.All() {
+		if !c.Yardstick && !slices.ContainsFunc(b.Clients, func(ran engine.Client) bool { return ran.Name == c.Name }) {
+			return 0, 0
+		}
+	}
+	for _, s := range b.Scenarios() {
+		if which(s) {
+			all++
+			bad += min(1, len(b.Beaten(s.Name)))
+		}
+	}
+	return bad, all
 }

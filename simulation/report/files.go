@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 
-	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/engine"
 )
 
@@ -23,23 +22,15 @@ const changing = "step-50-5-50"
 // own client and another one over time at a server that changes.
 func (d Data) Files() ([]File, error) {
 	var files []File
-	means := map[string][]board.Row{}
-	var groups []string
-	for _, row := range d.Board.Rows() {
-		if means[row.Group] == nil {
-			groups = append(groups, row.Group)
-		}
-		means[row.Group] = append(means[row.Group], row)
-	}
-	if len(groups) > 0 {
-		svg, err := d.Tradeoff(means[groups[0]])
+	if groups := d.Board.Rows(); len(groups) > 0 {
+		svg, err := d.Tradeoff(groups[0])
 		if err != nil {
 			return nil, err
 		}
 		files = append(files, File{
 			Name: "scoreboard-use-throttled.svg",
 			Alt:  "Use of what the server gives against throttled share",
-			Caption: "Use of what the server gives against throttled share, means over the " + groups[0] +
+			Caption: "Use of what the server gives against throttled share, means over the " + groups[0][0].Group +
 				": the upper left corner is the best place. Orange clients are yardsticks, which are told the limit.",
 			SVG: file(svg),
 		})

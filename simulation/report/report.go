@@ -114,15 +114,11 @@ type content struct {
 // HTML writes the report as a page.
 func (d Data) HTML(w io.Writer) error {
 	c := content{Board: d.Board}
-	rows := map[string][]board.Row{}
-	for _, row := range d.Board.Rows() {
-		rows[row.Group] = append(rows[row.Group], row)
-	}
-	for _, t := range d.Board.Means() {
-		g := group{Table: t}
+	for _, rows := range d.Board.Rows() {
+		g := group{Table: d.Board.GroupTable(rows)}
 		// One picture of what was made by hand, one of what was drawn by lot.
-		if len(c.Groups) == 0 || t.Name == board.Keepable {
-			svg, err := d.Tradeoff(rows[t.Name])
+		if len(c.Groups) == 0 || g.Name == board.Keepable {
+			svg, err := d.Tradeoff(rows)
 			if err != nil {
 				return err
 			}
