@@ -50,7 +50,7 @@ func run(o *options, p plan, stdout, stderr io.Writer) error {
 	var results []score.Result
 	for _, part := range p.parts {
 		bar.begin(part.name)
-		results = append(results, score.Play(part.scenarios, p.clients, seeds(part.seeds), bar.report, data.Recordings.Keep)...)
+		results = append(results, score.Play(part.scenarios, p.clients, score.Seeds(part.seeds), bar.report, data.Recordings.Keep)...)
 	}
 	bar.end(fmt.Sprintf("%d results in %v", len(results), time.Since(start).Round(time.Millisecond)))
 

@@ -22,7 +22,7 @@ func TestMetastableServerRecovers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return score.Play([]*scenario.Scenario{s}, []engine.Client{c}, seeds(runs), nil, nil)[0]
+		return score.Play([]*scenario.Scenario{s}, []engine.Client{c}, score.Seeds(runs), nil, nil)[0]
 	}
 	const rest = 140. // seconds of a run after the stall
 	for _, tt := range []struct {

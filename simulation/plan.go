@@ -113,13 +113,9 @@ func (o *options) boardPlan() (plan, error) {
 		out.parts = append(out.parts, part{"named", named, p.seeds})
 	}
 	if p.random > 0 {
-		var random []*scenario.Scenario
-		for i := range p.random {
-			s := scenario.Random(from + uint64(i))
-			if !slices.ContainsFunc(named, func(other *scenario.Scenario) bool { return other.Name == s.Name }) {
-				random = append(random, s)
-			}
-		}
+		random := slices.DeleteFunc(scenario.Randoms(from, p.random), func(s *scenario.Scenario) bool {
+			return slices.ContainsFunc(named, func(other *scenario.Scenario) bool { return other.Name == s.Name })
+		})
 		out.parts = append(out.parts, part{"random", random, p.randomSeeds})
 	}
 	return out, nil
@@ -197,13 +193,4 @@ func pickScenarios(names string) ([]*scenario.Scenario, error) {
 		}
 	}
 	return list, nil
-}
-
-// seeds are 1 to n.
-func seeds(n int) []uint64 {
-	list := make([]uint64, n)
-	for i := range list {
-		list[i] = uint64(i) + 1
-	}
-	return list
 }

@@ -60,7 +60,7 @@ func TestCruiseKeepsItsScores(t *testing.T) {
 	}
 	cruise := []engine.Client{client.Cruise("cruise")}
 	if *update {
-		commit(t, score.Play(guard(), cruise, seeds(10), nil, nil))
+		commit(t, score.Play(guard(), cruise, score.Seeds(10), nil, nil))
 		return
 	}
 	data, err := os.ReadFile(golden)
@@ -75,7 +75,7 @@ func TestCruiseKeepsItsScores(t *testing.T) {
 	if calm.Raced {
 		list = slices.DeleteFunc(list, func(s *scenario.Scenario) bool { return slices.Contains(busy, s.Name) })
 	}
-	results := score.Play(list, cruise, seeds(3), nil, nil)
+	results := score.Play(list, cruise, score.Seeds(3), nil, nil)
 	// A few seeds can all be unlucky; more others tell. But not in many
 	// scenarios at once.
 	unlucky := 0

@@ -38,8 +38,10 @@ func main() {
 	switch {
 	case flag.NArg() > 0:
 		err = fmt.Errorf("unexpected argument %q: all options are flags, see -h", flag.Arg(0))
-	case s.seeds < 1 || s.random < 1:
-		err = fmt.Errorf("-seeds %d -random %d: want at least 1", s.seeds, s.random)
+	case s.seeds < 1 || s.seeds > 1000:
+		err = fmt.Errorf("-seeds %d: want 1 to 1000", s.seeds)
+	case s.random < 1 || s.random > 10_000:
+		err = fmt.Errorf("-random %d: want 1 to 10000", s.random)
 	case *trade && *only != "":
 		err = errors.New("-only does not go with -curve, which is one whole")
 	case *child:

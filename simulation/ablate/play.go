@@ -38,22 +38,14 @@ type count struct{ Successes, Throttled int }
 
 // tell plays the suite and the random scenarios, and writes what came of it for play.
 func (s settings) tell(w io.Writer) error {
-	var seeds []uint64
-	for i := range s.seeds {
-		seeds = append(seeds, uint64(i)+1)
-	}
-	var random []*scenario.Scenario
-	for i := range s.random {
-		random = append(random, scenario.Random(s.from+uint64(i)))
-	}
-	both := clients()
+	seeds, both := score.Seeds(s.seeds), clients()
 	counts := map[[2]string]count{} // by scenario and client
 	seen := func(r *engine.Recording) {
 		key, total := [2]string{r.Scenario.Name, r.Client}, r.Totals()
 		c := counts[key]
 		counts[key] = count{c.Successes + total.Successes, c.Throttled + total.Throttled}
 	}
-	results := append(score.Play(scenario.Suite(), both[:1], seeds, nil, seen), score.Play(random, both, seeds, nil, seen)...)
+	results := append(score.Play(scenario.Suite(), both[:1], seeds, nil, seen), score.Play(scenario.Randoms(s.from, s.random), both, seeds, nil, seen)...)
 	var out []result
 	for _, r := range results {
 		out = append(out, result{r.Scenario.Name, r.Client, r.Median, counts[[2]string{r.Scenario.Name, r.Client}]})

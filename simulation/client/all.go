@@ -1,11 +1,15 @@
+// Package client adapts the clients that people use, and a few yardsticks
+// that know what no client can know, to the engine.
 package client
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
 )
 
 // All is every client of the board, in its order.
@@ -59,4 +63,12 @@ func steady(s *scenario.Scenario) bool {
 // share is a process's equal part of the server's rate at the start.
 func share(s *scenario.Scenario) float64 {
 	return s.Server.Rate.At(0) / float64(s.Processes)
+}
+
+// failure is what the simulated server said with err; the zero Error if err is something else.
+func failure(err error) server.Error {
+	if e, ok := errors.AsType[*server.Error](err); ok {
+		return *e
+	}
+	return server.Error{}
 }

@@ -85,7 +85,7 @@ func (a *awsAdaptive) Call(ctx context.Context, attempt engine.Attempt) error {
 		if e != nil {
 			return e
 		}
-		if e := sleep(ctx, delay); e != nil {
+		if e := engine.Sleep(ctx, delay); e != nil {
 			return e
 		}
 	}

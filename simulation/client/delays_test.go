@@ -28,7 +28,7 @@ func gem(name string, start time.Duration, lowered func(d float64, q server.Quot
 		var mu sync.Mutex
 		shared := start.Seconds()
 		pause := func(ctx context.Context, d float64) error {
-			return sleep(ctx, time.Duration(d*(1+.1*rand.Float64())*float64(time.Second)))
+			return engine.Sleep(ctx, time.Duration(d*(1+.1*rand.Float64())*float64(time.Second)))
 		}
 		return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
 			mu.Lock()

@@ -1,5 +1,3 @@
-// Package client adapts the clients that people use, and a few yardsticks
-// that know what no client can know, to the engine.
 package client
 
 import (
@@ -49,7 +47,7 @@ type pacer struct {
 // Call sends at the pace until a request succeeds.
 func (p *pacer) Call(ctx context.Context, attempt engine.Attempt) error {
 	for n := 1; ; n++ {
-		if err := sleep(ctx, p.reserve()-time.Since(p.start)); err != nil {
+		if err := engine.Sleep(ctx, p.reserve()-time.Since(p.start)); err != nil {
 			return err
 		}
 		_, err := attempt(ctx)
@@ -101,20 +99,5 @@ func (p *pacer) after(t time.Duration) time.Duration {
 		}
 		need -= given
 		t = until
-	}
-}
-
-// sleep waits for d or until ctx is done.
-func sleep(ctx context.Context, d time.Duration) error {
-	if d <= 0 {
-		return ctx.Err()
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
 	}
 }

@@ -53,3 +53,19 @@ type ProcessFunc func(ctx context.Context, attempt Attempt) error
 
 // Call calls f.
 func (f ProcessFunc) Call(ctx context.Context, attempt Attempt) error { return f(ctx, attempt) }
+
+// Sleep waits for d, or until ctx is done, whose error it then returns. It is for
+// clients whose own code does not wait.
+func Sleep(ctx context.Context, d time.Duration) error {
+	if d <= 0 {
+		return ctx.Err()
+	}
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}

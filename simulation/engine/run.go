@@ -121,7 +121,7 @@ func (r *run) process(ctx context.Context, p int) {
 		own[i].Process = p
 		own[i].since = here.From
 	}
-	if !sleep(ctx, here.From) {
+	if Sleep(ctx, here.From) != nil {
 		return
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -150,7 +150,7 @@ func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) 
 	c := &caller{run: r, rec: rec, rng: r.rand(uint64(index) + 1)}
 	attempt := Attempt(c.attempt)
 	for ctx.Err() == nil {
-		if until, idle := r.scenario.Idle(r.now()); idle && !sleep(ctx, until-r.now()) {
+		if until, idle := r.scenario.Idle(r.now()); idle && Sleep(ctx, until-r.now()) != nil {
 			return
 		}
 		sent := c.sent
@@ -159,7 +159,7 @@ func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) 
 		r.ended(ctx, err)
 		if err != nil && c.sent == sent {
 			// A client that refuses without asking the server would spin here.
-			sleep(ctx, r.scenario.Latency)
+			Sleep(ctx, r.scenario.Latency)
 		}
 	}
 }
@@ -168,7 +168,7 @@ func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) 
 func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p int, rec *Caller) {
 	rng := r.rand(1<<63 + uint64(p)) // apart from those of the calls
 	rate := r.scenario.Arrivals / float64(r.scenario.Processes)
-	for n := uint64(1); sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))); n++ {
+	for n := uint64(1); Sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))) == nil; n++ {
 		r.begun()
 		wg.Go(func() {
 			c := &caller{run: r, rec: rec, rng: r.rand(uint64(p)<<32 + n)}
@@ -265,19 +265,4 @@ func (r *run) decide(c *Caller, latency time.Duration) (reply server.Reply, time
 		}
 	}
 	return reply, timeout, true
-}
-
-// sleep waits for d, or until ctx is done, which makes it false.
-func sleep(ctx context.Context, d time.Duration) bool {
-	if d <= 0 {
-		return ctx.Err() == nil
-	}
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-t.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

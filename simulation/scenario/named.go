@@ -138,14 +138,14 @@ func told(suite []*Scenario) []*Scenario {
 		i := slices.IndexFunc(suite, func(s *Scenario) bool { return s.Name == v.of })
 		s := *suite[i]
 		s.Name, s.Suite, s.Server.Signal = v.name, false, v.signal
-		s.About = fmt.Sprintf("as %s, but the server tells %s", v.of, Tells(v.signal))
+		s.About = fmt.Sprintf("as %s, but the server tells %s", v.of, tells(v.signal))
 		list = append(list, &s)
 	}
 	return list
 }
 
-// Tells puts a server's signals into words.
-func Tells(s server.Signal) string {
+// tells puts a server's signal into words.
+func tells(s server.Signal) string {
 	switch {
 	case s&server.Remaining != 0 && s&server.Reset != 0:
 		return "the limit, what is left and until when"

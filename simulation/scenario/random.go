@@ -9,8 +9,8 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// Dynamics are the ways in which a random scenario changes over its run.
-var Dynamics = []string{"const", "step", "square", "grow", "join", "leave", "outage", "greedy", "bursts"}
+// dynamics are the ways in which a random scenario changes over its run.
+var dynamics = []string{"const", "step", "square", "grow", "join", "leave", "outage", "greedy", "bursts"}
 
 // Random draws the scenario of a seed. The same seed always gives the same
 // scenario; seeds that a control law was tuned on say nothing about it.
@@ -33,12 +33,12 @@ func Random(seed uint64) *Scenario {
 	case 3:
 		s.Server.Signal = server.Remaining
 	}
-	dynamics := Dynamics[d.IntN(len(Dynamics))]
+	how := dynamics[d.IntN(len(dynamics))]
 
 	s.Latency = seconds(d.log(.005, 2))
 	s.Jitter = d.uniform(0, .5)
 	s.Processes = d.whole(1, 16)
-	if (dynamics == "join" || dynamics == "leave") && s.Processes == 1 {
+	if (how == "join" || how == "leave") && s.Processes == 1 {
 		s.Processes = 2 + d.IntN(7)
 	}
 	s.Callers = d.whole(1, 40)
@@ -51,13 +51,22 @@ func Random(seed uint64) *Scenario {
 	n = rate * s.Duration.Seconds() // short runs at high rates have more
 
 	s.Server.Rate = server.Constant(rate)
-	d.dynamics(s, dynamics, rate)
+	d.dynamics(s, how, rate)
 	d.demand(s, n)
 	d.depth(s, rate, n)
 
 	s.Name = fmt.Sprintf("random-%d", seed)
-	s.About = describe(s, dynamics, rate)
+	s.About = describe(s, how, rate)
 	return s
+}
+
+// Randoms are n random scenarios, from that of the seed on.
+func Randoms(from uint64, n int) []*Scenario {
+	list := make([]*Scenario, n)
+	for i := range list {
+		list[i] = Random(from + uint64(i))
+	}
+	return list
 }
 
 // drawing draws the numbers of a scenario.
@@ -131,7 +140,7 @@ func (d drawing) depth(s *Scenario, rate, n float64) {
 func seconds(s float64) time.Duration { return time.Duration(s * float64(time.Second)) }
 
 // describe puts a random scenario into one sentence.
-func describe(s *Scenario, dynamics string, rate float64) string {
+func describe(s *Scenario, how string, rate float64) string {
 	size := fmt.Sprintf("of %.0f", s.Server.Burst)
 	if s.Server.Window > 0 {
 		size = fmt.Sprintf("of %.0f in %v", rate*s.Server.Window.Seconds(), s.Server.Window.Round(time.Millisecond))
@@ -140,15 +149,6 @@ func describe(s *Scenario, dynamics string, rate float64) string {
 	if s.Server.Empty {
 		start = "empty"
 	}
-	signal := "nothing"
-	switch {
-	case s.Server.Signal&server.WholeSeconds != 0:
-		signal = "Retry-After in whole seconds"
-	case s.Server.Signal&server.RetryAfter != 0:
-		signal = "Retry-After"
-	case s.Server.Signal&server.Remaining != 0:
-		signal = "Remaining"
-	}
 	return fmt.Sprintf("%s: %.3g/s, %s %s (%s at first), tells %s; %d x %d callers at %v",
-		dynamics, rate, s.Server.Kind, size, start, signal, s.Processes, s.Callers, s.Latency.Round(time.Millisecond))
+		how, rate, s.Server.Kind, size, start, tells(s.Server.Signal), s.Processes, s.Callers, s.Latency.Round(time.Millisecond))
 }

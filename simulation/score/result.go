@@ -119,6 +119,15 @@ func Count(results []Result, pacer map[string]float64) Collapses {
 // nobody can keep, in percent.
 const Tight = 3
 
+// Seeds are 1 to n.
+func Seeds(n int) []uint64 {
+	list := make([]uint64, n)
+	for i := range list {
+		list[i] = uint64(i) + 1
+	}
+	return list
+}
+
 // Play makes runs of every client that fits in every scenario, with the given
 // seeds, and gathers the scores: by scenario, then by client. progress hears
 // how many of all runs are done; seen gets each recording, in no particular

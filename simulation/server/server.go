@@ -180,7 +180,7 @@ func (s *Server) gap() time.Duration {
 // compete lets the competitor send what it would have sent until now.
 func (s *Server) compete(now time.Duration) {
 	for s.spec.Greedy > 0 && s.rival <= now {
-		if !in(s.spec.Down, s.rival) && s.model.take(s.rival) {
+		if !in(s.spec.Down, s.rival) && !in(s.spec.Broken, s.rival) && s.model.take(s.rival) {
 			s.Rivals++
 		}
 		s.rival += s.gap()

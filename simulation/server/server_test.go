@@ -179,6 +179,15 @@ func TestGreedyCompetitorTakesWhatItCan(t *testing.T) {
 	if s.Rivals < 480 || s.Rivals > 520 {
 		t.Errorf("the competitor got %d, want about 500", s.Rivals)
 	}
+	half := []Span{{0, 50 * time.Second}}
+	for _, spec := range []Spec{{Down: half}, {Broken: half}} {
+		spec.Kind, spec.Rate, spec.Burst, spec.Greedy = Bucket, Constant(10), 10, 5
+		s = build(t, spec)
+		s.Finish(100 * time.Second)
+		if s.Rivals < 230 || s.Rivals > 270 {
+			t.Errorf("the competitor got %d of a server that works half of the time, want about 250", s.Rivals)
+		}
+	}
 }
 
 func TestQueueMakesEverybodyWait(t *testing.T) {
