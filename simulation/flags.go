@@ -74,8 +74,17 @@ func (o *options) check(args []string) error {
 	case o.random < 0 || o.random > 100_000:
 		return fmt.Errorf("-random %d: want 0 to 100000", o.random)
 	}
-	for _, f := range []struct{ flag, file string }{{"json", o.json}, {"html", o.html}, {"md", o.md}, {"cpuprofile", o.profile}} {
-		dir := filepath.Dir(f.file) // "." if there is no file
+	written := map[string]string{} // flags by their files
+	for _, f := range []struct{ flag, file string }{{"json", o.json}, {"md", o.md}, {"html", o.html}, {"cpuprofile", o.profile}} {
+		if f.file == "" {
+			continue
+		}
+		file := filepath.Clean(f.file)
+		if other, ok := written[file]; ok {
+			return fmt.Errorf("-%s %s: want a file of its own, -%s is written there, too", f.flag, f.file, other)
+		}
+		written[file] = f.flag
+		dir := filepath.Dir(f.file)
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
 			return fmt.Errorf("-%s %s: want a file in a folder that exists, %s does not", f.flag, f.file, dir)
 		}

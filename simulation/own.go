@@ -125,7 +125,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	perSecond, about := o.rate, "the server of the command's flags"
 	if spec.Kind == server.Concurrency {
 		if !(o.burst >= 1 && o.burst <= 10_000) || o.burst != math.Trunc(o.burst) {
-			return nil, fmt.Errorf("-burst %v: want the slots of -server concurrency, a whole number from 1 to 10000", o.burst)
+			return nil, fmt.Errorf("%s: want the slots of -server concurrency, a whole number from 1 to 10000", told(set, "burst", o.burst))
 		}
 		if o.work < time.Microsecond || o.work > time.Hour {
 			return nil, fmt.Errorf("-work %v: want 1µs to 1h", o.work)
@@ -134,7 +134,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		perSecond = o.burst / o.work.Seconds()
 		spec.Rate = server.Constant(perSecond)
 	} else if !(o.rate >= 1e-4 && o.rate <= 1e6) {
-		return nil, fmt.Errorf("-rate %v: want the requests a second that the server serves, 0.0001 to 1000000", o.rate)
+		return nil, fmt.Errorf("%s: want the requests a second that the server serves, 0.0001 to 1000000", told(set, "rate", o.rate))
 	}
 	switch spec.Kind {
 	case server.Bucket:
@@ -171,6 +171,14 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	}, nil
 }
 
+// told is a flag and its value, or that it was not given.
+func told(set map[string]bool, name string, value float64) string {
+	if !set[name] {
+		return "no -" + name
+	}
+	return fmt.Sprintf("-%s %v", name, value)
+}
+
 // goesOn says what the simulated clients do beyond the limiter, so that all of them have
 // the same work.
 const goesOn = `// Where callers make one call after the other, none is given up here, as with
@@ -185,6 +193,9 @@ func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code st
 		v := o.knobs[i]
 		if !set[k.flag] {
 			continue
+		}
+		if math.IsInf(v, 0) || math.IsNaN(v) {
+			return nil, "", fmt.Errorf("-%s %v: want a finite number", k.flag, v)
 		}
 		if k.whole && (!(v >= 1 && v <= math.MaxInt32) || v != math.Trunc(v)) {
 			return nil, "", fmt.Errorf("-%s %v: want a whole number from 1 to %d", k.flag, v, math.MaxInt32)
