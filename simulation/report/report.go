@@ -186,7 +186,7 @@ func (d Data) section(s *scenario.Scenario) (section, error) {
 		return sec, err
 	}
 	sec.Waits = picture{SVG: template.HTML(svg), Caption: "Longest wait of a caller: median and range of the runs"}
-	if svg, err = d.Shares(recs); err != nil {
+	if svg, err = d.Shares(recs, s.Ideal()); err != nil {
 		return sec, err
 	}
 	sec.Shares = picture{SVG: template.HTML(svg), Caption: "What each caller got, relative to an equal share"}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
@@ -77,7 +78,7 @@ func (d Data) Waits(results []score.Result) (string, error) {
 const most = 2.5
 
 // Shares draws what each caller got relative to an equal share, 1.
-func (d Data) Shares(recs []*engine.Recording) (string, error) {
+func (d Data) Shares(recs []*engine.Recording, best scenario.Best) (string, error) {
 	var clients []string
 	for _, rec := range recs {
 		clients = append(clients, rec.Client)
@@ -86,7 +87,7 @@ func (d Data) Shares(recs []*engine.Recording) (string, error) {
 	var words []string
 	const what = "what the least and the most successful caller got, relative to an equal share: "
 	for i, rec := range recs {
-		shares := relative(rec)
+		shares := score.Shares(rec, best)
 		xys := make(plotter.XYs, 0, len(shares))
 		seen := map[int]bool{} // dots on top of each other are one dot
 		low, high := math.Inf(1), 0.0
@@ -117,16 +118,6 @@ func (d Data) Shares(recs []*engine.Recording) (string, error) {
 	p.X.Min, p.X.Max = 0, most
 	p.X.Tick.Marker = plot.ConstantTicks{{Value: 0, Label: "0"}, {Value: .5, Label: "½"}, {Value: 1, Label: "equal"}, {Value: 1.5, Label: "1½"}, {Value: 2, Label: "2×"}, {Value: most, Label: ""}}
 	return render(p, 400, height(len(clients)), what+strings.Join(words, ", "))
-}
-
-// relative are the callers' successes relative to the mean.
-func relative(rec *engine.Recording) []float64 {
-	mean := float64(max(1, rec.Totals().Successes)) / float64(len(rec.Callers))
-	shares := make([]float64, len(rec.Callers))
-	for i := range rec.Callers {
-		shares[i] = float64(rec.Callers[i].Successes) / mean
-	}
-	return shares
 }
 
 // glyph is a dot.

@@ -18,7 +18,7 @@ type Score struct {
 	Use       float64 // of what could be had, 0..1
 	Wait      float64 // longest of a caller between its successes, seconds
 	Ratio     float64 // Wait relative to the mean time between a caller's turns
-	Jain      float64 // fairness among callers; in random scenarios among processes
+	Jain      float64 // fairness among callers while they were there; in random scenarios among processes
 
 	Stdev         float64 // of the callers' request counts
 	Clear         float64 // seconds until Scenario.Calls have succeeded
@@ -100,26 +100,40 @@ func turn(s *scenario.Scenario) float64 {
 	return max(float64(s.Processes*s.Callers)/rate, latency)
 }
 
-// jain is Jain's index of fairness: 1 if all got the same, 1/n if one got all.
+// jain is Jain's index of the callers' shares, in random scenarios of their sums by process.
 func jain(r *engine.Recording, best scenario.Best) float64 {
-	var shares []float64
-	if r.Scenario.Random {
-		shares = make([]float64, r.Scenario.Processes)
-		for i := range r.Callers {
-			shares[r.Callers[i].Process] += float64(r.Callers[i].Successes)
-		}
-		for p, fair := range best.Fair {
-			shares[p] /= max(fair, 1e-9)
-		}
-	} else {
-		for i := range r.Callers {
-			shares = append(shares, float64(r.Callers[i].Successes))
-		}
+	shares := Shares(r, best)
+	if !r.Scenario.Random {
+		return Jain(shares)
 	}
-	return Jain(shares)
+	sums := make([]float64, r.Scenario.Processes)
+	for i, share := range shares {
+		sums[r.Callers[i].Process] += share
+	}
+	return Jain(sums)
 }
 
-// Jain is Jain's index of the shares; 1 if there is nothing to share.
+// Shares are what the callers got, relative to what each would have got if all had
+// had the same whenever they were there.
+func Shares(r *engine.Recording, best scenario.Best) []float64 {
+	all := 0.0
+	for _, fair := range best.Fair {
+		all += fair
+	}
+	got := float64(max(1, r.Totals().Successes))
+	callers := float64(len(r.Callers)) / float64(len(best.Fair)) // in each process
+	shares := make([]float64, len(r.Callers))
+	for i := range r.Callers {
+		c := &r.Callers[i]
+		if fair := best.Fair[c.Process]; fair > 0 {
+			shares[i] = float64(c.Successes) / (got * fair / all / callers)
+		}
+	}
+	return shares
+}
+
+// Jain is Jain's index of fairness: 1 if all shares are the same, or there is nothing
+// to share, 1/n if one got all.
 func Jain(shares []float64) float64 {
 	sum, squares := 0.0, 0.0
 	for _, x := range shares {

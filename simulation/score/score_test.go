@@ -61,6 +61,38 @@ func TestScoresOfARunByHand(t *testing.T) {
 	check("whoever sends nothing is throttled nowhere", Of(rec, best).Throttled, (50+0+20)/3.)
 }
 
+// Who comes later gets less of what there is, and that is fair.
+func TestFairnessIsOfTheTimeThatACallerIsThere(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 2, Latency: 10 * time.Millisecond, Duration: 100 * time.Second, Join: 50 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1},
+	}
+	caller := func(process, successes int) engine.Caller {
+		return engine.Caller{Process: process, Requests: successes, Successes: successes}
+	}
+	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 100), Elapsed: s.Duration,
+		Callers: []engine.Caller{caller(0, 375), caller(0, 375), caller(1, 125), caller(1, 125)}}
+	best := s.Ideal()
+	if got := Of(rec, best).Jain; got < .999 {
+		t.Errorf("Jain's index is %v where each got its share of each moment", got)
+	}
+	for i, share := range Shares(rec, best) {
+		if math.Abs(share-1) > .01 {
+			t.Errorf("caller %d got %v of an equal share", i, share)
+		}
+	}
+	for i := range rec.Callers {
+		rec.Callers[i].Successes = 250
+	}
+	if got := Of(rec, best).Jain; got > .9 {
+		t.Errorf("Jain's index is %v where who came later got as much", got)
+	}
+	none := scenario.Best{Fair: []float64{0, 0}} // a window that does not open before the end
+	if got := Of(&engine.Recording{Scenario: s, Width: time.Second, Callers: make([]engine.Caller, 4), Elapsed: s.Duration}, none).Jain; got != 1 {
+		t.Errorf("Jain's index is %v of nothing", got)
+	}
+}
+
 // Callers who want less than the server gives are back when they get what they want.
 func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
 	s := &scenario.Scenario{
@@ -73,7 +105,7 @@ func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
 			rec.Bins[i].Successes = 10 // of five callers who wait for half a second each
 		}
 	}
-	if got := Of(rec, scenario.Best{Successes: 1}).Recovery; got < 5 || got > 20 {
+	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Recovery; got < 5 || got > 20 {
 		t.Errorf("recovered after %v s", got)
 	}
 }
