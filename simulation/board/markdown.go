@@ -39,8 +39,8 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)
 		t.markdown(&out)
 	}
-	for _, line := range b.Legend() {
-		fmt.Fprintf(&out, "%s.  \n", strings.Replace(line, "best of", "**Bold**: best of", 1))
+	for _, line := range b.Legend("**Bold**:") {
+		fmt.Fprintf(&out, "%s.  \n", line)
 	}
 	if b.Own != "" {
 		fmt.Fprintf(&out, "\n## Targets\n\n| | | value | wanted | |\n|---|---|---:|---:|---|\n")

@@ -157,14 +157,14 @@ func fixed(m score.Metric, v float64) string {
 	return Number(v)
 }
 
-// Legend says what the tables' marks and their last column mean; it is empty
-// if there is nobody to compare with.
-func (b *Board) Legend() []string {
+// Legend says what the tables' marks, which look like mark, and their last column
+// mean; it is empty if there is nobody to compare with.
+func (b *Board) Legend(mark string) []string {
 	if len(b.Clients) < 2 || b.Own == "" {
 		return nil
 	}
 	return []string{
-		"best of the column, yardsticks left out",
+		mark + " best of the column, yardsticks left out",
 		fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own),
 	}
 }

@@ -33,8 +33,8 @@ func (b *Board) Text(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 	}
-	for i, line := range b.Legend() {
-		fmt.Fprintln(w, []string{"*", " "}[i], line)
+	for _, line := range b.Legend("*") {
+		fmt.Fprintln(w, line)
 	}
 	return nil
 }

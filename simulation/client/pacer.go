@@ -11,8 +11,8 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// Share is the part of its fair share at which the pacer goes.
-const Share = .8
+// pacerPart is the part of its fair share at which the pacer goes.
+const pacerPart = .8
 
 // Pacer knows its fair share of the server at every moment, goes at a part of
 // it and is silent while the server is down, or while it serves nobody because its
@@ -74,7 +74,7 @@ func (p *pacer) reserve() time.Duration {
 
 // after is when the pace has given one more request than at t.
 func (p *pacer) after(t time.Duration) time.Duration {
-	s, need := p.scenario, 1/Share
+	s, need := p.scenario, 1/pacerPart
 	for {
 		present, until := 0, s.Duration // until when so many are present
 		for i := range s.Processes {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/server"
 )
 
 // points is into how many stretches a chart over time is cut at most.
@@ -149,7 +150,7 @@ func limitLine(s *scenario.Scenario, end float64) plotter.XYs {
 	}
 	at := []time.Duration{0}
 	at = append(at, s.Server.Rate.Changes(s.Duration)...)
-	off := slices.Concat(s.Server.Down, s.Server.Broken, s.Server.Stall)
+	off := s.Server.Off()
 	for _, span := range off {
 		at = append(at, span.From, span.To)
 	}
@@ -159,10 +160,8 @@ func limitLine(s *scenario.Scenario, end float64) plotter.XYs {
 	last := math.NaN()
 	for _, t := range at {
 		rate := s.Server.Rate.At(t)
-		for _, span := range off {
-			if span.Has(t) {
-				rate = 0
-			}
+		if server.In(off, t) {
+			rate = 0
 		}
 		if !math.IsNaN(last) {
 			xys = append(xys, plotter.XY{X: t.Seconds(), Y: last})

@@ -75,6 +75,7 @@ func (s *Scenario) demand(t time.Duration, present int) float64 {
 // fluid is a server that serves fractions of requests.
 type fluid struct {
 	spec  server.Spec
+	off   []server.Span
 	left  float64   // tokens of a bucket, rest of a fixed window
 	index int64     // of the fixed window
 	log   []float64 // served in each step of a sliding window
@@ -83,7 +84,7 @@ type fluid struct {
 }
 
 func newFluid(s *Scenario, steps int) *fluid {
-	f := &fluid{spec: s.Server}
+	f := &fluid{spec: s.Server, off: s.Server.Off()}
 	full := f.window(0)
 	switch s.Server.Kind {
 	case server.Bucket:
@@ -144,12 +145,8 @@ func (f *fluid) step(t, dt time.Duration, demand float64) float64 {
 
 // open is the demand that finds the server working.
 func (f *fluid) open(t time.Duration, demand float64) float64 {
-	for _, spans := range [][]server.Span{f.spec.Down, f.spec.Broken, f.spec.Stall} {
-		for _, s := range spans {
-			if s.Has(t) {
-				return 0
-			}
-		}
+	if server.In(f.off, t) {
+		return 0
 	}
 	return demand
 }

@@ -82,11 +82,11 @@ func (s *Scenario) idleUntil(t time.Duration) time.Duration {
 }
 
 // Trouble is the last stretch during which the server served nobody.
-func (s *Scenario) Trouble() (server.Span, bool) {
-	for _, spans := range [][]server.Span{s.Server.Stall, s.Server.Down, s.Server.Broken} {
-		if len(spans) > 0 {
-			return spans[len(spans)-1], true
+func (s *Scenario) Trouble() (last server.Span, ok bool) {
+	for _, span := range s.Server.Off() {
+		if span.To > last.To {
+			last, ok = span, true
 		}
 	}
-	return server.Span{}, false
+	return last, ok
 }

@@ -69,6 +69,11 @@ type Span struct {
 // Has tells whether t lies in the span.
 func (s Span) Has(t time.Duration) bool { return t >= s.From && t < s.To }
 
+// In tells whether t lies in one of the spans.
+func In(spans []Span, t time.Duration) bool {
+	return slices.ContainsFunc(spans, func(s Span) bool { return s.Has(t) })
+}
+
 // Spec describes a server as data.
 type Spec struct {
 	Kind   Kind
@@ -90,6 +95,9 @@ type Spec struct {
 	// between its requests are uniform between half and one and a half of the mean.
 	Greedy float64
 }
+
+// Off are the stretches in which the server serves nobody.
+func (s Spec) Off() []Span { return slices.Concat(s.Down, s.Broken, s.Stall) }
 
 // Quota is what a response said about what is left.
 type Quota struct {
@@ -180,7 +188,7 @@ func (s *Server) gap() time.Duration {
 // compete lets the competitor send what it would have sent until now.
 func (s *Server) compete(now time.Duration) {
 	for s.spec.Greedy > 0 && s.rival <= now {
-		if !in(s.spec.Down, s.rival) && !in(s.spec.Broken, s.rival) && s.model.take(s.rival) {
+		if !In(s.spec.Down, s.rival) && !In(s.spec.Broken, s.rival) && s.model.take(s.rival) {
 			s.Rivals++
 		}
 		s.rival += s.gap()
@@ -190,10 +198,10 @@ func (s *Server) compete(now time.Duration) {
 // Take decides one request that reaches the server at now.
 func (s *Server) Take(now time.Duration) Reply {
 	s.compete(now)
-	if in(s.spec.Down, now) {
+	if In(s.spec.Down, now) {
 		return Reply{Throttled: true}
 	}
-	if in(s.spec.Broken, now) {
+	if In(s.spec.Broken, now) {
 		return Reply{Failed: true}
 	}
 	var r Reply
@@ -243,13 +251,3 @@ func (s *Server) Finish(now time.Duration) { s.compete(now) }
 
 // tiny forgives the rounding of sums of floats when whole requests are counted.
 const tiny = 1e-12
-
-// in tells whether t lies in one of the spans.
-func in(spans []Span, t time.Duration) bool {
-	for _, s := range spans {
-		if s.Has(t) {
-			return true
-		}
-	}
-	return false
-}
