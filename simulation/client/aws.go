@@ -44,19 +44,24 @@ type awsAdaptive struct {
 	env  engine.Env
 }
 
-// poll is how long a caller waits before it asks again: a fiftieth of the mean
-// time between its turns, which delays it by a hundredth on average. A call that arrives
-// by itself has no turns: it asks ten times in the time for which it waits for an answer.
+// slowest is the time between tokens at the least rate that the SDK's limiter sets.
+const slowest = 2 * time.Second
+
+// poll is how long a caller waits before it asks again: such that all callers of a
+// process together ask fifty times for each token, which delays them by a hundredth on
+// average, if tokens come at the process's share of the server's rate, or at the least
+// rate. A call that arrives by itself asks ten times in the time for which it waits for
+// an answer.
 func (a *awsAdaptive) poll() time.Duration {
 	s := a.env.Scenario
 	if s.Arrivals > 0 {
 		return max(2*time.Millisecond, s.Timeout/10)
 	}
-	turn := s.Latency.Seconds()
+	each := s.Latency / time.Duration(s.Callers) // between two tokens
 	if rate := s.Server.Rate.At(time.Since(a.env.Start)); rate > 0 {
-		turn = float64(s.Processes*s.Callers) / rate
+		each = time.Duration(min(slowest.Seconds(), float64(s.Processes)/rate) * float64(time.Second))
 	}
-	return max(2*time.Millisecond, time.Duration(turn/50*float64(time.Second)))
+	return max(2*time.Millisecond, time.Duration(s.Callers)*each/50)
 }
 
 // Call is the loop of the SDK's retry middleware.

@@ -57,6 +57,18 @@ func TestRetryAfterIsHeeded(t *testing.T) {
 	}
 }
 
+// However slow the server is, the SDK's limiter gives a token every two seconds.
+func TestAWSAsksAsOftenAsItsOwnLimiterLetsIt(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 10, Latency: 100 * time.Millisecond, Duration: 100 * time.Second,
+		Server: server.Spec{Kind: server.FixedWindow, Rate: server.Constant(1e-4), Window: 10_000 * time.Second, Empty: true},
+	}
+	// Ten at once, before it knows of any throttle, and then one each 2 s.
+	if n := engine.Run(s, AWS(), 1).Totals().Requests; n < 50 || n > 62 {
+		t.Errorf("%d requests in 100 s, want about 10 + 100/2", n)
+	}
+}
+
 // The pacer tells which limits can be kept, so it must keep those that it can.
 func TestThePacerWaitsForTheFirstWindowToEnd(t *testing.T) {
 	s := &scenario.Scenario{
