@@ -56,7 +56,7 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	p.X.Min, p.X.Max = least*.7, 1500
 	p.X.Tick.Marker = plot.ConstantTicks{{Value: .1, Label: "≤ 0.1 %"}, {Value: 1, Label: "1 %"}, {Value: 10, Label: "10 %"}, {Value: 100, Label: "100 %"}}
 	p.Y.Max = 1.02
-	p.Y.Min = math.Floor((lowest-.02)*20) / 20
+	p.Y.Min = max(0, math.Floor((lowest-.02)*20)/20)
 	p.X.Label.Text = "throttled share of requests (fewer to the left)"
 	p.Y.Label.Text = "use of what the server gives"
 	var ticks plot.ConstantTicks

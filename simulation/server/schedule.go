@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -43,7 +44,7 @@ func (s Schedule) index(t time.Duration) int {
 		return 0
 	}
 	i, found := slices.BinarySearchFunc(s, t, func(e Step, t time.Duration) int {
-		return int(min(max(e.At-t, -1), 1))
+		return cmp.Compare(e.At, t)
 	})
 	if found {
 		return i
