@@ -65,7 +65,7 @@ type RetryScheduled struct {
 }
 
 // GaveUp: Do returns an [*Error]. A call whose first attempt failed permanently,
-// or was cancelled by the caller, is not given up but done.
+// or was cancelled, is not given up but done.
 type GaveUp struct {
 	Err *Error
 }

@@ -209,9 +209,9 @@ func (o observerOption) beside(others Observer, f *faults) Observer {
 }
 
 // WithObserver tells o what happens. Given to [New] it is told of the Retrier and
-// of the limiters that the Retrier makes; an [AdaptiveLimiter] that you make needs
-// it too, to tell of throttles, rates and pauses. Given more than once, all are
-// told, in that order: logs, metrics and a page to watch go together.
+// of the limiters that the Retrier makes; an [AdaptiveLimiter] or [SharedLimiter] that
+// you make needs it too, to tell of throttles, rates and pauses. Given more than once,
+// all are told, in that order: logs, metrics and a page to watch go together.
 func WithObserver(o Observer) LimiterOption { return observerOption{o} }
 
 // A CallOption tunes one call.

@@ -133,7 +133,7 @@ var (
 // succeeded. fn should use the context that it is given.
 //
 // When the call fails, Do returns what fn returned, untouched, if that was
-// permanent, or the caller's own cancellation, on the first attempt; if it means
+// permanent, or dropped as a cancellation is, on the first attempt; if it means
 // [OutcomeSuccess]; or within a call of another Retrier, which decides on retries.
 // Else it returns an [*Error], which has a reason and wraps the last error of fn. It
 // returns at once when the next wait cannot end before the context's deadline.

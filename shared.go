@@ -27,9 +27,9 @@ import (
 //
 // While the store cannot be reached, or takes longer than [WithStoreTimeout], the
 // limiter goes on by itself, as [WithFallback] says: by default at a fair share of
-// the last known rate, which it adapts alone. It tries the store again at once, then
-// after 0.25 s, then less and less often down to every 5 s, and keeps to its share until the
-// other workers are likely to be back as well. No call is refused, nor taken for
+// the last known rate, which it adapts alone. It tries the store again at once if that
+// refused, else after 0.25 s at most, then less and less often down to every 5 s, and keeps
+// to its share until the other workers are likely to be back as well. No call is refused, nor taken for
 // throttled, for the store's sake.
 //
 // A SharedLimiter is safe for concurrent use and must not be copied. The zero
@@ -183,7 +183,7 @@ const (
 // of the first call. Workers should be given the same; if they are not, each sync goes
 // by the options of its own worker, so that the lowest maximum holds while that worker
 // is active.
-// [WithBurst] is saved up in common.
+// [WithBurst] is saved up in common; it is 1 by default.
 //
 // The error names every option that is out of bounds or contradicts another.
 func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {

@@ -36,9 +36,10 @@ import (
 // Any other answer of a service is permanent. The wait is that of an
 // x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
 // backoff and 5 s more, or else of Retry-After, as Lambda sends it; one above
-// [cruisehttp.DefaultLongWait] makes a throttle a used-up quota. The scope is [ScopeTable] or [ScopeIndex], as the first of
-// the reasons says that DynamoDB gives for a throttle, else "". It declines the end
-// of a context and what is no error of the SDK.
+// [cruisehttp.DefaultLongWait] makes a throttle a used-up quota. The scope is
+// [ScopeTable] or [ScopeIndex], as the first of the reasons says that DynamoDB gives
+// for a throttle, else "". It declines the end of a context and what is no error of the
+// SDK.
 func Classify(err error) cruise.Verdict {
 	if retriedBySDK(err) != "" {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
