@@ -39,10 +39,11 @@ var defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay
 
 // New returns a Retrier. Without options it has an [AdaptiveLimiter] of its own, a
 // [Backoff] of 100 ms doubled to 20 s with full jitter, and 5 attempts, between which it
-// backs off for 1.5 s in all at most; it obeys waits of up to 5 minutes that a server asks
-// for, and pays retries from a [Budget] of its own. Each key of a scope has such a limiter
-// and such a budget, too. To wait out an outage takes [WithMaxAttempts] of [Unlimited],
-// [WithoutBudget], and [WithMaxElapsed] or a deadline to end it.
+// backs off for 1.5 s in all at most where none is throttled; it obeys waits of up to 5
+// minutes that a server asks for, and pays retries from a [Budget] of its own. Each key of
+// a scope has such a limiter and such a budget, too. To wait out an outage takes
+// [WithMaxAttempts] of [Unlimited], [WithoutBudget], and [WithMaxElapsed] or a deadline to
+// end it.
 //
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
 // of its scopes. The error names every option that is out of bounds or contradicts another.
