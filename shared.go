@@ -52,6 +52,7 @@ type SharedLimiter struct {
 	epochAt instant // when the epoch became known
 	slots   leases
 	due     instant // when the call that waits has its slots, zero if none does
+	paid    instant // until when what went uses this worker's own maximum rate
 
 	unproved bool // nothing has succeeded in this epoch yet
 

@@ -570,6 +570,63 @@ func TestSharedStoreFails(t *testing.T) {
 	}
 }
 
+// Whatever a store gives, nobody is faster than their own maximum rate.
+func TestSharedStoreGivesTooMuch(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		cost  int
+		reply func(q StoreRequest) StoreReply
+	}{
+		{"at once", 1, func(q StoreRequest) StoreReply { return StoreReply{Slots: q.Want, Span: 1, Epoch: 1} }},
+		{"at once, for calls that cost more", 7, func(q StoreRequest) StoreReply { return StoreReply{Slots: q.Want, Span: 1, Epoch: 1} }},
+		{"saved for a year", 1, func(q StoreRequest) StoreReply {
+			return StoreReply{Slots: q.Want, Wait: -year, Span: time.Hour, Epoch: 1}
+		}},
+		{"anew each time", 1, func(q StoreRequest) StoreReply {
+			return StoreReply{Slots: q.Want, Span: time.Duration(q.Want) * time.Second / 10, Epoch: q.Epoch + 1}
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				store.fails(func(_ context.Context, q StoreRequest) (StoreReply, error) {
+					r := tt.reply(q)
+					r.Rate, r.Ceiling, r.Workers, r.Count = 1e12, 1, 1, 1
+					return r, nil
+				})
+				s := Must(NewSharedLimiter(store, WithMaxRate(10)))
+				const lasts = time.Minute
+				ctx, cancel := context.WithTimeout(t.Context(), lasts)
+				defer cancel()
+				var sent atomic.Int64
+				var all sync.WaitGroup
+				for range 20 {
+					all.Go(func() {
+						for s.WaitN(ctx, tt.cost) == nil {
+							sent.Add(int64(tt.cost))
+							s.Learn(Feedback{Outcome: OutcomeSuccess, Cost: tt.cost, Sent: time.Now()})
+							time.Sleep(time.Millisecond)
+						}
+					})
+				}
+				all.Wait()
+				// A second's worth may have been late, one call saved, and another one be
+				// under way.
+				assert.LessOrEqual(t, sent.Load(), int64(10*(lasts+slotLife).Seconds())+1+int64(tt.cost))
+				assert.Greater(t, sent.Load(), int64(10*lasts.Seconds()*.9))
+				assert.EqualValues(t, 10, s.Limit())
+
+				store.fails(down) // nor does the share begin above it
+				time.Sleep(slotLife)
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				synctest.Wait()
+				assert.True(t, s.Stats().Degraded)
+				assert.LessOrEqual(t, s.Limit(), rate.Limit(10))
+			})
+		})
+	}
+}
+
 // A limiter that loses its store keeps to its share, comes back by itself, and
 // sends no burst at any time.
 func TestSharedOutage(t *testing.T) {

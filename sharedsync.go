@@ -36,6 +36,7 @@ func (s *SharedLimiter) pass(now instant, n int) time.Duration {
 	}
 	if !s.isAlone() {
 		s.slots.take(n)
+		s.paid = s.pays(now, n)
 	}
 	s.taken += n
 	s.stats.Admitted++
@@ -54,6 +55,9 @@ func (s *SharedLimiter) peek(now instant, n int) time.Duration {
 		return s.local.peek(now, n)
 	}
 	wait := s.slot(now, n)
+	if wait == 0 {
+		wait = s.tooMuch(now, n)
+	}
 	if wait == 0 && s.local != nil {
 		if now >= s.settled {
 			s.local = nil
@@ -62,6 +66,23 @@ func (s *SharedLimiter) peek(now instant, n int) time.Duration {
 		wait = s.local.peek(now, n)
 	}
 	return wait
+}
+
+// pays is until when a call of cost n that goes now uses the maximum rate.
+func (s *SharedLimiter) pays(now instant, n int) instant {
+	gap := s.leastGap()
+	return max(s.paid, now-instant(n-1)*gap) + instant(n)*gap
+}
+
+// leastGap is between two slots at this worker's own maximum rate.
+func (s *SharedLimiter) leastGap() instant { return instant(1e15 / s.sharedLaw.Max) }
+
+// tooMuch is how long a call must wait although it has its slots, since a store that is
+// in its senses would not have given them: they may be late by the life of one, and a burst
+// be saved, but never are there more than the worker's own maximum rate makes.
+func (s *SharedLimiter) tooMuch(now instant, n int) time.Duration {
+	saved := instant(s.sharedLaw.Burst+1) * s.leastGap()
+	return max(0, (s.pays(now, n) - saved).since(now.after(slotLife)))
 }
 
 // isAlone reports whether the rate is that of this worker.
@@ -419,6 +440,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		s.settled = now.after(2 * s.backTime)
 		s.degraded, s.err, s.backTime = 0, nil, 0
 	}
+	r.Rate = min(r.Rate, s.sharedLaw.Max)
 	was, cut := s.known.Rate, r.Epoch != s.known.Epoch
 	if was == 0 {
 		was = s.sharedLaw.Initial
