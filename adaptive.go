@@ -26,8 +26,9 @@ import (
 // just been cut to, see [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
-// throttled, so that the quota lasts until its reset. Where nothing is left and the
-// reset is at most 10 s away, everyone pauses until then.
+// throttled, so that the quota lasts until its reset. Where nothing is left of a window
+// and its reset is at most 10 s away, everyone pauses until then. A window of less than
+// four calls is not told from a bucket: there only throttles teach.
 //
 // Rates are of calls of cost 1: where each call costs ten, it counts as ten of them.
 //
