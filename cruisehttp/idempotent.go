@@ -80,7 +80,7 @@ func (t *Transport) unprocessed(o cruise.Outcome, h http.Header) bool {
 // unsent tells whether an error came before anything of the request was sent.
 func unsent(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return op.Op == "dial" || op.Op == "proxyconnect"
+		return slices.Contains([]string{"dial", "proxyconnect", "socks connect"}, op.Op)
 	}
 	return err.Error() == "net/http: TLS handshake timeout" // of a type that is not exported
 }

@@ -392,7 +392,7 @@ func (h *hooked) AfterFunc(f func()) (stop func() bool) {
 func (*hooked) Value(any) any { return nil }
 
 // One context may be that of all requests of a program: none of them leaves
-// anything on it.
+// anything on it, nor does a response without a body that nobody closes.
 func TestTransportLeavesNothingOnTheContext(t *testing.T) {
 	for name, opt := range map[string]cruisehttp.Option{
 		"no timeout":             cruisehttp.WithLongWait(time.Hour),
@@ -400,14 +400,26 @@ func TestTransportLeavesNothingOnTheContext(t *testing.T) {
 		"attempt timeout":        cruisehttp.WithAttemptTimeout(time.Minute),
 		"timeout of the Retrier": cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Minute)),
 	} {
-		t.Run(name, func(t *testing.T) {
-			ctx := &hooked{Context: t.Context()}
-			base := inOrder(fails(io.ErrUnexpectedEOF), says(200, "done"))
-			tr := transport(t, base, opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
-			resp, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
-			require.NoError(t, err)
-			text(t, resp)
-			assert.Zero(t, ctx.hooks.Load(), "functions left on the context")
-		})
+		for body, of := range map[string]io.ReadCloser{"": io.NopCloser(strings.NewReader("done")), ", no body": http.NoBody, ", nil": nil} {
+			t.Run(name+body, func(t *testing.T) {
+				ctx := &hooked{Context: t.Context()}
+				base := roundTripper(func(r *http.Request) (*http.Response, error) {
+					if r.Header.Get("X-Fail") != "" {
+						r.Header.Del("X-Fail")
+						return nil, io.ErrUnexpectedEOF
+					}
+					resp := answer(200, "")
+					resp.Body = of
+					return resp, nil
+				})
+				tr := transport(t, base, opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
+				resp, err := tr.RoundTrip(request(t, "GET", example, nil, "X-Fail: 1").WithContext(ctx))
+				require.NoError(t, err)
+				if body == "" {
+					text(t, resp)
+				}
+				assert.Zero(t, ctx.hooks.Load(), "functions left on the context")
+			})
+		}
 	}
 }

@@ -134,8 +134,8 @@ func WithBufferedBodies(max int64) Option {
 }
 
 // WithHeaderTimeout is how long an attempt may take until the head of its
-// response is there, and what is read of the body of an error; above 0. An
-// attempt that takes longer is a transient failure. The time in the limiter does
+// response is there, above 0. An attempt that takes longer is a transient failure.
+// Nor is the body of an error waited for any longer. The time in the limiter does
 // not count. Default: none.
 func WithHeaderTimeout(d time.Duration) Option {
 	return func(c *config) {

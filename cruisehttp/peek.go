@@ -4,74 +4,70 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"sync/atomic"
 	"time"
 )
 
-// spliced is a body of which the first bytes have been read, and perhaps all:
-// then err is how it ended.
-type spliced struct {
-	head []byte
-	err  error
-	rest io.ReadCloser
+// peeked is a body whose first bytes have been read, or still are.
+type peeked struct {
+	ready  chan struct{} // closed when they have been; until then nobody else looks at them
+	head   []byte
+	err    error // how the body ended, if those were all
+	rest   io.ReadCloser
+	closed atomic.Bool
 }
 
-func (s *spliced) Read(p []byte) (int, error) {
-	if len(s.head) > 0 {
-		n := copy(p, s.head)
-		s.head = s.head[n:]
+func (p *peeked) Read(b []byte) (int, error) {
+	<-p.ready
+	switch {
+	case p.closed.Load():
+		return 0, http.ErrBodyReadAfterClose
+	case len(p.head) > 0:
+		n := copy(b, p.head)
+		p.head = p.head[n:]
 		return n, nil
+	case p.err != nil:
+		return 0, p.err
 	}
-	if s.err != nil {
-		return 0, s.err
-	}
-	return s.rest.Read(p)
+	return p.rest.Read(b)
 }
 
-func (s *spliced) Close() error { return s.rest.Close() }
-
-// late is a body whose first bytes are still being read.
-type late struct {
-	ready chan struct{} // closed when they have been
-	spliced
-}
-
-func (l *late) Read(p []byte) (int, error) {
-	<-l.ready
-	return l.spliced.Read(p)
+func (p *peeked) Close() error {
+	p.closed.Store(true)
+	return p.rest.Close()
 }
 
 // bodyPatience is how long to wait for the body of an error, or for what is left
 // of it.
 const bodyPatience = 2 * time.Second
 
-// peek reads at most limit bytes of the body of resp and puts them back. Of a
-// body that is not there in time it returns nothing.
-func peek(resp *http.Response, limit int) []byte {
+// peek reads at most MaxBody of the body of resp and puts it back. Of a body that
+// is not there in time it returns nothing.
+func peek(resp *http.Response, patience time.Duration) []byte {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {
 		return nil
 	}
-	body := &late{ready: make(chan struct{}), spliced: spliced{rest: resp.Body}}
+	body := &peeked{ready: make(chan struct{}), rest: resp.Body}
+	resp.Body = body
 	size := int64(bytes.MinRead)
 	if resp.ContentLength > 0 {
-		size += min(resp.ContentLength, int64(limit))
+		size += min(resp.ContentLength, MaxBody)
 	}
 	go func() { // ends with the body at the latest
 		defer close(body.ready)
 		head := bytes.NewBuffer(make([]byte, 0, size))
-		_, err := head.ReadFrom(io.LimitReader(body.rest, int64(limit)))
-		if err == nil && head.Len() < limit {
+		_, err := head.ReadFrom(io.LimitReader(body.rest, MaxBody))
+		if err == nil && head.Len() < MaxBody {
 			err = io.EOF
 		}
 		body.head, body.err = head.Bytes(), err
 	}()
-	patience := time.NewTimer(bodyPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
 	case <-body.ready:
-		resp.Body = &body.spliced
 		return body.head
-	case <-patience.C:
-		resp.Body = body
+	case <-timer.C:
 		return nil
 	}
 }
@@ -86,11 +82,13 @@ func discard(resp *http.Response) {
 		return
 	}
 	unread := true
-	switch body := resp.Body.(type) {
-	case *spliced:
-		body.head, unread = nil, body.err == nil
-	case *late:
-		unread = false
+	if body, ok := resp.Body.(*peeked); ok {
+		select {
+		case <-body.ready:
+			body.head, unread = nil, body.err == nil
+		default:
+			unread = false
+		}
 	}
 	if unread {
 		patience := time.AfterFunc(bodyPatience, func() { _ = resp.Body.Close() })

@@ -66,7 +66,10 @@ func (p *payload) fill(r *http.Request) error {
 		return fmt.Errorf("cruisehttp: reading the request's body: %w", err)
 	}
 	if int64(len(data)) > p.buffer {
-		r.Body = &spliced{head: data, rest: p.req.Body}
+		r.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(data), p.req.Body), p.req.Body}
 		return nil
 	}
 	if err := p.req.Body.Close(); err != nil {

@@ -99,10 +99,7 @@ func (f *failure) Timeout() bool {
 }
 
 // refused is an error of the base with the reason for which it was not retried.
-type refused struct{ err, why error }
-
-func (r *refused) Error() string   { return r.err.Error() + " (" + r.why.Error() + ")" }
-func (r *refused) Unwrap() []error { return []error{r.err, r.why} }
+func refused(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
 
 // timeoutError is the cause of a cancelled attempt that took too long, and its error.
 type timeoutError struct {

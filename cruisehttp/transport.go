@@ -127,7 +127,7 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	if err := x.fill(a, r); err != nil {
 		switch {
 		case x.err != nil:
-			x.err = &failure{&refused{x.err, err}}
+			x.err = refused(x.err, err)
 		case x.resp == nil:
 			x.err = &failure{err}
 		}
@@ -135,28 +135,40 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	}
 	discard(x.resp)
 	x.resp, x.err, x.answer, x.signal = nil, nil, nil, Signal{}
-	resp, finish, err := x.send(a, r)
-	if err != nil {
+	began := time.Now()
+	resp, err := x.send(a, r)
+	switch {
+	case err != nil:
 		discard(resp) // against the rules of http.RoundTripper
-	} else if resp == nil {
-		err = cruise.Permanent(fmt.Errorf("cruisehttp: %T returned neither a response nor an error", x.t.base))
-	}
-	if err != nil {
 		return x.failed(a, err)
+	case resp == nil:
+		return x.failed(a, cruise.Permanent(fmt.Errorf("cruisehttp: %T returned neither a response nor an error", x.t.base)))
 	}
 	resp.Request = x.req
+	x.resp = resp
 	var body []byte
 	profile := x.t.reader.pick(resp)
-	if resp.StatusCode < 400 {
-		finish() // of the body of a success only the caller says how long it may take
-	}
 	if profile.wantsBody(resp) {
-		body = peek(resp, MaxBody)
+		body = peek(resp, x.patience(a, began))
 	}
-	finish()
-	x.resp = resp
 	x.signal = x.t.reader.read(resp, profile, body, time.Now())
 	return x.judge(a, body)
+}
+
+// patience is how long to wait for the body of the response to an attempt: no longer
+// than the attempt may take for its head, unless nothing else tells of an error.
+func (x *exchange) patience(a *cruise.Attempt, began time.Time) time.Duration {
+	left := bodyPatience
+	if x.resp.StatusCode < 400 {
+		return left
+	}
+	if x.t.headerTimeout > 0 {
+		left = min(left, x.t.headerTimeout-time.Since(began))
+	}
+	if deadline, ok := a.Context().Deadline(); ok {
+		left = min(left, time.Until(deadline))
+	}
+	return left
 }
 
 func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
@@ -169,26 +181,33 @@ func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
 // failed ends an attempt that got no response.
 func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	x.err = err
+	if x.req.Context().Err() != nil {
+		a.Done(err)
+		return true
+	}
+	select {
+	//lint:ignore SA1019 a Client with a Timeout closes it too, now and then before the context ends
+	case <-x.req.Cancel:
+		return false // dropped: it teaches nothing
+	default:
+	}
 	v := Classify(err)
 	if v.Outcome == cruise.OutcomeUnknown {
 		v = cruise.Classify(err)
 	}
 	told := err
-	switch {
-	case x.req.Context().Err() != nil:
-	case v.Outcome == cruise.OutcomePermanent:
-		told = cruise.Permanent(err)
-	default:
-		if v.Outcome == cruise.OutcomeThrottled {
-			told = cruise.Throttled(err)
-		}
-		if why := x.t.refusal(x.req, x.payload.again, unsent(err)); why != nil {
-			a.Done(told)
-			x.err = &failure{&refused{err, why}}
-			return false
-		}
+	switch v.Outcome {
+	case cruise.OutcomePermanent:
+		a.Done(cruise.Permanent(err))
+		return true
+	case cruise.OutcomeThrottled:
+		told = cruise.Throttled(err)
 	}
 	a.Done(told)
+	if why := x.t.refusal(x.req, x.payload.again, unsent(err)); why != nil {
+		x.err = refused(err, why)
+		return false
+	}
 	return true
 }
 
@@ -318,80 +337,71 @@ func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 	return 0, nil
 }
 
-// send sends r, bounded by the timeouts. finish ends those that do not cover
-// what the caller reads of the body.
-func (x *exchange) send(a *cruise.Attempt, r *http.Request) (resp *http.Response, finish func(), err error) {
-	t := x.t
+// send sends r, bounded by the timeouts.
+func (x *exchange) send(a *cruise.Attempt, r *http.Request) (*http.Response, error) {
 	// A timeout of the Retrier's ends with the attempt, even if the caller's deadline is
 	// sooner and the only one to be seen.
 	ofRetrier := a.Context().Done() != x.req.Context().Done()
-	if t.headerTimeout == 0 && t.attemptTimeout == 0 && !ofRetrier {
-		resp, err = t.base.RoundTrip(r)
-		return resp, func() {}, err
+	if x.t.headerTimeout == 0 && x.t.attemptTimeout == 0 && !ofRetrier {
+		return x.t.base.RoundTrip(r)
 	}
 	return x.sendTimed(a, r, ofRetrier)
 }
 
-func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool) (resp *http.Response, finish func(), err error) {
-	t := x.t
-	ctx := a.Context()
-	var stops []func() bool
+func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool) (*http.Response, error) {
+	ctx, caller := a.Context(), x.req.Context()
 	if ofRetrier {
-		// The Retrier's timeout ends with the attempt, which would cut the body.
-		ctx = context.WithoutCancel(ctx)
+		ctx = context.WithoutCancel(ctx) // which would cut the body
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
-	end := func() { cancel(context.Canceled) }
-	if ofRetrier {
-		caller := x.req.Context()
-		leave := context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-		end = func() {
-			leave()
-			cancel(context.Canceled)
+	none := func() bool { return false }
+	cancelAfter := func(d time.Duration, option string) (stop func() bool) {
+		if d == 0 {
+			return none
 		}
-		stops = append(stops, context.AfterFunc(a.Context(), func() {
+		return time.AfterFunc(d, func() { cancel(tookLong(d, option)) }).Stop
+	}
+	stopHeader := cancelAfter(x.t.headerTimeout, "WithHeaderTimeout")
+	stopAttempt := cancelAfter(x.t.attemptTimeout, "WithAttemptTimeout")
+	stopRetrier, leaveCaller := none, none
+	if ofRetrier {
+		leaveCaller = context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
+		stopRetrier = context.AfterFunc(a.Context(), func() {
 			cause := context.Cause(a.Context())
 			if caller.Err() == nil {
 				cause = &timeoutError{cause.Error(), cause}
 			}
 			cancel(cause)
-		}))
+		})
 	}
-	if t.headerTimeout > 0 {
-		stops = append(stops, time.AfterFunc(t.headerTimeout, func() { cancel(tookLong(t.headerTimeout, "WithHeaderTimeout")) }).Stop)
+	end := func() {
+		stopAttempt()
+		leaveCaller()
+		cancel(context.Canceled)
 	}
-	stopTimer := func() {}
-	if t.attemptTimeout > 0 {
-		timer, rest := time.AfterFunc(t.attemptTimeout, func() { cancel(tookLong(t.attemptTimeout, "WithAttemptTimeout")) }), end
-		stopTimer = func() { timer.Stop() }
-		end = func() {
-			timer.Stop()
-			rest()
+	hasBody := false
+	defer func() {
+		stopHeader()
+		stopRetrier()
+		if !hasBody {
+			end()
 		}
-	}
-	finish = func() {
-		for _, stop := range stops {
-			stop()
-		}
-	}
-	resp, err = t.base.RoundTrip(r.WithContext(ctx))
+	}()
+	resp, err := x.t.base.RoundTrip(r.WithContext(ctx))
 	if err != nil {
-		finish()
-		err = timedOut(ctx, err)
-		discard(resp) // against the rules of http.RoundTripper
-		end()
-		return nil, finish, err
+		return resp, timedOut(ctx, err)
 	}
-	if resp == nil || resp.Body == nil {
-		return resp, finish, nil
+	if resp == nil || resp.Body == nil || resp.Body == http.NoBody {
+		return resp, nil
 	}
+	hasBody = true
 	if resp.StatusCode != http.StatusSwitchingProtocols {
 		resp.Body = &timedBody{ReadCloser: resp.Body, ctx: ctx, end: end}
-		return resp, finish, nil
+		return resp, nil
 	}
-	stopTimer()
+	stopAttempt()
 	if conn, ok := resp.Body.(io.ReadWriteCloser); ok {
 		resp.Body = &upgraded{conn, end}
 	}
-	return resp, finish, nil
+	return resp, nil
 }

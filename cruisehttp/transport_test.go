@@ -3,6 +3,7 @@ package cruisehttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"math"
 	"net"
@@ -161,6 +162,7 @@ func TestTransportRetries(t *testing.T) {
 		{name: "POST with a key that is not sent, reset", method: "POST", header: "Idempotency-Key", first: fails(reset), attempts: 2, status: 200},
 		{name: "POST with an empty key, reset", method: "POST", header: "Idempotency-Key: ", first: fails(reset), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "POST, refused connection", method: "POST", first: fails(dial), attempts: 2, status: 200},
+		{name: "POST, a SOCKS proxy that reaches nobody", method: "POST", first: fails(&net.OpError{Op: "socks connect", Err: errors.New("connection refused")}), attempts: 2, status: 200},
 		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
 		{name: "GET, neither response nor error", method: "GET", first: fails(nil), attempts: 1, is: nil},
 		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
@@ -274,6 +276,30 @@ func TestTransportFailsOnAContextThatHasEnded(t *testing.T) {
 			})
 		}
 	}
+}
+
+// By its channel, as a Client with a Timeout does, now and then before its context ends.
+func TestTransportDropsARequestThatIsCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cancelled := errors.New("net/http: request canceled")
+		var outcomes []cruise.Outcome
+		tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+			<-r.Cancel //lint:ignore SA1019 it is what is tested
+			return nil, cancelled
+		}), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.AttemptEnded); ok {
+				outcomes = append(outcomes, e.Outcome)
+			}
+		}))))
+		req, cancel := request(t, "GET", example, nil), make(chan struct{})
+		req.Cancel = cancel //lint:ignore SA1019 it is what is tested
+		time.AfterFunc(time.Second, func() { close(cancel) })
+		begin := time.Now()
+		_, err := tr.RoundTrip(req)
+		assert.Equal(t, cancelled, err)
+		assert.Equal(t, []cruise.Outcome{cruise.OutcomeDropped}, outcomes)
+		assert.Equal(t, time.Second, time.Since(begin))
+	})
 }
 
 func TestTransportDoesNotModifyTheRequest(t *testing.T) {
@@ -418,34 +444,62 @@ func TestTransportPausesTheWholeScope(t *testing.T) {
 	})
 }
 
+// It is given back whole all the same.
 func TestTransportDoesNotWaitForASlowError(t *testing.T) {
-	for _, status := range []int{404, 503} {
-		synctest.Test(t, func(t *testing.T) {
-			base := inOrder(func() (*http.Response, error) {
-				resp := answer(status, "")
-				r, w := io.Pipe()
-				go func() {
-					_, _ = io.WriteString(w, "begin")
-					time.Sleep(time.Minute)
-					_, _ = io.WriteString(w, "end")
-					_ = w.Close()
-				}()
-				resp.Body = r
-				return resp, nil
-			}, says(200, ""))
-			begin := time.Now()
-			resp, err := transport(t, base).RoundTrip(request(t, "GET", example, nil))
-			require.NoError(t, err)
-			assert.Less(t, time.Since(begin), 5*time.Second)
-			if status == 404 {
-				assert.Equal(t, "beginend", text(t, resp))
-			} else {
-				text(t, resp)
-			}
-			assert.Zero(t, base.open.Load())
-			time.Sleep(time.Hour)
-		})
+	for name, c := range map[string]struct {
+		opt  cruisehttp.Option
+		head time.Duration
+	}{
+		"no timeout":        {cruisehttp.WithLongWait(time.Hour), 2 * time.Second},
+		"header timeout":    {cruisehttp.WithHeaderTimeout(time.Second), time.Second},
+		"Retrier's timeout": {cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)), time.Second},
+	} {
+		for _, status := range []int{404, 503} {
+			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					first := true
+					base := &server{start: time.Now(), answers: func(_ int, r *http.Request) (*http.Response, error) {
+						if !first {
+							return answer(200, ""), nil
+						}
+						first = false
+						resp := answer(status, "")
+						body, w := io.Pipe()
+						context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(r.Context().Err()) })
+						go func() {
+							_, _ = io.WriteString(w, "begin")
+							time.Sleep(time.Minute)
+							_, _ = io.WriteString(w, "end")
+							_ = w.Close()
+						}()
+						resp.Body = body
+						return resp, nil
+					}}
+					begin := time.Now()
+					resp, err := transport(t, base, c.opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "GET", example, nil))
+					require.NoError(t, err)
+					assert.Equal(t, c.head, time.Since(begin))
+					if status == 404 {
+						assert.Equal(t, "beginend", text(t, resp))
+					} else {
+						text(t, resp)
+					}
+					assert.Zero(t, base.open.Load())
+					time.Sleep(time.Hour)
+				})
+			})
+		}
 	}
+}
+
+// As with net/http, whatever the Transport has read of it before.
+func TestClosedBodiesHoldNothing(t *testing.T) {
+	resp, err := transport(t, inOrder(says(404, "not found"))).RoundTrip(request(t, "GET", example, nil))
+	require.NoError(t, err)
+	require.NoError(t, resp.Body.Close())
+	data, err := io.ReadAll(resp.Body)
+	require.ErrorIs(t, err, http.ErrBodyReadAfterClose)
+	assert.Empty(t, data)
 }
 
 // The error of a timeout says once which one it was.
