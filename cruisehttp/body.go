@@ -195,6 +195,9 @@ func (f field) name() string { return f.path[strings.LastIndexByte(f.path, '.')+
 // text, without regard to the case of ASCII letters.
 func glob(pattern, s string) bool {
 	p, i, star, mark := 0, 0, -1, 0
+	if end, ok := strings.CutPrefix(pattern, "*"); ok && strings.IndexByte(end, '*') < 0 {
+		return len(s) >= len(end) && glob(end, s[len(s)-len(end):])
+	}
 	for i < len(s) {
 		switch {
 		case p < len(pattern) && pattern[p] == '*':

@@ -135,33 +135,27 @@ var windowNames = map[string]time.Duration{
 	"month": 30 * 24 * time.Hour, "monthly": 30 * 24 * time.Hour, "year": 365 * 24 * time.Hour,
 }
 
-// read appends the limits that h reports by these headers, apart from those
-// whose counting header was read before. names are the headers of h that may report
-// limits.
-func (lh *LimitHeaders) read(limits []Limit, h http.Header, names []string, clock time.Time, seen []string) ([]Limit, []string) {
-	counter := lh.Remaining
-	if counter == "" {
-		counter = lh.Used
-	}
-	prefix, suffix, family := strings.Cut(counter, "*")
+// readFamily reads the limits that the response reports by these headers. names are
+// its headers that may report limits.
+func (r *reading) readFamily(lh *LimitHeaders, names []string) {
+	prefix, suffix, family := strings.Cut(cmp.Or(lh.Remaining, lh.Used), "*")
 	if !family {
 		if slices.ContainsFunc(names, lh.has) {
-			limits, seen = lh.readOne(limits, h, "", clock, seen)
+			r.readLimit(lh, "")
 		}
-		return limits, seen
+		return
 	}
-	start := len(limits)
+	start := len(r.limits)
 	for _, name := range names {
-		if len(seen) >= maxLimits {
+		if len(r.counted) >= maxLimits {
 			break
 		}
 		if len(name) > len(prefix)+len(suffix) && hasPrefixFold(name, prefix) && hasSuffixFold(name, suffix) {
-			limits, seen = lh.readOne(limits, h, name[len(prefix):len(name)-len(suffix)], clock, seen)
+			r.readLimit(lh, name[len(prefix):len(name)-len(suffix)])
 		}
 	}
 	// The order of a map would make the result differ from call to call.
-	slices.SortFunc(limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
-	return limits, seen
+	slices.SortFunc(r.limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // has tells whether a header is one without which there is nothing to read.
@@ -169,74 +163,59 @@ func (lh *LimitHeaders) has(name string) bool {
 	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
 
-// readOne reads one limit; star is what "*" stands for.
-func (lh *LimitHeaders) readOne(limits []Limit, h http.Header, star string, clock time.Time, seen []string) ([]Limit, []string) {
-	values := func(name string) []string {
-		if name == "" {
-			return nil
+// readLimit reads one limit, unless its counting header was read before; star is what
+// "*" stands for.
+func (r *reading) readLimit(lh *LimitHeaders, star string) {
+	header := func(pattern string) (name string, lines []string) {
+		if pattern == "" {
+			return "", nil
 		}
-		if star != "" {
-			name = strings.Replace(name, "*", star, 1)
-		}
-		if lines, ok := h[name]; ok {
-			return lines // without a look at how the name is written
-		}
-		return h.Values(name)
+		name = http.CanonicalHeaderKey(strings.Replace(pattern, "*", star, 1))
+		return name, r.resp.Header[name]
 	}
-	remaining, used := values(lh.Remaining), values(lh.Used)
-	after, reset := values(lh.ResetAfter), values(lh.Reset)
-	for _, name := range [...]string{lh.Remaining, lh.Used} {
-		if star != "" {
-			name = strings.Replace(name, "*", star, 1)
+	counter, remaining := header(lh.Remaining)
+	counterUsed, used := header(lh.Used)
+	for _, name := range [...]string{counter, counterUsed} {
+		if name == "" || r.resp.Header[name] == nil {
+			continue
 		}
-		if name = http.CanonicalHeaderKey(name); name != "" && h[name] != nil {
-			if slices.Contains(seen, name) {
-				return limits, seen
-			}
-			seen = append(seen, name)
+		if slices.Contains(r.counted, name) {
+			return
 		}
+		r.counted = append(r.counted, name)
 	}
 	l := Limit{Name: strings.ToLower(star), Unit: lh.Unit, Remaining: -1, Reset: -1, Window: lh.Window}
-	if names := values(lh.Name); len(names) > 0 {
-		l.Name = trim(names[0])
+	if _, lines := header(lh.Name); len(lines) > 0 {
+		l.Name = trim(lines[0])
 	}
 	if l.Unit == "" && strings.Contains(l.Name, "token") {
 		l.Unit = "tokens"
 	}
-	if window, ok := windowNames[l.Name]; ok {
-		l.Window = window
-	}
-	if n, window, ok := parseMax(values(lh.Max)); ok {
-		l.Max = n
-		if window > 0 {
-			l.Window = window
-		}
+	l.Window = cmp.Or(windowNames[l.Name], l.Window)
+	_, most := header(lh.Max)
+	if n, window, ok := parseMax(most); ok {
+		l.Max, l.Window = n, cmp.Or(window, l.Window)
 	}
 	if n, window, ok := parseRemaining(remaining); ok {
-		l.Remaining = n
-		if window > 0 {
-			l.Window = window
-		}
-	} else if used, of, ok := parseUsed(used); ok {
-		if of > 0 {
-			l.Max = of
-		}
-		if l.Max > 0 {
-			l.Remaining = max(0, l.Max-used)
+		l.Remaining, l.Window = n, cmp.Or(window, l.Window)
+	} else if n, of, ok := parseUsed(used); ok {
+		if l.Max = cmp.Or(of, l.Max); l.Max > 0 {
+			l.Remaining = max(0, l.Max-n)
 		}
 	}
-	if d, ok := parseWaits(after, lh.ResetUnit, clock); ok {
-		l.Reset = d
-	} else if d, ok := parseWaits(reset, lh.ResetUnit, clock); ok {
-		l.Reset = d
+	for _, pattern := range [...]string{lh.ResetAfter, lh.Reset} {
+		_, lines := header(pattern)
+		if d, ok := parseWaits(lines, lh.ResetUnit, r.clock); ok {
+			l.Reset = d
+			break
+		}
 	}
 	if lh.Bucket && l.Remaining == 0 && l.Reset < 0 && l.Max > 0 && l.Window > 0 {
 		l.Reset = scale(l.Window, 1, l.Max)
 	}
-	if l.Remaining < 0 && l.Reset <= 0 {
-		return limits, seen // says nothing
+	if l.Remaining >= 0 || l.Reset > 0 { // else it says nothing
+		r.limits = append(r.limits, l)
 	}
-	return append(limits, l), seen
 }
 
 // parseMax reads a limit: "100", or "100;w=60", or the number followed by the

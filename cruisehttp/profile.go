@@ -146,7 +146,8 @@ type Rule struct {
 // WantsBody tells whether Read can learn from the body of resp: of any error,
 // and of successful responses in which the provider may hide one.
 func (p Profile) WantsBody(resp *http.Response) bool {
-	return p.pick(resp).wantsBody(resp)
+	ps := providersOf(&p)
+	return ps.pick(resp).wantsBody(resp)
 }
 
 // wantsBody is WantsBody of the profile that was picked.
@@ -176,27 +177,6 @@ func (e Embedded) matches(req *http.Request) bool {
 		(e.Header == "" || slices.ContainsFunc(req.Header.Values(name), func(v string) bool {
 			return glob(trim(pattern), trim(v))
 		}))
-}
-
-// pick returns the profile to read resp by.
-func (p *Profile) pick(resp *http.Response) *Profile {
-	if len(p.Providers) == 0 {
-		return p
-	}
-	if req := resp.Request; req != nil && req.URL != nil {
-		host := req.URL.Hostname()
-		for i := range p.Providers {
-			if slices.ContainsFunc(p.Providers[i].Hosts, func(h string) bool { return glob(h, host) }) {
-				return &p.Providers[i]
-			}
-		}
-	}
-	for i := range p.Providers {
-		if slices.ContainsFunc(p.Providers[i].Marks, func(mark string) bool { return hasHeader(resp.Header, mark) }) {
-			return &p.Providers[i]
-		}
-	}
-	return p
 }
 
 func hasHeader(h http.Header, pattern string) bool {

@@ -71,34 +71,30 @@ func readPolicies(h http.Header) []policy {
 	return policies
 }
 
-// readRateLimit appends the limits of the RateLimit field.
-func readRateLimit(limits []Limit, h http.Header, policies []policy, clock time.Time) []Limit {
-	lines := h.Values("RateLimit")
-	if len(lines) == 0 {
-		return limits
-	}
+// rateLimits are the limits of the RateLimit field.
+func (r *reading) rateLimits() (limits []Limit) {
+	lines := r.resp.Header.Values("RateLimit")
 	items, err := parseSFList(lines)
 	if err != nil {
-		return readRateLimitDict(limits, lines, policies, clock)
+		return r.rateLimitDict(lines)
 	}
-	start := len(limits)
 	for _, it := range items[:min(len(items), maxLimits)] {
-		r, _ := it.param("r")
-		if it.kind != sfString || r.kind != sfInteger || r.num < 0 {
-			return readRateLimitDict(limits[:start], lines, policies, clock)
+		left, _ := it.param("r")
+		if it.kind != sfString || left.kind != sfInteger || left.num < 0 {
+			return r.rateLimitDict(lines)
 		}
-		l := Limit{Name: it.text, Remaining: saturate(r.num), Reset: -1}
+		l := Limit{Name: it.text, Remaining: saturate(left.num), Reset: -1}
 		if t, ok := it.param("t"); ok {
 			if t.kind != sfInteger || t.num < 0 {
-				return limits[:start]
+				return nil
 			}
-			l.Reset = resetOf(t, clock)
+			l.Reset = resetOf(t, r.clock)
 		}
 		key, ok := partition(it)
 		if !ok {
-			return limits[:start]
+			return nil
 		}
-		if p := policyOf(l.Name, key, policies); p != nil {
+		if p := policyOf(l.Name, key, r.policies); p != nil {
 			l.Max, l.Window, l.Unit = p.quota, p.window, p.unit
 		}
 		limits = append(limits, l)
@@ -122,21 +118,19 @@ func policyOf(name, key string, policies []policy) *policy {
 	return loose
 }
 
-// readRateLimitDict reads the form of draft -07.
-func readRateLimitDict(limits []Limit, lines []string, policies []policy, clock time.Time) []Limit {
+// rateLimitDict reads the form of draft -07.
+func (r *reading) rateLimitDict(lines []string) []Limit {
 	items, err := parseSFDict(lines)
 	if err != nil {
-		return limits
+		return nil
 	}
 	l := Limit{Remaining: -1, Reset: -1}
 	for _, it := range items {
-		switch it.key {
-		case "limit", "remaining", "reset":
-		default:
+		if it.key != "limit" && it.key != "remaining" && it.key != "reset" {
 			continue
 		}
 		if it.kind != sfInteger || it.num < 0 {
-			return limits
+			return nil
 		}
 		switch it.key {
 		case "limit":
@@ -144,14 +138,14 @@ func readRateLimitDict(limits []Limit, lines []string, policies []policy, clock 
 		case "remaining":
 			l.Remaining = saturate(it.num)
 		case "reset":
-			l.Reset = resetOf(it, clock)
+			l.Reset = resetOf(it, r.clock)
 		}
 	}
 	if l.Remaining < 0 {
-		return limits
+		return nil
 	}
-	l.Window = windowOf(l.Max, policies)
-	return append(limits, l)
+	l.Window = windowOf(l.Max, r.policies)
+	return []Limit{l}
 }
 
 // windowOf finds the window of an unnamed limit among unnamed policies.

@@ -2,7 +2,6 @@ package cruisehttp
 
 import (
 	"net/http"
-	"slices"
 	"strings"
 	"time"
 
@@ -13,87 +12,21 @@ import (
 // the profile it has looked up before, so that a response that says nothing
 // about limits costs next to nothing.
 type reader struct {
-	profile  *Profile
+	providers
 	longWait time.Duration
-
-	hosts        map[string]int // whole host names, in lower case, to places in Providers
-	domains      map[string]int // ".slack.com" of the pattern "*.slack.com"
-	hostPatterns []indexed      // of any other form
-
-	marks        map[string]int // canonical names of headers to places in Providers
-	markPatterns []indexed
-
-	tells        map[string]struct{} // canonical names of headers that report limits
-	tellPatterns []indexed
-	initials     [256]bool // first bytes of all these names
-}
-
-// indexed is a pattern of the provider at that place.
-type indexed struct {
-	pattern, prefix, suffix string // the latter two around the only "*", if there is one only
-	place                   int
-}
-
-func index(pattern string, place int) indexed {
-	p := indexed{pattern: pattern, place: place}
-	if strings.Count(pattern, "*") == 1 {
-		p.prefix, p.suffix, _ = strings.Cut(pattern, "*")
-	}
-	return p
-}
-
-func (p *indexed) matches(s string) bool {
-	if p.prefix == "" && p.suffix == "" {
-		return glob(p.pattern, s)
-	}
-	return len(s) >= len(p.prefix)+len(p.suffix) && hasPrefixFold(s, p.prefix) && hasSuffixFold(s, p.suffix)
+	tells    names // of headers that report limits
 }
 
 // newReader prepares to read by p, which must not change any more.
 func newReader(p *Profile, longWait time.Duration) *reader {
-	r := &reader{
-		profile: p, longWait: longWait,
-		hosts: map[string]int{}, domains: map[string]int{}, marks: map[string]int{}, tells: map[string]struct{}{},
-	}
-	for i := range p.Providers {
-		r.addProvider(i)
-	}
+	r := &reader{providers: providersOf(p), longWait: longWait}
+	r.tells.add("Ratelimit", 0)
 	r.addTells(p)
 	r.addTells(&base)
-	r.addTell("RateLimit")
+	for i := range p.Providers {
+		r.addTells(&p.Providers[i])
+	}
 	return r
-}
-
-func (r *reader) addProvider(place int) {
-	q := &r.profile.Providers[place]
-	for _, pattern := range q.Hosts {
-		pattern = strings.ToLower(pattern)
-		domain, isDomain := strings.CutPrefix(pattern, "*")
-		switch {
-		case !strings.Contains(pattern, "*"):
-			setFirst(r.hosts, pattern, place)
-		case isDomain && strings.HasPrefix(domain, ".") && !strings.Contains(domain, "*"):
-			setFirst(r.domains, domain, place)
-		default:
-			r.hostPatterns = append(r.hostPatterns, index(pattern, place))
-		}
-	}
-	for _, pattern := range q.Marks {
-		if strings.Contains(pattern, "*") {
-			r.markPatterns = append(r.markPatterns, index(pattern, place))
-		} else {
-			setFirst(r.marks, http.CanonicalHeaderKey(pattern), place)
-		}
-		r.addInitial(pattern)
-	}
-	r.addTells(q)
-}
-
-// setFirst keeps the first place that a name has.
-func setFirst(places map[string]int, name string, place int) {
-	if _, ok := places[name]; !ok {
-		places[name] = place
-	}
 }
 
 // addTells adds the headers without which a profile finds no limit.
@@ -101,104 +34,16 @@ func (r *reader) addTells(p *Profile) {
 	for _, l := range p.Limits {
 		for _, name := range [...]string{l.Remaining, l.Used, l.Reset, l.ResetAfter} {
 			if name != "" {
-				r.addTell(name)
+				r.tells.add(http.CanonicalHeaderKey(name), 0)
 			}
 		}
 	}
-}
-
-func (r *reader) addTell(name string) {
-	if strings.Contains(name, "*") {
-		if p := index(name, 0); !slices.Contains(r.tellPatterns, p) {
-			r.tellPatterns = append(r.tellPatterns, p)
-		}
-	} else {
-		r.tells[http.CanonicalHeaderKey(name)] = struct{}{}
-	}
-	r.addInitial(name)
-}
-
-func (r *reader) addInitial(name string) {
-	if strings.HasPrefix(name, "*") {
-		for i := range r.initials {
-			r.initials[i] = true
-		}
-		return
-	}
-	r.initials[http.CanonicalHeaderKey(name)[0]] = true
-}
-
-// pick is [Profile.pick] with what was looked up before.
-func (r *reader) pick(resp *http.Response) *Profile {
-	none := len(r.profile.Providers)
-	if none == 0 {
-		return r.profile
-	}
-	best := none
-	if req := resp.Request; req != nil && req.URL != nil {
-		best = r.byHost(strings.ToLower(req.URL.Hostname()))
-	}
-	if best == none {
-		best = r.byMark(resp.Header)
-	}
-	if best == none {
-		return r.profile
-	}
-	return &r.profile.Providers[best]
-}
-
-func (r *reader) byHost(host string) int {
-	best := len(r.profile.Providers)
-	if place, ok := r.hosts[host]; ok {
-		best = place
-	}
-	for i := strings.IndexByte(host, '.'); i >= 0; {
-		if place, ok := r.domains[host[i:]]; ok {
-			best = min(best, place)
-		}
-		next := strings.IndexByte(host[i+1:], '.')
-		if next < 0 {
-			break
-		}
-		i += 1 + next
-	}
-	for i := range r.hostPatterns {
-		if p := &r.hostPatterns[i]; p.place < best && p.matches(host) {
-			best = p.place
-		}
-	}
-	return best
-}
-
-func (r *reader) byMark(h http.Header) int {
-	best := len(r.profile.Providers)
-	for name := range h {
-		if name == "" || !r.initials[name[0]] {
-			continue
-		}
-		if place, ok := r.marks[name]; ok {
-			best = min(best, place)
-		}
-		for i := range r.markPatterns {
-			if p := &r.markPatterns[i]; p.place < best && p.matches(name) {
-				best = p.place
-			}
-		}
-	}
-	return best
 }
 
 // told appends the names of the headers that may report limits.
 func (r *reader) told(names []string, h http.Header) []string {
 	for name := range h {
-		if name == "" || !r.initials[name[0]] {
-			continue
-		}
-		_, ok := r.tells[name]
-		for i := 0; !ok && i < len(r.tellPatterns); i++ {
-			ok = r.tellPatterns[i].matches(name)
-		}
-		if ok {
+		if _, ok := r.tells.find(name); ok {
 			names = append(names, name)
 		}
 	}
@@ -219,4 +64,91 @@ func (r *reader) read(resp *http.Response, q *Profile, body []byte, now time.Tim
 		reading.report(&s)
 	}
 	return s
+}
+
+// providers are those of a profile, by what betrays them.
+type providers struct {
+	profile *Profile
+	hosts   names // in lower case
+	marks   names // of headers
+}
+
+func providersOf(p *Profile) providers {
+	ps := providers{profile: p}
+	for place, q := range p.Providers {
+		for _, host := range q.Hosts {
+			ps.hosts.add(strings.ToLower(host), place)
+		}
+		for _, mark := range q.Marks {
+			ps.marks.add(http.CanonicalHeaderKey(mark), place)
+		}
+	}
+	return ps
+}
+
+// pick returns the profile to read resp by.
+func (ps *providers) pick(resp *http.Response) *Profile {
+	if req := resp.Request; req != nil && req.URL != nil {
+		if place, ok := ps.hosts.find(strings.ToLower(req.URL.Hostname())); ok {
+			return &ps.profile.Providers[place]
+		}
+	}
+	picked, first := ps.profile, len(ps.profile.Providers)
+	for name := range resp.Header {
+		if place, ok := ps.marks.find(name); ok && place < first {
+			picked, first = &ps.profile.Providers[place], place
+		}
+	}
+	return picked
+}
+
+// names are names and patterns of names, each of a provider at some place.
+type names struct {
+	initials [256]bool // first bytes that any has
+	whole    map[string]int
+	patterns []placed
+}
+
+type placed struct {
+	pattern string
+	place   int
+}
+
+// add adds a name, or a pattern, in the form in which names will be looked for. Of
+// the same name the first place counts.
+func (n *names) add(name string, place int) {
+	if strings.HasPrefix(name, "*") {
+		for i := range n.initials {
+			n.initials[i] = true
+		}
+	} else if name != "" {
+		n.initials[name[0]] = true
+	}
+	if strings.Contains(name, "*") {
+		n.patterns = append(n.patterns, placed{name, place})
+		return
+	}
+	if n.whole == nil {
+		n.whole = map[string]int{}
+	}
+	if _, ok := n.whole[name]; !ok {
+		n.whole[name] = place
+	}
+}
+
+// find returns the first place that a name has.
+func (n *names) find(name string) (place int, ok bool) {
+	if name == "" || !n.initials[name[0]] {
+		return 0, false
+	}
+	place, ok = n.whole[name]
+	for _, p := range n.patterns {
+		if ok && p.place >= place {
+			break // they are in order
+		}
+		if glob(p.pattern, name) {
+			return p.place, true
+		}
+	}
+	return place, ok
 }

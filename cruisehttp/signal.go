@@ -71,11 +71,8 @@ func (s Signal) Wait(backoff time.Duration) time.Duration {
 // of it is looked at; nil is fine, and enough where WantsBody says no. now is
 // the time at which the response came. Nothing of resp is changed.
 func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
-	return p.read(resp, body, now, DefaultLongWait)
-}
-
-func (p *Profile) read(resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
-	return p.readAs(p.pick(resp), resp, body, now, longWait)
+	ps := providersOf(&p)
+	return p.readAs(ps.pick(resp), resp, body, now, DefaultLongWait)
 }
 
 // readAs reads by q, which p has picked.
@@ -135,6 +132,7 @@ type reading struct {
 	resp     *http.Response
 	clock    time.Time // the server's
 	limits   []Limit
+	counted  []string // headers that count calls, of limits that have been read
 	policies []policy
 	fields   []field
 	codes    []field // of the last part of their path, with clean values
@@ -143,14 +141,11 @@ type reading struct {
 
 // readLimits reads the limits; names are the headers that may report any.
 func (r *reading) readLimits(names []string) {
-	h := r.resp.Header
-	r.policies = readPolicies(h)
-	r.limits = readRateLimit(nil, h, r.policies, r.clock)
-	var room [8]string
-	seen := room[:0]
+	r.policies = readPolicies(r.resp.Header)
+	r.limits = r.rateLimits()
 	for _, p := range r.layers {
 		for i := range p.Limits {
-			r.limits, seen = p.Limits[i].read(r.limits, h, names, r.clock, seen)
+			r.readFamily(&p.Limits[i], names)
 		}
 	}
 	for i := range r.limits {
