@@ -40,28 +40,20 @@ func permanentFailure(err error) bool {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		return dns.IsNotFound && !dns.IsTemporary
 	}
-	if _, ok := errors.AsType[*tls.CertificateVerificationError](err); ok {
+	if is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) ||
+		is[x509.HostnameError](err) || is[x509.CertificateInvalidError](err) ||
+		is[tls.RecordHeaderError](err) || // the server speaks no TLS
+		is[*net.AddrError](err) || // an address that is none
+		errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
-	if _, ok := errors.AsType[x509.UnknownAuthorityError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[x509.HostnameError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[x509.CertificateInvalidError](err); ok {
-		return true
-	}
-	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
-		return true // the server speaks no TLS
-	}
-	if alert, ok := errors.AsType[tls.AlertError](err); ok {
-		return permanentAlert(alert)
-	}
-	if _, ok := errors.AsType[*net.AddrError](err); ok {
-		return true // an address that is none
-	}
-	return errors.Is(err, http.ErrSchemeMismatch)
+	alert, ok := errors.AsType[tls.AlertError](err)
+	return ok && permanentAlert(alert)
+}
+
+func is[E error](err error) bool {
+	_, ok := errors.AsType[E](err)
+	return ok
 }
 
 // misuses are what net/http says of a request that it cannot send, in errors of no
@@ -69,20 +61,27 @@ func permanentFailure(err error) bool {
 // completes, and miss what it spoils.
 var misuses = []string{
 	"unsupported protocol scheme ",
-	"http: invalid header field ",
+	"http: invalid header ",
 	"http: invalid method ",
-	"http: invalid trailer field ",
+	"http: invalid trailer ",
 	"http: nil Request.",
 	"http: no Host in request URL",
+	"http: can't write control character in Request.URL",
+	"http: Request.ContentLength=",
+	"http: ContentLength=",
+	"http2: request body larger than specified content length",
+	"invalid Connection request header",
+	"invalid Host header",
+	"invalid Trailer key ",
+	"invalid Transfer-Encoding request header",
+	"invalid Upgrade request header",
+	"invalid request :path ",
+	"request header list larger than peer's advertised limit",
 }
 
 // unsendable looks at the innermost error: what is around it quotes URLs and servers.
 func unsendable(err error) bool {
-	for {
-		inner := errors.Unwrap(err)
-		if inner == nil {
-			break
-		}
+	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}
 	text := strings.TrimPrefix(err.Error(), "net/")

@@ -1,6 +1,7 @@
 package cruisehttp_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -170,37 +171,62 @@ func TestTransportWithACrowd(t *testing.T) {
 
 // What net/http cannot send today it cannot send in a second.
 func TestRequestsThatCannotBeSentAreTriedOnce(t *testing.T) {
+	const large = 11 << 20
 	for _, c := range []struct {
 		name  string
 		spoil func(*http.Request)
 		says  string
+		http2 string // if it says something else there
 	}{
-		{"no such scheme", func(r *http.Request) { r.URL.Scheme = "htp" }, `unsupported protocol scheme "htp"`},
-		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }, `unsupported protocol scheme ""`},
-		{"no host", func(r *http.Request) { r.URL.Host = "" }, "http: no Host in request URL"},
-		{"no such port", func(r *http.Request) { r.URL.Host = "127.0.0.1:99999" }, "dial tcp: address 99999: invalid port"},
-		{"no URL", func(r *http.Request) { r.URL = nil }, "http: nil Request.URL"},
-		{"no header", func(r *http.Request) { r.Header = nil }, "http: nil Request.Header"},
-		{"name of a header", func(r *http.Request) { r.Header["a b"] = []string{"x"} }, `net/http: invalid header field name "a b"`},
-		{"value of a header", func(r *http.Request) { r.Header.Set("X", "a\nb") }, `net/http: invalid header field value for "X"`},
-		{"name of a trailer", func(r *http.Request) { r.Trailer = http.Header{"a b": nil} }, `net/http: invalid trailer field name "a b"`},
-		{"method", func(r *http.Request) { r.Method = "GE T" }, `net/http: invalid method "GE T"`},
+		{"no such scheme", func(r *http.Request) { r.URL.Scheme = "htp" }, `unsupported protocol scheme "htp"`, ""},
+		{"no scheme", func(r *http.Request) { r.URL.Scheme = "" }, `unsupported protocol scheme ""`, ""},
+		{"no host", func(r *http.Request) { r.URL.Host = "" }, "http: no Host in request URL", ""},
+		{"no such port", func(r *http.Request) { r.URL.Host = "127.0.0.1:99999" }, "dial tcp: address 99999: invalid port", ""},
+		{"no URL", func(r *http.Request) { r.URL = nil }, "http: nil Request.URL", ""},
+		{"no header", func(r *http.Request) { r.Header = nil }, "http: nil Request.Header", ""},
+		{"name of a header", func(r *http.Request) { r.Header["a b"] = []string{"x"} }, `net/http: invalid header field name "a b"`, ""},
+		{"value of a header", func(r *http.Request) { r.Header.Set("X", "a\nb") }, `net/http: invalid header field value for "X"`, ""},
+		{"name of a trailer", func(r *http.Request) { r.Trailer = http.Header{"a b": nil} }, `net/http: invalid trailer field name "a b"`, ""},
+		{"trailer", func(r *http.Request) { r.ContentLength, r.Trailer = -1, http.Header{"Content-Length": nil} }, `invalid Trailer key "Content-Length"`, `http2: invalid Trailer key "Content-Length"`},
+		{"method", func(r *http.Request) { r.Method = "GE T" }, `net/http: invalid method "GE T"`, "-"},
+		{"path", func(r *http.Request) { r.URL.Opaque = "//x\n" }, "net/http: can't write control character in Request.URL", `http2: invalid request :path "https://x\n" from URL.Opaque = "//x\n"`},
+		{"no body", func(r *http.Request) { r.Body, r.GetBody = nil, nil }, "http: Request.ContentLength=4 with nil Body", "-"},
+		{"short body", func(r *http.Request) { r.ContentLength = 5 }, "http: ContentLength=5 with Body length 4", "-"},
+		{"long body", func(r *http.Request) { r.ContentLength = 3 }, "http: ContentLength=3 with Body length 4", "http2: request body larger than specified content length"},
+		{"hop-by-hop header", func(r *http.Request) { r.Header.Set("Connection", "x") }, "-", `http2: invalid Connection request header: ["x"]`},
+		{"another protocol", func(r *http.Request) { r.Header.Set("Upgrade", "x") }, "-", `http2: invalid Upgrade request header: ["x"]`},
+		{"coding", func(r *http.Request) { r.Header.Set("Transfer-Encoding", "x") }, "-", `http2: invalid Transfer-Encoding request header: ["x"]`},
+		{"name of the host", func(r *http.Request) { r.Host = "a b" }, "-", "http2: invalid Host header"},
+		{"large headers", func(r *http.Request) { r.Header.Set("X", strings.Repeat("x", large)) }, "-", "http2: request header list larger than peer's advertised limit"},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			nothingLeft(t)
-			srv, base, _ := listen(t, false, func(http.ResponseWriter, *http.Request) {})
-			attempts := 0
-			tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
-				attempts++
-				return base.RoundTrip(r)
-			}))
-			req := request(t, "PUT", srv.URL, strings.NewReader("body"), "X-A: b")
-			c.spoil(req)
-			_, err := tr.RoundTrip(req)
-			require.EqualError(t, err, c.says)
-			assert.Equal(t, 1, attempts)
-			assert.Equal(t, cruise.OutcomePermanent.String(), cruisehttp.Classify(fmt.Errorf("x: %w", err)).Outcome.String())
-		})
+		for version, http2 := range versions {
+			want := c.says
+			if http2 {
+				want = cmp.Or(c.http2, want)
+			}
+			if want == "-" {
+				continue
+			}
+			t.Run(c.name+", "+version, func(t *testing.T) {
+				nothingLeft(t)
+				srv, base, _ := listen(t, http2, func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) })
+				// The limit of headers is known to a client that has had an answer.
+				resp, err := base.RoundTrip(request(t, "GET", srv.URL, nil))
+				require.NoError(t, err)
+				text(t, resp)
+				attempts := 0
+				tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+					attempts++
+					return base.RoundTrip(r)
+				}))
+				req := request(t, "PUT", srv.URL, strings.NewReader("body"), "X-A: b")
+				c.spoil(req)
+				_, err = tr.RoundTrip(req)
+				require.EqualError(t, err, want)
+				assert.Equal(t, 1, attempts)
+				assert.Equal(t, cruise.OutcomePermanent.String(), cruisehttp.Classify(fmt.Errorf("x: %w", err)).Outcome.String())
+			})
+		}
 	}
 }
 
