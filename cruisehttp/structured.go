@@ -15,13 +15,9 @@ type sfKind uint8
 
 const (
 	sfInteger sfKind = iota + 1
-	sfDecimal
 	sfString
-	sfToken
 	sfBytes
-	sfBoolean
-	sfDate
-	sfDisplay
+	sfOther // what no RateLimit field needs
 )
 
 // An sfItem is a bare item with its parameters, and a key in a dictionary.
@@ -29,7 +25,7 @@ type sfItem struct {
 	key    string
 	kind   sfKind
 	num    int64  // of an Integer
-	text   string // of a String, a Token or a Byte Sequence
+	text   string // of a String or a Byte Sequence
 	params []sfItem
 }
 
@@ -92,15 +88,21 @@ func (p *sfParser) member() (sfItem, error) {
 	if err != nil {
 		return sfItem{}, err
 	}
-	it := sfItem{kind: sfBoolean, num: 1}
-	if p.next('=') {
-		if it, err = p.bare(); err != nil {
-			return sfItem{}, err
-		}
+	it, err := p.value()
+	if err != nil {
+		return sfItem{}, err
 	}
 	it.key = key
 	it.params, err = p.parameters()
 	return it, err
+}
+
+// value reads what follows a key: nothing means true.
+func (p *sfParser) value() (sfItem, error) {
+	if p.next('=') {
+		return p.bare()
+	}
+	return sfItem{kind: sfOther}, nil
 }
 
 func (p *sfParser) item() (sfItem, error) {
@@ -119,11 +121,9 @@ func (p *sfParser) parameters() (params []sfItem, err error) {
 		if err != nil {
 			return nil, err
 		}
-		value := sfItem{kind: sfBoolean, num: 1}
-		if p.next('=') {
-			if value, err = p.bare(); err != nil {
-				return nil, err
-			}
+		value, err := p.value()
+		if err != nil {
+			return nil, err
 		}
 		value.key = key
 		params = append(params, value)
@@ -180,10 +180,10 @@ func (p *sfParser) bare() (sfItem, error) {
 		text, err := p.quoted()
 		return sfItem{kind: sfString, text: text}, err
 	case c == '*' || isAlpha(c):
-		text := p.take(p.span(func(c byte) bool {
+		p.take(p.span(func(c byte) bool {
 			return isAlpha(c) || isDigit(c) || strings.IndexByte("!#$%&'*+-.^_`|~:/", c) >= 0
 		}))
-		return sfItem{kind: sfToken, text: text}, nil
+		return sfItem{kind: sfOther}, nil
 	case c == ':':
 		end := strings.IndexByte(p.s[1:], ':')
 		if end < 0 {
@@ -200,22 +200,22 @@ func (p *sfParser) bare() (sfItem, error) {
 		if len(p.s) < 2 || p.s[1] != '0' && p.s[1] != '1' {
 			return sfItem{}, errField
 		}
-		return sfItem{kind: sfBoolean, num: int64(p.take(2)[1] - '0')}, nil
+		p.take(2)
+		return sfItem{kind: sfOther}, nil
 	case c == '@':
 		p.next('@')
 		it, err := p.number()
 		if err != nil || it.kind != sfInteger {
 			return sfItem{}, errField
 		}
-		it.kind = sfDate
-		return it, nil
+		return sfItem{kind: sfOther}, nil
 	case strings.HasPrefix(p.s, `%"`):
 		p.take(2)
-		text := p.take(p.span(func(c byte) bool { return c >= 0x20 && c <= 0x7e && c != '"' }))
+		p.take(p.span(func(c byte) bool { return c >= 0x20 && c <= 0x7e && c != '"' }))
 		if !p.next('"') {
 			return sfItem{}, errField
 		}
-		return sfItem{kind: sfDisplay, text: text}, nil
+		return sfItem{kind: sfOther}, nil
 	}
 	return sfItem{}, errField // an inner list, which no RateLimit field has
 }
@@ -240,7 +240,7 @@ func (p *sfParser) number() (sfItem, error) {
 			return sfItem{}, errField
 		}
 		p.take(frac)
-		it.kind = sfDecimal
+		it.kind = sfOther
 	}
 	return it, nil
 }

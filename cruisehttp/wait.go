@@ -245,9 +245,8 @@ func parseDecimal(s string) (decimal, bool) {
 	return n, true
 }
 
-// times is n units of time, at most maxWait. A fraction is rounded up, and to a
-// millisecond at least: a wait that becomes 0 is no wait.
-func (n decimal) times(unit time.Duration) time.Duration {
+// of is n units of time, rounded up, at most maxWait.
+func (n decimal) of(unit time.Duration) time.Duration {
 	if n.whole >= uint64(maxWait/unit) {
 		return maxWait
 	}
@@ -256,11 +255,17 @@ func (n decimal) times(unit time.Duration) time.Duration {
 	if rest > 0 {
 		frac++
 	}
-	d := time.Duration(n.whole)*unit + time.Duration(frac)
+	return min(time.Duration(n.whole)*unit+time.Duration(frac), maxWait)
+}
+
+// times is n units of time, at most maxWait. A fraction is at least a millisecond:
+// a wait that becomes 0 is no wait.
+func (n decimal) times(unit time.Duration) time.Duration {
+	d := n.of(unit)
 	if d < time.Millisecond && n.nano > 0 {
-		d = time.Millisecond
+		return time.Millisecond
 	}
-	return min(d, maxWait)
+	return d
 }
 
 // leastUnix is the least number that is taken for a Unix time in seconds: July 1998.
@@ -322,33 +327,24 @@ func parseSpan(s string) (time.Duration, bool) {
 		return parseClock(s)
 	}
 	var total time.Duration
-	for s != "" {
+	for rest := s; rest != ""; {
 		i := 0
-		for i < len(s) && (isDigit(s[i]) || s[i] == '.') {
+		for i < len(rest) && (isDigit(rest[i]) || rest[i] == '.') {
 			i++
 		}
 		j := i
-		for j < len(s) && !isDigit(s[j]) {
+		for j < len(rest) && !isDigit(rest[j]) {
 			j++
 		}
-		n, ok := parseDecimal(s[:i])
-		unit, known := spanUnits[s[i:j]]
+		n, ok := parseDecimal(rest[:i])
+		unit, known := spanUnits[rest[i:j]]
 		if !ok || !known {
 			return 0, false
 		}
-		part := maxWait
-		if n.whole < uint64(maxWait/unit) {
-			hi, lo := bits.Mul64(n.nano, uint64(unit))
-			frac, _ := bits.Div64(hi, lo, 1e9)
-			part = time.Duration(n.whole)*unit + time.Duration(frac)
-		}
-		total = min(total+part, maxWait)
-		s = s[j:]
-		if s == "" {
-			return total, true
-		}
+		total = min(total+n.of(unit), maxWait)
+		rest = rest[j:]
 	}
-	return 0, false
+	return total, s != ""
 }
 
 // parseClock reads hours:minutes:seconds, and with days in front as .NET writes them,

@@ -44,7 +44,6 @@ type API struct {
 	Changes  []Note            `json:"changes"` // of rate and pause; the latest first
 
 	retriers int
-	seconds  float64 // of pause, as shown
 }
 
 // State says in a word how an API does.
@@ -225,7 +224,6 @@ func (p *Page) label(path []cruise.ScopeKey) string {
 // judge says in words what the numbers mean.
 func (a *API) judge(now time.Time) {
 	a.State = stateOf(a.Pause, a.Since != nil, a.Waiting, a.Rate)
-	a.seconds = math.Ceil(a.Pause)
 	wait := ""
 	if a.Waiting > 0 {
 		wait = " " + count(a.Waiting, "call waits", "calls wait") + "."
