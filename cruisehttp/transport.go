@@ -349,7 +349,8 @@ func (x *exchange) send(a *cruise.Attempt, r *http.Request) (*http.Response, err
 }
 
 func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool) (*http.Response, error) {
-	ctx, caller := a.Context(), x.req.Context()
+	attempt, caller := a.Context(), x.req.Context() // a is another one by the time that a function is called
+	ctx := attempt
 	if ofRetrier {
 		ctx = context.WithoutCancel(ctx) // which would cut the body
 	}
@@ -366,8 +367,8 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 	stopRetrier, leaveCaller := none, none
 	if ofRetrier {
 		leaveCaller = context.AfterFunc(caller, func() { cancel(context.Cause(caller)) })
-		stopRetrier = context.AfterFunc(a.Context(), func() {
-			cause := context.Cause(a.Context())
+		stopRetrier = context.AfterFunc(attempt, func() {
+			cause := context.Cause(attempt)
 			if caller.Err() == nil {
 				cause = &timeoutError{cause.Error(), cause}
 			}

@@ -534,6 +534,24 @@ func TestTransportNamesTheTimeout(t *testing.T) {
 	}
 }
 
+// An attempt that ends when its time is up has nothing to do with the one after it.
+func TestTransportTellsTimeoutsOfAttemptsApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		attempts := 0
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			attempts++
+			time.Sleep(time.Second)
+			return answer(503, ""), nil
+		})
+		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(1000),
+			cruise.WithBackoff(cruise.Backoff{}), cruise.WithoutBudget()))
+		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, 503, resp.StatusCode)
+		assert.Equal(t, 1000, attempts)
+	})
+}
+
 // The body of an attempt that takes too long says so, too.
 func TestTransportNamesTheTimeoutOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
