@@ -52,16 +52,16 @@ func idempotent(req *http.Request) bool {
 	return false
 }
 
-// refusal is why a request must not be sent again, nil if it may. safe: it was
+// refusal is why the request must not be sent again, nil if it may. safe: it was
 // not processed, for all that is known.
-func (t *Transport) refusal(req *http.Request, again, safe bool) error {
-	allowed, said := req.Context().Value(retryKey{}).(bool)
+func (x *exchange) refusal(safe bool) error {
+	allowed, said := x.req.Context().Value(retryKey{}).(bool)
 	switch {
 	case said && !allowed:
 		return ErrForbidden
-	case !allowed && !safe && !idempotent(req):
+	case !allowed && !safe && !idempotent(x.req):
 		return ErrNotIdempotent
-	case !again:
+	case !x.payload.again:
 		return ErrBody
 	}
 	return nil
@@ -71,10 +71,10 @@ func (t *Transport) refusal(req *http.Request, again, safe bool) error {
 var shouldRetry = []string{"X-Should-Retry", "Stripe-Should-Retry"}
 
 // unprocessed tells whether the server surely has not done what the request
-// asked for: it was throttled, or wants it sent again.
-func (t *Transport) unprocessed(o cruise.Outcome, h http.Header) bool {
-	wanted := func(name string) bool { return strings.EqualFold(trim(h.Get(name)), "true") }
-	return !t.onlyIdempotent && (o == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
+// asked for: it was throttled, or the server wants it sent again.
+func (x *exchange) unprocessed() bool {
+	wanted := func(name string) bool { return strings.EqualFold(trim(x.resp.Header.Get(name)), "true") }
+	return !x.t.onlyIdempotent && (x.signal.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
 }
 
 // unsent tells whether an error came before anything of the request was sent.

@@ -170,13 +170,16 @@ func (p *Profile) wantsBody(resp *http.Response) bool {
 }
 
 func (e Embedded) matches(req *http.Request) bool {
-	name, pattern, _ := strings.Cut(e.Header, ":")
 	return (e.Method == "" || e.Method == req.Method) &&
 		(e.Path == "" || glob(e.Path, req.URL.Path)) &&
 		(e.Query == "" || req.URL.Query().Has(e.Query)) &&
-		(e.Header == "" || slices.ContainsFunc(req.Header.Values(name), func(v string) bool {
-			return glob(trim(pattern), trim(v))
-		}))
+		(e.Header == "" || headerIs(req.Header, e.Header))
+}
+
+// headerIs tells whether a header is there as "Name: pattern" says.
+func headerIs(h http.Header, condition string) bool {
+	name, pattern, _ := strings.Cut(condition, ":")
+	return slices.ContainsFunc(h.Values(name), func(v string) bool { return glob(trim(pattern), trim(v)) })
 }
 
 func hasHeader(h http.Header, pattern string) bool {

@@ -31,18 +31,17 @@ func (r *reading) holds(rule *Rule) (why string, ok bool) {
 		}
 		why = "nothing remaining"
 	}
-	for _, cond := range rule.Header {
-		name, pattern, _ := strings.Cut(cond, ":")
-		if absent, not := strings.CutPrefix(name, "!"); not {
+	for _, condition := range rule.Header {
+		if absent, not := strings.CutPrefix(condition, "!"); not {
 			if hasHeader(r.resp.Header, absent) {
 				return "", false
 			}
 			continue
 		}
-		matches := func(v string) bool { return glob(trim(pattern), trim(v)) }
-		if !slices.ContainsFunc(r.resp.Header.Values(name), matches) {
+		if !headerIs(r.resp.Header, condition) {
 			return "", false
 		}
+		name, _, _ := strings.Cut(condition, ":")
 		why = "header " + name
 	}
 	if len(rule.Field) > 0 {

@@ -137,6 +137,8 @@ type reading struct {
 	fields   []field
 	codes    []field // of the last part of their path, with clean values
 	texts    []string
+
+	refillWait time.Duration // until the buckets that the body reports hold enough
 }
 
 // readLimits reads the limits; names are the headers that may report any.
@@ -211,8 +213,9 @@ func (r *reading) readBody(body []byte) {
 	}
 	for _, p := range r.layers {
 		for _, refill := range p.Refills {
-			if l, _, ok := r.refill(refill); ok {
+			if l, wait, ok := r.refill(refill); ok {
 				r.limits = append(r.limits, l)
+				r.refillWait = max(r.refillWait, wait)
 			}
 		}
 	}
@@ -268,12 +271,8 @@ func (r *reading) bodyWait() (longest time.Duration, ok bool) {
 				take(waitInText(text, w.After, w.Unit, r.clock))
 			}
 		}
-		for _, refill := range p.Refills {
-			if _, wait, valid := r.refill(refill); wait > 0 {
-				take(wait, valid)
-			}
-		}
 	}
+	take(r.refillWait, r.refillWait > 0)
 	return longest, ok
 }
 

@@ -120,7 +120,7 @@ type exchange struct {
 // attempt sends the request once. It reports whether the Retrier is to decide
 // how it goes on; if not, resp and err are what RoundTrip returns.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
-	if x.answer != nil && x.t.refusal(x.req, x.payload.again, x.t.unprocessed(x.signal.Outcome, x.resp.Header)) != nil {
+	if x.answer != nil && x.refusal(x.unprocessed()) != nil {
 		return false // a classifier of the Retrier's own wants it again
 	}
 	r := x.req.WithContext(a.Context())
@@ -204,7 +204,7 @@ func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 		told = cruise.Throttled(err)
 	}
 	a.Done(told)
-	if why := x.t.refusal(x.req, x.payload.again, unsent(err)); why != nil {
+	if why := x.refusal(unsent(err)); why != nil {
 		x.err = refused(err, why)
 		return false
 	}
@@ -230,31 +230,26 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 		x.answer.Until = time.Now().Add(wait)
 	}
 	hints := []cruise.Hint{cruise.RetryAfter(wait), x.t.inScope(s.Scope, x.keys)}
-	outcome := s.Outcome
-	if s.Brake {
-		outcome = cruise.OutcomeThrottled
-	}
-	switch outcome {
-	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
-		if s.Brake {
-			x.answer.NotRetried = errBrake
-		} else {
-			x.answer.NotRetried = x.t.refusal(x.req, x.payload.again, x.t.unprocessed(outcome, x.resp.Header))
-		}
-		if outcome == cruise.OutcomeThrottled {
-			a.Done(cruise.Throttled(x.answer, hints...))
-		} else {
-			a.Done(cruise.Transient(x.answer, hints...))
-		}
-		return x.answer.NotRetried == nil
-	case cruise.OutcomeQuotaExhausted:
-		a.Done(cruise.QuotaExhausted(x.answer, hints...))
-	case cruise.OutcomePermanent:
-		a.Done(cruise.Permanent(x.answer))
+	var told error
+	switch {
+	case s.Brake:
+		x.answer.NotRetried = errBrake
+		told = cruise.Throttled(x.answer, hints...)
+	case s.Outcome == cruise.OutcomeThrottled:
+		x.answer.NotRetried = x.refusal(x.unprocessed())
+		told = cruise.Throttled(x.answer, hints...)
+	case s.Outcome == cruise.OutcomeTransient:
+		x.answer.NotRetried = x.refusal(x.unprocessed())
+		told = cruise.Transient(x.answer, hints...)
+	case s.Outcome == cruise.OutcomeQuotaExhausted:
+		told = cruise.QuotaExhausted(x.answer, hints...)
+	case s.Outcome == cruise.OutcomePermanent:
+		told = cruise.Permanent(x.answer)
 	default:
 		return false // dropped, by a rule: it teaches nothing
 	}
-	return true
+	a.Done(told)
+	return x.answer.NotRetried == nil
 }
 
 // errBrake is of a throttled request that is not to be repeated: the server says so, or
