@@ -114,8 +114,8 @@ type placed struct {
 	place   int
 }
 
-// add adds a name, or a pattern, in the form in which names will be looked for. Of
-// the same name the first place counts.
+// add adds a name, or a pattern, in the form in which names will be looked for. Places
+// come in order; of the same name the first one counts.
 func (n *names) add(name string, place int) {
 	if strings.HasPrefix(name, "*") {
 		for i := range n.initials {
@@ -144,7 +144,7 @@ func (n *names) find(name string) (place int, ok bool) {
 	place, ok = n.whole[name]
 	for _, p := range n.patterns {
 		if ok && p.place >= place {
-			break // they are in order
+			break
 		}
 		if glob(p.pattern, name) {
 			return p.place, true

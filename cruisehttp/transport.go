@@ -44,7 +44,8 @@ import (
 //
 // A Timeout of the http.Client bounds all of it: the wait for the limiter, every
 // attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
-// attempt.
+// attempt. Waits end with the context of the request; its Cancel channel, which is
+// deprecated, ends attempts only.
 //
 // A Transport is safe for concurrent use and must not be copied. It needs no
 // Close.
@@ -283,28 +284,35 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		return nil, x.err // of the only attempt, without the verdict on it
 	}
 	wait, reason := x.reason(err)
-	// The wait of a transient failure is of one resource, and pauses nobody else.
-	if reason != nil && wait > 0 && (reason == cruise.ErrQuotaExhausted || x.signal.Outcome != cruise.OutcomeTransient) {
-		answer := *x.answer
-		answer.Body = nil // of which nobody needs a copy for days
-		if sizeOf(answer.Header) > MaxBody {
-			answer.Header = nil
-		}
-		if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
-			x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
-		}
+	if reason != nil && wait > 0 {
+		x.park(wait, reason)
 	}
-	if reason != nil && !x.t.quotaResponses || x.req.Context().Err() != nil {
-		discard(x.resp)
-		if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge, or no retry was worth it
-			if reason == nil {
-				reason = ended(x.req.Context())
-			}
-			err = &cruise.Error{Reason: reason, Attempts: 1, RetryAfter: wait, Last: x.answer}
-		}
-		return nil, &failure{err}
+	if x.req.Context().Err() == nil && (reason == nil || x.t.quotaResponses) {
+		return x.resp, nil
 	}
-	return x.resp, nil
+	discard(x.resp)
+	if _, ok := errors.AsType[*cruise.Error](err); !ok { // another Retrier is in charge, or no retry was worth it
+		if reason == nil {
+			reason = ended(x.req.Context())
+		}
+		err = &cruise.Error{Reason: reason, Attempts: 1, RetryAfter: wait, Last: x.answer}
+	}
+	return nil, &failure{err}
+}
+
+// park remembers the answer for those who come to the blamed scope while it holds.
+func (x *exchange) park(wait time.Duration, reason error) {
+	if reason == cruise.ErrServerDelay && x.signal.Outcome == cruise.OutcomeTransient {
+		return // it is of one resource, and pauses nobody else
+	}
+	answer := *x.answer
+	answer.Body = nil // of which nobody needs a copy for days
+	if sizeOf(answer.Header) > MaxBody {
+		answer.Header = nil
+	}
+	if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
+		x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
+	}
 }
 
 // ended is the end of a context, with its cause where the canceller gave one.
