@@ -178,14 +178,8 @@ func join(path, name string) string {
 // atPath tells whether a field is at the path that a pattern names: exactly
 // there, at any depth for "*.path", or anywhere below for "path.*".
 func (f field) atPath(pattern string) bool {
-	if rest, ok := strings.CutPrefix(pattern, "*."); ok {
-		return strings.EqualFold(f.path, rest) ||
-			len(f.path) > len(rest) && f.path[len(f.path)-len(rest)-1] == '.' && hasSuffixFold(f.path, rest)
-	}
-	if rest, ok := strings.CutSuffix(pattern, ".*"); ok {
-		return len(f.path) > len(rest) && f.path[len(rest)] == '.' && hasPrefixFold(f.path, rest)
-	}
-	return strings.EqualFold(f.path, pattern)
+	rest, anywhere := strings.CutPrefix(pattern, "*.")
+	return glob(pattern, f.path) || anywhere && glob(rest, f.path)
 }
 
 // name is the last part of the path.

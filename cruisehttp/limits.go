@@ -138,7 +138,8 @@ var windowNames = map[string]time.Duration{
 // readFamily reads the limits that the response reports by these headers. names are
 // its headers that may report limits.
 func (r *reading) readFamily(lh *LimitHeaders, names []string) {
-	prefix, suffix, family := strings.Cut(cmp.Or(lh.Remaining, lh.Used), "*")
+	counter := cmp.Or(lh.Remaining, lh.Used)
+	prefix, suffix, family := strings.Cut(counter, "*")
 	if !family {
 		if slices.ContainsFunc(names, lh.has) {
 			r.readLimit(lh, "")
@@ -150,7 +151,7 @@ func (r *reading) readFamily(lh *LimitHeaders, names []string) {
 		if len(r.counted) >= maxLimits {
 			break
 		}
-		if len(name) > len(prefix)+len(suffix) && hasPrefixFold(name, prefix) && hasSuffixFold(name, suffix) {
+		if len(name) >= len(counter) && glob(counter, name) {
 			r.readLimit(lh, name[len(prefix):len(name)-len(suffix)])
 		}
 	}
@@ -310,8 +311,4 @@ func equalFold(a, b string) bool { return len(a) == len(b) && strings.EqualFold(
 
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)
-}
-
-func hasSuffixFold(s, suffix string) bool {
-	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
 }
