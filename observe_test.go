@@ -67,13 +67,18 @@ func TestObserverIsToldWhyACallWaits(t *testing.T) {
 		call(r, 2)
 		r.Limiter().(*cruise.TokenBucket).Pause(10 * time.Second)
 		call(r, 1)
-		call(r.Scope("ACCOUNT", "1"), 2)
+		account := r.Scope("ACCOUNT", "1")
+		call(account, 2)
+		time.Sleep(time.Minute)
+		account.Limiter().(*cruise.TokenBucket).Pause(20 * time.Second)
+		call(account, 1)
 		time.Sleep(time.Minute)
 		assert.Equal(t, []cruise.Waiting{
 			{AtLeast: 3 * time.Second},
 			{AtLeast: 5 * time.Second, Ahead: 3},
 			{AtLeast: 15 * time.Second, Paused: 10 * time.Second, Ahead: 5},
 			{AtLeast: 11 * time.Second, Paused: 10 * time.Second},
+			{AtLeast: 20 * time.Second, Paused: 20 * time.Second},
 		}, waits)
 	})
 }

@@ -102,6 +102,24 @@ func TestBackgroundDoesNotStarve(t *testing.T) {
 	})
 }
 
+// A retry of background work that waits alone gets its turn too.
+func TestBackgroundRetryDoesNotStarve(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(1, 1)
+		q.join("first", 1)
+		c := attemptContext(t.Context(), 2, never).(*record)
+		c.background = true
+		q.joinWith(c, "retry of background", 1)
+		for range 10 {
+			q.join("foreground", 1)
+		}
+		q.wg.Wait()
+		for i, turn := range q.gone() {
+			assert.Equal(t, i == backgroundTurn, turn.who == "retry of background", "turn %d", i)
+		}
+	})
+}
+
 // A background call that waits behind others is not refused because of them: it
 // may get its turn in time.
 func TestBackgroundDeadline(t *testing.T) {
@@ -120,6 +138,7 @@ func TestBackgroundDeadline(t *testing.T) {
 		if err := r.Do(ctx, ok); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
 			t.Errorf("foreground: %v", err)
 		}
+		time.AfterFunc(1500*ms, func() { _ = b.SetLimit(1) }) // which asks again who can make it
 		if err := r.Do(ctx, ok, WithBackground()); err != nil {
 			t.Errorf("background: %v", err)
 		}

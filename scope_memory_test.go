@@ -65,6 +65,20 @@ func TestScopesAreForgotten(t *testing.T) {
 	})
 }
 
+// What a limiter of another package counts is not known, so it is kept for its time only.
+func TestLimitersOfOthersAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithoutLimiter(), WithScopeIdle(time.Minute), WithScopeLimiter(func(string, string) (Limiter, error) {
+			return rate.NewLimiter(1, 1), nil
+		})))
+		for _, key := range []string{"a", "b"} {
+			assert.NoError(t, r.Scope("A", key).Do(t.Context(), ok))
+			assert.Len(t, r.scopes.entries, 1)
+			time.Sleep(time.Minute + 1)
+		}
+	})
+}
+
 // Limiters that are no part of a tree are not forgotten in a pause either.
 func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){
@@ -101,6 +115,7 @@ func TestScopesKeepTheirLimits(t *testing.T) {
 		most int // calls in six hours
 	}{
 		{"window of a day", []Option{WithScopeLimiter(day)}, 100},
+		{"window of a day, no room to spare", []Option{WithScopeLimiter(day), WithMaxScopes(2)}, 100},
 		{"bucket", []Option{WithScopeLimiter(bucket)}, 96 + 6},
 		{"highest rate", []Option{WithMaxRate(rate.Every(2 * time.Hour))}, 1 + 3},
 	} {

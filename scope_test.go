@@ -397,6 +397,27 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 	}
 }
 
+// A retry within a scope goes before the first attempts of others.
+func TestRetryOfAScopeGoesBeforeFirstAttempts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := Must(NewTokenBucket(1, 1))
+		r := Must(New(WithLimiter(root), buckets(rate.Inf, 1)))
+		q := &queue{TokenBucket: root, start: time.Now()}
+		q.join("drain", 1)
+		q.join("first", 1)
+		for _, attempt := range []int64{1, 2} {
+			key := strconv.FormatInt(attempt, 10)
+			q.TokenBucket = r.Scope("A", key).Limiter().(*TokenBucket)
+			q.joinWith(attemptContext(t.Context(), attempt, never), "attempt "+key+" of a scope", 1)
+		}
+		q.wg.Wait()
+		checkTurns(t, []turn{
+			{"drain", 0, nil}, {"attempt 2 of a scope", time.Second, nil},
+			{"first", 2 * time.Second, nil}, {"attempt 1 of a scope", 3 * time.Second, nil},
+		}, q.gone())
+	})
+}
+
 // Background work that has its turn within a scope stands above for all behind it.
 func TestBackgroundOfAScopeHoldsUpNobodyOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -425,6 +446,29 @@ func TestBackgroundOfAScopeHoldsUpNobodyOfIt(t *testing.T) {
 		cancel()
 		loops.Wait()
 	})
+}
+
+// A function that makes limiters may make calls that take its place, or its parent's.
+func TestScopeLimiterThatCallsWhileItIsMade(t *testing.T) {
+	var r *Retrier
+	var twice Limiter
+	made := map[string]int{}
+	r = Must(New(WithoutLimiter(), WithMaxScopes(1), WithScopeLimiter(func(_, key string) (Limiter, error) {
+		made[key]++
+		switch {
+		case key == "twice" && made[key] == 1:
+			twice = r.Scope("A", "twice").Limiter()
+		case key == "inner" && made[key] == 1:
+			_ = r.Scope("A", "other").Do(t.Context(), ok) // which leaves no room for the outer
+		}
+		return NewTokenBucket(rate.Inf, 1)
+	})))
+	if got := r.Scope("A", "twice").Limiter(); got != twice || made["twice"] != 2 {
+		t.Errorf("made %d times, and kept another one", made["twice"])
+	}
+	if err := r.Scope("A", "outer").Scope("B", "inner").Do(t.Context(), ok); err != nil || made["outer"] != 2 {
+		t.Errorf("%v, made %d times", err, made["outer"])
+	}
 }
 
 // A limiter that has others below it can't go below another one: they share its lock.

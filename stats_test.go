@@ -160,6 +160,13 @@ func TestScopesOf(t *testing.T) {
 	assert.Equal(t, "[{S c}]", got[0])
 	assert.Regexp(t, `^\[\{S [0-9a-f]+\}\]$`, got[1])
 
+	api = cruise.Must(cruise.New(cruise.WithMaxScopes(2)))
+	require.NoError(t, api.Scope("S", long[:64]).Do(t.Context(), succeeds))
+	assert.Equal(t, []string{"[]", "[{S " + long[:64] + "}]"}, paths(api))
+	for s := range api.Scopes() {
+		require.Empty(t, s.Path)
+		break
+	}
 	for range api.Scopes() { // a body that calls back, and leaves
 		require.NoError(t, api.Scope("S", "d").Do(t.Context(), succeeds))
 		break

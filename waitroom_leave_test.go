@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 )
 
 func TestRoomContext(t *testing.T) {
@@ -190,6 +191,25 @@ func TestRoomCancellationRacesWithTurn(t *testing.T) {
 	wg.Wait()
 	assert.EqualValues(t, calls, went.Load()+left.Load())
 	checkEmpty(t, &b.room)
+}
+
+// Who is let go before it gets to leave goes, since its token is taken.
+func TestRoomLetsGoWhoIsAboutToLeave(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 1))
+		require.NoError(t, b.WaitN(t.Context(), 1))
+		ctx, cancel := context.WithCancel(t.Context())
+		went := make(chan error)
+		go func() { went <- b.WaitN(ctx, 1) }()
+		synctest.Wait()
+		b.room.mu.Lock()
+		cancel()
+		now := b.room.advance(clock())
+		b.tokens.setLimit(now, rate.Inf)
+		b.room.release(now)
+		b.room.mu.Unlock()
+		assert.NoError(t, <-went)
+	})
 }
 
 // Whoever races with a cancellation takes no token that nobody uses: after each

@@ -320,6 +320,10 @@ func TestRoom(t *testing.T) {
 			time.Sleep(50 * ms)
 			q.Pause(2 * second)
 		}, []turn{{"a", 0, nil}, {"b", 50 * ms, ErrDeadline}, {"c", 2050 * ms, nil}}},
+		{"a pause as long as a call allows holds it", 10, 1, func(t *testing.T, q *queue) {
+			q.Pause(second)
+			q.joinWith(attemptContext(context.Background(), 1, second), "a", 1)
+		}, []turn{{"a", second, nil}}},
 		{"a pause longer than a call allows refuses it", 10, 1, func(t *testing.T, q *queue) {
 			ctx := attemptContext(context.Background(), 1, second)
 			q.join("a", 1)
