@@ -281,6 +281,22 @@ func TestAdaptiveBurstFollowsTheRate(t *testing.T) {
 		start := time.Now()
 		calls(t, a, 3)
 		assert.Equal(t, 5*ms, time.Since(start), "of the ten tokens saved, two are left")
+		require.NoError(t, a.SetLimit(99))
+		assert.Equal(t, 1, a.tokens.burst)
+	})
+}
+
+// A burst has to be saved up first.
+func TestAdaptiveBeginsWithASingleToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithBurst(5)))
+		start := time.Now()
+		calls(t, a, 2)
+		assert.Equal(t, 100*ms, time.Since(start))
+		time.Sleep(time.Second)
+		start = time.Now()
+		calls(t, a, 5)
+		assert.Zero(t, time.Since(start))
 	})
 }
 

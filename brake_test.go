@@ -61,6 +61,19 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 	}
 }
 
+// Calls while all is well are no credit against the throttles to come.
+func TestBrakeForgivesNothingAhead(t *testing.T) {
+	b := brake{backoff: Must(LinearBackoff(time.Second, time.Minute)), forgive: 2}
+	for range 10 {
+		b.learn(1, ending{outcome: OutcomeSuccess, cost: 1}, 0, never)
+	}
+	for i, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
+		assert.Equal(t, want, b.learn(instant(i+2), ending{outcome: OutcomeThrottled, cost: 1}, 0, never))
+	}
+	b.learn(9, ending{outcome: OutcomeSuccess, cost: 1}, 0, never)
+	assert.Equal(t, 4*time.Second, b.learn(9, ending{outcome: OutcomeThrottled, cost: 1}, 0, never))
+}
+
 // The server's own wait is neither bounded nor changed by chance.
 func TestBrakeHeedsTheServersWait(t *testing.T) {
 	b := newBrake()

@@ -133,11 +133,15 @@ func TestNewBudgetErrors(t *testing.T) {
 		capacity, ratio, refill float64
 		want                    string
 	}{
+		{"all at their highest", math.MaxInt32, math.MaxInt32, math.MaxInt32, ""},
+		{"all at their lowest, with a ratio", 1, 1e-9, 0, ""},
+		{"all at their lowest, with a refill", 1, 0, 1e-9, ""},
 		{"no capacity", 0, 1, 1, "cruise: budget capacity 0: want 1 to 2147483647"},
 		{"less than a retry", .5, 1, 1, "cruise: budget capacity 0.5: want 1 to 2147483647"},
 		{"negative capacity", -1, 1, 1, "cruise: budget capacity -1: want 1 to 2147483647"},
 		{"capacity no number", nan, 1, 1, "cruise: budget capacity NaN: want 1 to 2147483647"},
 		{"capacity infinite", inf, 1, 1, "cruise: budget capacity +Inf: want 1 to 2147483647"},
+		{"capacity above the highest", math.MaxInt32 + .5, 1, 1, "cruise: budget capacity 2.1474836475e+09: want 1 to 2147483647"},
 		{"negative ratio", 1, -.1, 1, "cruise: budget ratio -0.1: want 0 to 2147483647"},
 		{"ratio no number", 1, nan, 1, "cruise: budget ratio NaN: want 0 to 2147483647"},
 		{"negative refill", 1, 1, -1, "cruise: budget refill -1: want 0 to 2147483647"},
@@ -147,6 +151,11 @@ func TestNewBudgetErrors(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, err := cruise.NewBudget(tt.capacity, tt.ratio, tt.refill)
+			if tt.want == "" {
+				require.NoError(t, err)
+				assert.Equal(t, tt.capacity, b.Left())
+				return
+			}
 			assert.EqualError(t, err, tt.want)
 			assert.Nil(t, b)
 		})

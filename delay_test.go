@@ -339,13 +339,18 @@ func TestDelayRefuses(t *testing.T) {
 		if s := d.Stats(); s.Waiting != 0 || s.Calls != 0 {
 			t.Errorf("%+v", s)
 		}
-		// One that waits is told once the delay has grown too long for it.
-		ctx, cancel = context.WithTimeout(t.Context(), 1500*ms)
-		defer cancel()
-		start = time.Now()
-		time.AfterFunc(400*ms, func() { d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1}) })
-		if err := d.WaitN(ctx, 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 400*ms {
-			t.Errorf("got %v after %v", err, time.Since(start))
+		// One that waits is told once the delay, or a pause, has grown too long for it.
+		for _, f := range []Feedback{
+			{Outcome: OutcomeThrottled, Cost: 1},
+			{Outcome: OutcomeQuotaExhausted, Cost: 1, RetryAfter: time.Minute},
+		} {
+			ctx, cancel = context.WithTimeout(t.Context(), d.Delay()+500*ms)
+			defer cancel()
+			start = time.Now()
+			time.AfterFunc(400*ms, func() { d.Learn(f) })
+			if err := d.WaitN(ctx, 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 400*ms {
+				t.Errorf("%v: got %v after %v", f.Outcome, err, time.Since(start))
+			}
 		}
 	})
 }
