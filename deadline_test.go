@@ -172,6 +172,23 @@ type broken struct{ err error }
 
 func (b broken) WaitN(context.Context, int) error { return b.err }
 
+type endless struct{}
+
+func (endless) WaitN(ctx context.Context, _ int) error {
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+// A limiter that looks at its context only is told of the time that is left.
+func TestMaxElapsedEndsTheWaitForTheLimiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := plain(cruise.WithLimiter(endless{}), cruise.WithMaxElapsed(time.Second))
+		e := gaveUp(t, r.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }))
+		assert.Equal(t, cruise.ErrMaxElapsed, e.Reason)
+		assert.Equal(t, time.Second, e.Elapsed)
+	})
+}
+
 func TestMaxElapsedCountsTheWaitForTheLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := plain(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1, 1))), cruise.WithMaxElapsed(2500*time.Millisecond))

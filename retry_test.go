@@ -248,9 +248,12 @@ func TestDoRefusesWhatCannotWork(t *testing.T) {
 			if tt.fn == nil {
 				return
 			}
+			turns := 0
 			for _, err := range tt.r.Attempts(tt.ctx, cruise.WithCost(tt.cost)) {
+				turns++
 				assert.EqualError(t, err, tt.want)
 			}
+			assert.Equal(t, 1, turns)
 		})
 	}
 }
@@ -297,6 +300,12 @@ func TestAttemptTimeoutSaysWhatItWas(t *testing.T) {
 				})
 				assert.EqualError(t, err, "cruise: gave up after 1 attempt in 1s: attempts exhausted: "+tt.want)
 				assert.Equal(t, name != "another error", errors.Is(err, context.DeadlineExceeded))
+				var e interface { // net.Error
+					error
+					Timeout() bool
+					Temporary() bool
+				}
+				assert.Equal(t, name != "another error", errors.As(err, &e) && e.Timeout() && e.Temporary())
 				assert.Equal(t, []cruise.Outcome{cruise.OutcomeTransient}, w.outcomes())
 			})
 		})
