@@ -97,6 +97,17 @@ func TestNobodyIsToldOfWhatWasNotLetGo(t *testing.T) {
 	assert.Empty(t, w.told)
 }
 
+// A limiter that let a call go which another one refused is told that it was not made.
+func TestWhatWasNotLetGoInTheEndIsDropped(t *testing.T) {
+	outer, inner := &witness{}, &witness{refuse: errServer}
+	r := plain(cruise.WithLimiter(outer), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return inner, nil }))
+	err := r.Scope("A", "a").Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }, cruise.WithCost(3))
+	assert.ErrorIs(t, err, errServer)
+	assert.Equal(t, []int{3}, outer.admitted)
+	assert.Equal(t, []cruise.Feedback{{Outcome: cruise.OutcomeDropped, Cost: 3}}, outer.told)
+	assert.Empty(t, inner.told)
+}
+
 func TestFeedback(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &witness{}
@@ -133,6 +144,10 @@ func TestFreeCallsPassTheLimiterUnseen(t *testing.T) {
 		require.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(0)))
 	}
 	assert.Zero(t, l.Stats().Admitted)
+
+	w := &witness{}
+	require.NoError(t, plain(cruise.WithLimiter(w)).Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(0)))
+	assert.Empty(t, w.told)
 }
 
 func TestReport(t *testing.T) {

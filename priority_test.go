@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"sync"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 )
 
@@ -102,22 +104,50 @@ func TestBackgroundDoesNotStarve(t *testing.T) {
 	})
 }
 
-// A retry of background work that waits alone gets its turn too.
-func TestBackgroundRetryDoesNotStarve(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		q := newQueue(1, 1)
-		q.join("first", 1)
-		c := attemptContext(t.Context(), 2, never).(*record)
-		c.background = true
-		q.joinWith(c, "retry of background", 1)
-		for range 10 {
-			q.join("foreground", 1)
-		}
-		q.wg.Wait()
-		for i, turn := range q.gone() {
-			assert.Equal(t, i == backgroundTurn, turn.who == "retry of background", "turn %d", i)
-		}
-	})
+// Of the background, a retry gets the turn first; and who was alone has had none.
+func TestBackgroundTurns(t *testing.T) {
+	const turns = backgroundTurn - 1 // of others, before one of the background
+	for _, tt := range []struct {
+		name   string
+		script func(q *queue, foreground func(n int), background func(who string, attempt int64))
+		want   map[int]string // who has such a turn, if not the foreground
+	}{
+		{"a retry alone", func(_ *queue, foreground func(int), background func(string, int64)) {
+			background("retry", 2)
+			foreground(10)
+		}, map[int]string{turns: "retry"}},
+		{"a retry and another", func(_ *queue, foreground func(int), background func(string, int64)) {
+			background("first", 1)
+			background("retry", 2)
+			foreground(10)
+		}, map[int]string{turns: "retry", 11: "first"}},
+		{"others went before it came", func(_ *queue, foreground func(int), background func(string, int64)) {
+			foreground(10)
+			time.Sleep(9500 * ms)
+			background("first", 1)
+			foreground(10)
+		}, map[int]string{9 + turns: "first"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				q := newQueue(1, 1)
+				require.NoError(t, q.WaitN(t.Context(), 1))
+				tt.script(q, func(n int) {
+					for range n {
+						q.join("foreground", 1)
+					}
+				}, func(who string, attempt int64) {
+					c := attemptContext(t.Context(), attempt, never).(*record)
+					c.background = true
+					q.joinWith(c, who, 1)
+				})
+				q.wg.Wait()
+				for i, turn := range q.gone() {
+					assert.Equal(t, cmp.Or(tt.want[i], "foreground"), turn.who, "turn %d", i)
+				}
+			})
+		})
+	}
 }
 
 // A background call that waits behind others is not refused because of them: it

@@ -65,18 +65,46 @@ func TestScopesAreForgotten(t *testing.T) {
 	})
 }
 
-// What a limiter of another package counts is not known, so it is kept for its time only.
-func TestLimitersOfOthersAreForgotten(t *testing.T) {
+// The time after which a scope is forgotten begins anew with each call.
+func TestScopesInUseAreNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		made := 0
 		r := Must(New(WithoutLimiter(), WithScopeIdle(time.Minute), WithScopeLimiter(func(string, string) (Limiter, error) {
-			return rate.NewLimiter(1, 1), nil
+			made++
+			return NewTokenBucket(rate.Inf, 1)
 		})))
-		for _, key := range []string{"a", "b"} {
-			assert.NoError(t, r.Scope("A", key).Do(t.Context(), ok))
-			assert.Len(t, r.scopes.entries, 1)
-			time.Sleep(time.Minute + 1)
+		for range 10 {
+			for _, key := range []string{"a", "b"} {
+				assert.NoError(t, r.Scope("A", key).Do(t.Context(), ok))
+				time.Sleep(30 * time.Second)
+			}
 		}
+		assert.Equal(t, 2, made)
 	})
+}
+
+// What counts against no limit any more is forgotten after its time, and so is what
+// nobody can ask.
+func TestScopesThatCountNothingAreForgotten(t *testing.T) {
+	for name, limiter := range map[string]func() (Limiter, error){
+		"bucket":   func() (Limiter, error) { return NewTokenBucket(1, 1) },
+		"window":   func() (Limiter, error) { return NewSlidingWindow(Window{1, time.Second}) },
+		"adaptive": func() (Limiter, error) { return NewAdaptiveLimiter(WithMaxRate(1)) },
+		"delay":    func() (Limiter, error) { return NewDelayLimiter(LinearDelay(time.Second)) },
+		"x/time":   func() (Limiter, error) { return rate.NewLimiter(1, 1), nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(WithoutLimiter(), WithScopeIdle(time.Minute),
+					WithScopeLimiter(func(string, string) (Limiter, error) { return limiter() })))
+				for _, key := range []string{"a", "b"} {
+					assert.NoError(t, r.Scope("A", key).Do(t.Context(), ok))
+					assert.Len(t, r.scopes.entries, 1)
+					time.Sleep(time.Minute + 1)
+				}
+			})
+		})
+	}
 }
 
 // Limiters that are no part of a tree are not forgotten in a pause either.

@@ -387,14 +387,77 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 				if !errors.Is(err, tt.want) {
 					t.Errorf("got %v, want %v", err, tt.want)
 				}
-				for e := r.scopes.recent.next; e != &r.scopes.recent; e = e.next {
-					if e.uses != 0 {
-						t.Errorf("%d uses left", e.uses)
-					}
-				}
+				checkUnused(t, r)
 			})
 		})
 	}
+}
+
+// checkUnused checks that nothing but scopes within keeps a scope from being forgotten.
+func checkUnused(t *testing.T, r *Retrier) {
+	t.Helper()
+	uses := map[*scopeEntry]int{}
+	for _, e := range r.scopes.kept() {
+		uses[e] += e.uses
+		if p := e.id.parent; p != nil && p != r.scopes.root {
+			uses[p]--
+		}
+	}
+	for e, n := range uses {
+		if n != 0 || r.scopes.entries[e.id] != e {
+			t.Errorf("%v: %d uses left, or none too many", r.scopes.path(e), n)
+		}
+	}
+}
+
+// What a call in a scope need not wait for is not held against it: its deadline is in time.
+func TestScopeDeadlineAtTheRoot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := Must(NewTokenBucket(1, 1))
+		r := Must(New(WithLimiter(root), buckets(rate.Inf, 1)))
+		if err := root.WaitN(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := r.Scope("A", "a").Do(within(t, time.Second+1), ok); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// A pause refuses all who cannot make it any more at once, in a scope and behind it.
+func TestPauseRefusesWhoIsBehindAScope(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := Must(NewTokenBucket(1, 1))
+		scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
+		q := &queue{TokenBucket: root, start: time.Now()}
+		q.join("drain", 1)
+		q.TokenBucket = scoped
+		q.joinWith(within(t, 5*time.Second), "in the scope", 1)
+		q.TokenBucket = root
+		q.joinWith(within(t, 6*time.Second), "next", 1)
+		q.joinWith(within(t, 7*time.Second), "last", 1)
+		time.Sleep(500 * ms)
+		root.Pause(10 * time.Second)
+		checkTurns(t, []turn{
+			{"drain", 0, nil}, {"in the scope", 500 * ms, ErrDeadline},
+			{"last", 500 * ms, ErrDeadline}, {"next", 500 * ms, ErrDeadline},
+		}, q.gone())
+	})
+}
+
+// Small costs of a scope do not starve a large one that waits above.
+func TestScopeDoesNotOvertake(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root := Must(NewTokenBucket(10, 5))
+		scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
+		q := &queue{TokenBucket: root, start: time.Now()}
+		q.join("drain", 3)
+		q.join("large", 5)
+		q.TokenBucket = scoped
+		q.join("small", 1)
+		q.wg.Wait()
+		checkTurns(t, []turn{{"drain", 0, nil}, {"large", 300 * ms, nil}, {"small", 400 * ms, nil}}, q.gone())
+	})
 }
 
 // A retry within a scope goes before the first attempts of others.
@@ -468,6 +531,36 @@ func TestScopeLimiterThatCallsWhileItIsMade(t *testing.T) {
 	}
 	if err := r.Scope("A", "outer").Scope("B", "inner").Do(t.Context(), ok); err != nil || made["outer"] != 2 {
 		t.Errorf("%v, made %d times", err, made["outer"])
+	}
+	checkUnused(t, r)
+}
+
+// Background work that has its turn within a scope does not yield above, whoever is
+// behind it.
+func TestBackgroundOfAScopeThatHasItsTurn(t *testing.T) {
+	for _, attempt := range []int64{1, 2} { // of those behind
+		synctest.Test(t, func(t *testing.T) {
+			root := Must(NewTokenBucket(1, 1))
+			scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
+			q := &queue{TokenBucket: root, start: time.Now()}
+			q.join("drain", 1)
+			q.TokenBucket = scoped
+			background := attemptContext(t.Context(), 1, never).(*record)
+			background.background = true
+			q.joinWith(background, "background", 1)
+			for range backgroundTurn {
+				q.joinWith(attemptContext(t.Context(), attempt, never), "scope", 1)
+			}
+			time.Sleep((backgroundTurn-1)*time.Second + 500*ms)
+			q.TokenBucket = root
+			for range 10 {
+				q.join("root", 1)
+			}
+			q.wg.Wait()
+			if turns := q.gone(); turns[backgroundTurn].who != "background" {
+				t.Errorf("attempt %d: %v", attempt, turns)
+			}
+		})
 	}
 }
 
@@ -572,6 +665,7 @@ func TestScopeCost(t *testing.T) {
 	if err := s.Do(t.Context(), ok, WithCost(-1)); err == nil {
 		t.Error("negative cost")
 	}
+	checkUnused(t, s)
 }
 
 // A throttle of a limiter that does not learn is waited for by the call itself.
