@@ -244,6 +244,25 @@ func TestAdaptivePauseAndResume(t *testing.T) {
 	})
 }
 
+// Each success lets the next one go at once, to the last.
+func TestAdaptiveSuccessLetsGoWhoWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter())
+		start := time.Now()
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				_, sent, err := a.admit(t.Context(), 1)
+				assert.NoError(t, err)
+				time.Sleep(10 * ms)
+				call{a, sent, 1}.ends(OutcomeSuccess, 0)
+			})
+		}
+		wg.Wait()
+		assert.Equal(t, 30*ms, time.Since(start))
+	})
+}
+
 // Without a chosen burst, any cost is admitted in the end; with one, what can
 // never be admitted is refused.
 func TestAdaptiveCosts(t *testing.T) {
@@ -388,6 +407,17 @@ func TestAdaptiveStats(t *testing.T) {
 		assert.EqualValues(t, 9, a.Stats().Admitted, "counted when it goes, not when it has ended")
 		underWay.ends(OutcomeSuccess, 0)
 	})
+}
+
+// Whoever reports a quota or looks at one has it alone.
+func TestAdaptiveStatsOfAQuota(t *testing.T) {
+	a := Must(NewAdaptiveLimiter())
+	c := letGo(t, a, 1)
+	q := Quota{Limit: 100, Remaining: 90}
+	a.learn(ending{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &q})
+	q.Remaining = 1
+	a.Stats().Quota.Remaining = 2
+	assert.Equal(t, &Quota{Limit: 100, Remaining: 90}, a.Stats().Quota)
 }
 
 // Whoever ends while others begin to wait is heard: nobody waits for the patience

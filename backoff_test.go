@@ -199,6 +199,12 @@ func TestBackoffAWSCap(t *testing.T) {
 	}
 }
 
+func TestBackoffHerokuCap(t *testing.T) {
+	if _, most := HerokuBackoff().bounds(100); most != 15*time.Minute {
+		t.Errorf("up to %v", most)
+	}
+}
+
 func TestBackoffErrors(t *testing.T) {
 	const second = time.Second
 	nan, inf := math.NaN(), math.Inf(1)

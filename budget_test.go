@@ -144,6 +144,7 @@ func TestNewBudgetErrors(t *testing.T) {
 		{"capacity above the highest", math.MaxInt32 + .5, 1, 1, "cruise: budget capacity 2.1474836475e+09: want 1 to 2147483647"},
 		{"negative ratio", 1, -.1, 1, "cruise: budget ratio -0.1: want 0 to 2147483647"},
 		{"ratio no number", 1, nan, 1, "cruise: budget ratio NaN: want 0 to 2147483647"},
+		{"ratio infinite", 1, inf, 1, "cruise: budget ratio +Inf: want 0 to 2147483647"},
 		{"negative refill", 1, 1, -1, "cruise: budget refill -1: want 0 to 2147483647"},
 		{"refill infinite", 1, 1, inf, "cruise: budget refill +Inf: want 0 to 2147483647"},
 		{"never recovers", 1, 0, 0, "cruise: budget ratio and refill 0: want one above 0, or it never recovers"},

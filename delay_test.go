@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -31,12 +32,15 @@ func TestNewDelayLimiter(t *testing.T) {
 		{"max too far", func(r *DelayRule) { r.Max = math.MaxInt64 }, "Max"},
 		{"negative every", func(r *DelayRule) { r.Every = -1 }, "Every -1"},
 		{"lowering by 1", func(r *DelayRule) { r.LowerFactor = 1 }, "LowerFactor 1"},
+		{"lowering by less than nothing", func(r *DelayRule) { r.LowerFactor = -.1 }, "LowerFactor -0.1"},
 		{"lowering NaN", func(r *DelayRule) { r.LowerFactor = nan }, "LowerFactor NaN"},
 		{"lowering negative", func(r *DelayRule) { r.LowerBy = -1 }, "LowerBy"},
 		{"remaining negative", func(r *DelayRule) { r.LowerRemaining = -1 }, "LowerRemaining"},
 		{"nothing lowers", func(r *DelayRule) { r.LowerFactor = 0 }, "nothing lowers"},
 		{"none below negative", func(r *DelayRule) { r.NoneBelow = -1 }, "NoneBelow"},
 		{"jitter above 1", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = 1.1, 1.1 }, "JitterAbove 1.1"},
+		{"jitter below 0", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = -.1, -.1 }, "JitterBelow -0.1: want 0 to 1\ncruise: DelayRule: JitterAbove -0.1"},
+		{"jitter at its highest", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = 1, 1 }, ""},
 		{"jitter NaN", func(r *DelayRule) { r.JitterBelow = nan }, "JitterBelow NaN"},
 		{"jitter max negative", func(r *DelayRule) { r.JitterMax = -1 }, "JitterMax"},
 		{"zero", func(r *DelayRule) { *r = DelayRule{} }, "First 0s"},
@@ -80,13 +84,16 @@ func TestDelayPresets(t *testing.T) {
 		{"responsive", nil, append(n(3, up), n(9, ok)...), 1125 * ms},
 		{"responsive", nil, append(n(3, up), n(10, ok)...), 1012500 * time.Microsecond},
 		{"responsive", nil, append(n(1, up), n(10, ok)...), 0},
+		{"responsive", nil, slices.Concat(n(3, up), n(9, ok), n(1, up), n(9, ok)), 1687500 * time.Microsecond},
 		{"linear", nil, n(5, up), 5 * time.Second},
 		{"linear", nil, append(n(5, up), ok), 0},
 		{"linear", nil, n(2000, up), 15 * time.Minute},
 		// What the Ruby client shares after so many throttles of one call and its
 		// success: 0.8 s × (1.2 + 1.2² + …), less what a success takes.
 		{"Heroku gradual", nil, n(1, up), 960 * ms},
+		{"Heroku gradual", nil, n(100, up), 15 * time.Minute},
 		{"Heroku gradual", nil, append(n(1, up), ok), 160 * ms},
+		{"Heroku gradual", &Quota{Remaining: 50, Limit: 100}, append(n(1, up), ok), 160 * ms},
 		{"Heroku gradual", nil, append(n(3, up), ok), 2694400 * time.Microsecond},
 		{"Heroku gradual", nil, append(n(1, up), ok, ok), 0},
 		{"Heroku proportional", nil, append(n(3, up), ok), 3493623466},

@@ -225,7 +225,7 @@ func TestZeroLimiters(t *testing.T) {
 			assert.EqualError(t, l.WaitN(t.Context(), 0), want)
 			assert.EqualError(t, l.SetLimit(1), want)
 			assert.Zero(t, l.Limit())
-			l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+			l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Second})
 			l.Pause(time.Second)
 			l.Resume()
 		})

@@ -108,6 +108,8 @@ func TestClassify(t *testing.T) {
 		{"status and negative wait", &sdkError{status: 503, wait: -s}, cruise.Verdict{Outcome: transient}},
 		{"status from one error, wait from another", errors.Join(statusError(403), waitError(s)), cruise.Verdict{Outcome: throttled, RetryAfter: s}},
 		{"status 200, and an error all the same", statusError(200), cruise.Verdict{Outcome: transient}},
+		{"status 300", statusError(300), cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
+		{"status 300, AWS", awsStatus(300), cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 		{"status not modified", awsStatus(304), cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 		{"status 0, cancelled", errors.Join(awsStatus(0), context.Canceled), cruise.Verdict{Outcome: dropped}},
 		{"status that is none", statusError(-1), cruise.Verdict{Outcome: transient}},
@@ -202,7 +204,7 @@ func TestOutcomeNames(t *testing.T) {
 	for o, want := range map[cruise.Outcome]string{
 		cruise.OutcomeUnknown: "unknown", cruise.OutcomeSuccess: "success", cruise.OutcomeThrottled: "throttled",
 		cruise.OutcomeQuotaExhausted: "quota exhausted", cruise.OutcomeTransient: "transient",
-		cruise.OutcomePermanent: "permanent", cruise.OutcomeDropped: "dropped", 99: "invalid",
+		cruise.OutcomePermanent: "permanent", cruise.OutcomeDropped: "dropped", cruise.OutcomeDropped + 1: "invalid", 99: "invalid",
 	} {
 		assert.Equal(t, want, o.String())
 	}

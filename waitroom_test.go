@@ -226,6 +226,13 @@ func TestRoom(t *testing.T) {
 			time.Sleep(second)
 			require.NoError(t, q.SetLimit(10))
 		}, []turn{{"a", 10 * second, nil}, {"b", 10100 * ms, nil}}},
+		{"a raise during a pause saves no burst", 1, 5, func(t *testing.T, q *queue) {
+			q.Pause(10 * second)
+			q.join("a", 1)
+			q.join("b", 1)
+			time.Sleep(second)
+			require.NoError(t, q.SetLimit(10))
+		}, []turn{{"a", 10 * second, nil}, {"b", 10100 * ms, nil}}},
 		{"a cut during a pause applies after it", 10, 1, func(t *testing.T, q *queue) {
 			q.Pause(10 * second)
 			q.join("a", 1)

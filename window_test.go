@@ -261,6 +261,7 @@ func TestSlidingWindowWaits(t *testing.T) {
 		{"any position, not only aligned ones", []Window{{2, time.Second}}, []step{
 			{0, 1, 0}, {900 * ms, 1, 900 * ms}, {950 * ms, 1, time.Second}, {1100 * ms, 1, 1900 * ms},
 		}},
+		{"exact to the nanosecond", []Window{{2, 100 * time.Second}}, []step{{0, 1, 0}, {1, 1, 1}, {2, 1, 100 * time.Second}, {3, 1, 100*time.Second + 1}}},
 		{"100 in 100 s", []Window{{100, 100 * time.Second}}, []step{{0, 99, 0}, {40 * time.Second, 1, 40 * time.Second}, {50 * time.Second, 1, 100 * time.Second}}},
 		{"costs above 1", []Window{{10, time.Second}}, []step{{0, 6, 0}, {500 * ms, 4, 500 * ms}, {600 * ms, 7, 1500 * ms}}},
 		{"the longer window binds", []Window{{2, time.Second}, {3, time.Minute}}, []step{{0, 1, 0}, {0, 1, 0}, {0, 1, time.Second}, {0, 1, time.Minute}}},
@@ -312,6 +313,9 @@ func TestSlidingWindowRefuses(t *testing.T) {
 			t.Errorf("refusals cost something: %d free", got)
 		}
 		_ = s.WaitN(t.Context(), 3)
+		if got := s.Free(); got != 0 {
+			t.Errorf("%d free of the shorter window", got)
+		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second-1)
 		defer cancel()
 		start := time.Now()
@@ -322,6 +326,36 @@ func TestSlidingWindowRefuses(t *testing.T) {
 		if e, ok := errors.AsType[*Error](err); !ok || e.RetryAfter != time.Second {
 			t.Errorf("got %#v", err)
 		}
+		time.Sleep(time.Second)
+		if got := s.Free(); got != 2 {
+			t.Errorf("%d free of the longer window", got)
+		}
+	})
+}
+
+// What can't be said in a Duration is a wait without end.
+func TestSlidingWindowOfCenturies(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Must(NewSlidingWindow(Window{1, farthest}))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		_ = s.WaitN(ctx, 1)
+		for range 2 {
+			go func() { _ = s.WaitN(ctx, 1) }()
+			synctest.Wait()
+		}
+		refused := func(name string) {
+			start := time.Now()
+			if err := s.WaitN(within(t, year), 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
+				t.Errorf("%s: got %v after %v", name, err, time.Since(start))
+			}
+		}
+		refused("behind two")
+		s.Pause(farthest / 2)
+		refused("in a pause, behind two")
+		go func() { _ = s.WaitN(ctx, 1) }()
+		synctest.Wait()
+		refused("behind three")
 	})
 }
 
@@ -355,6 +389,15 @@ func TestSlidingWindowLearn(t *testing.T) {
 		if err := s.WaitN(ctx, 1); err != nil {
 			t.Errorf("resumed: %v", err)
 		}
+		time.Sleep(time.Second)
+		s.Resume() // of no pause, which spreads nothing
+		again = time.Now()
+		for range 10 {
+			_ = s.WaitN(t.Context(), 1)
+		}
+		if got := time.Since(again); got != 0 {
+			t.Errorf("spread without a pause: %v", got)
+		}
 	})
 }
 
@@ -365,7 +408,7 @@ func TestZeroPacers(t *testing.T) {
 		if err := l.WaitN(t.Context(), 1); !errors.Is(err, errZeroLimiter) {
 			t.Errorf("%T: %v", l, err)
 		}
-		l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Second})
 	}
 	s.Pause(time.Second)
 	d.Pause(time.Second)
