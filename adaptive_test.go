@@ -263,6 +263,24 @@ func TestAdaptiveSuccessLetsGoWhoWaits(t *testing.T) {
 	})
 }
 
+// At a closed door one attempt goes at a time, however many the rate would let go.
+func TestAdaptiveKnocksOneAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(5), WithPauseBackoff(Must(ConstantBackoff(ms)))))
+		calls(t, a, 20)
+		for range closedRow {
+			c := letGo(t, a, 1)
+			time.Sleep(ms)
+			c.ends(OutcomeThrottled, 0)
+		}
+		time.Sleep(time.Second)
+		first, start := letGo(t, a, 1), time.Now()
+		time.AfterFunc(500*ms, func() { first.ends(OutcomeDropped, 0) })
+		letGo(t, a, 1)
+		assert.Equal(t, 500*ms, time.Since(start))
+	})
+}
+
 // Without a chosen burst, any cost is admitted in the end; with one, what can
 // never be admitted is refused.
 func TestAdaptiveCosts(t *testing.T) {
@@ -276,12 +294,18 @@ func TestAdaptiveCosts(t *testing.T) {
 		start = time.Now()
 		letGo(t, a, 50).ends(OutcomeSuccess, 0)
 		assert.Zero(t, time.Since(start), "and the bucket has grown to hold them")
+		time.Sleep(time.Minute)
+		start = time.Now()
+		letGo(t, a, 1).ends(OutcomeSuccess, 0)
+		letGo(t, a, 49).ends(OutcomeSuccess, 0)
+		assert.Zero(t, time.Since(start), "for good")
 
 		if math.MaxInt > math.MaxInt32 {
 			assert.ErrorIs(t, a.WaitN(t.Context(), math.MaxInt), ErrCost, "more than any rate could save up")
 		}
 		b := Must(NewAdaptiveLimiter(WithBurst(5)))
 		assert.ErrorIs(t, b.WaitN(t.Context(), 6), ErrCost)
+		assert.ErrorIs(t, Must(NewAdaptiveLimiter(WithBurst(1))).WaitN(t.Context(), 2), ErrCost)
 		assert.NoError(t, b.WaitN(t.Context(), 5))
 		assert.EqualError(t, b.WaitN(t.Context(), -1), "cruise: cost -1: want 0 or more")
 		assert.NoError(t, b.WaitN(t.Context(), 0))

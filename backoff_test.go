@@ -205,6 +205,16 @@ func TestBackoffHerokuCap(t *testing.T) {
 	}
 }
 
+// Where all is jitter, it takes nothing to grow.
+func TestBackoffOfJitterAlone(t *testing.T) {
+	b := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Second), WithJitter(AdditiveJitter(time.Second))))
+	for _, retry := range []int{1, 2, 100} {
+		if least, most := b.bounds(retry); least != 0 || most != time.Second {
+			t.Errorf("retry %d: from %v to %v", retry, least, most)
+		}
+	}
+}
+
 func TestBackoffErrors(t *testing.T) {
 	const second = time.Second
 	nan, inf := math.NaN(), math.Inf(1)
@@ -348,6 +358,10 @@ func TestBackoffSchedule(t *testing.T) {
 		if got := len(b.Schedule(n)); got != want {
 			t.Errorf("Schedule(%d) has %d rows, want %d", n, got, want)
 		}
+	}
+
+	if got := len(Must(NewBackoff(WithRetries(1))).Schedule(2)); got != 1 {
+		t.Errorf("%d rows for one retry", got)
 	}
 
 	b = Must(ConstantBackoff(1<<62, WithJitter(EqualJitter())))

@@ -41,6 +41,7 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 	}{
 		{"the pause is longer", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), ms, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second}},
 		{"the rate is slower", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), 1500 * ms, []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}},
+		{"nobody wanted anything", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), time.Hour, []time.Duration{20 * time.Second, 40 * time.Second, time.Minute}},
 		{"it grows threefold", Must(NewBackoff(WithBase(ms), WithMultiplier(3), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), time.Second, []time.Duration{3 * time.Second, 9 * time.Second, 10 * time.Second}},
 		{"it grows by steps", Must(LinearBackoff(time.Second, time.Minute)), 5 * time.Second, []time.Duration{6 * time.Second, 7 * time.Second, 8 * time.Second}},
 		{"it stays as it is", Must(ConstantBackoff(3 * time.Second)), time.Second, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},

@@ -372,6 +372,16 @@ func TestWithBudgetIsForAllScopes(t *testing.T) {
 			assert.Equal(t, want, s.Retries, "%v", s.Path)
 		}
 	}
+
+	s := cruise.Must(cruise.New(cruise.WithBudget(b), cruise.WithBackoff(cruise.Backoff{}))).Scope("A", "1")
+	spent := 0
+	require.NoError(t, s.Do(t.Context(), func(context.Context) error {
+		if spent++; spent <= 2 {
+			return errBoom
+		}
+		return nil
+	}))
+	assert.InDelta(t, 1.1, b.Left(), 1e-9, "a success within a scope gives back too")
 }
 
 // A budget goes with the limiter of its key. With the default values nothing is

@@ -38,7 +38,7 @@ func TestNewDelayLimiter(t *testing.T) {
 		{"remaining negative", func(r *DelayRule) { r.LowerRemaining = -1 }, "LowerRemaining"},
 		{"nothing lowers", func(r *DelayRule) { r.LowerFactor = 0 }, "nothing lowers"},
 		{"none below negative", func(r *DelayRule) { r.NoneBelow = -1 }, "NoneBelow"},
-		{"jitter above 1", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = 1.1, 1.1 }, "JitterAbove 1.1"},
+		{"jitter above 1", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = 1.1, 1.1 }, "JitterBelow 1.1: want 0 to 1\ncruise: DelayRule: JitterAbove 1.1"},
 		{"jitter below 0", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = -.1, -.1 }, "JitterBelow -0.1: want 0 to 1\ncruise: DelayRule: JitterAbove -0.1"},
 		{"jitter at its highest", func(r *DelayRule) { r.JitterBelow, r.JitterAbove = 1, 1 }, ""},
 		{"jitter NaN", func(r *DelayRule) { r.JitterBelow = nan }, "JitterBelow NaN"},
@@ -359,6 +359,23 @@ func TestDelayRefuses(t *testing.T) {
 				t.Errorf("%v: got %v after %v", f.Outcome, err, time.Since(start))
 			}
 		}
+	})
+}
+
+// Whoever is behind others waits for its own delay no less, and is told at once if it can't.
+func TestDelayBehindOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(plain))
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		for range 300 { // of every shade
+			go func() { _ = d.WaitN(t.Context(), 1) }()
+		}
+		time.Sleep(900 * ms)
+		start := time.Now()
+		if err := d.WaitN(within(t, 500*ms), 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		time.Sleep(time.Second)
 	})
 }
 

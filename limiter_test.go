@@ -209,6 +209,43 @@ func TestTokenBucketLateThrottles(t *testing.T) {
 	})
 }
 
+// Whoever cannot wait for the end of a pause that a throttle brings is told at once.
+func TestThrottleRefusesWhoWaits(t *testing.T) {
+	for name, limiter := range map[string]func() (Learner, error){
+		"bucket":   func() (Learner, error) { return NewTokenBucket(.1, 1) },
+		"window":   func() (Learner, error) { return NewSlidingWindow(Window{1, 10 * time.Second}) },
+		"adaptive": func() (Learner, error) { return NewAdaptiveLimiter(WithInitialRate(.1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := Must(limiter())
+				start := time.Now()
+				require.NoError(t, l.WaitN(t.Context(), 1))
+				time.AfterFunc(time.Second, func() {
+					l.Learn(Feedback{Outcome: OutcomeThrottled, Sent: start, Cost: 1, RetryAfter: time.Hour})
+				})
+				assert.ErrorIs(t, l.WaitN(within(t, time.Minute), 1), ErrDeadline)
+				assert.Equal(t, time.Second, time.Since(start))
+			})
+		})
+	}
+}
+
+// A throttle of which nobody knows when it was sent is not late, after a change of clocks
+// either.
+func TestThrottlesOfAnUnknownTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1000, 1))
+		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), WithJitter(NoJitter())))
+		b.room.skew = -1
+		for _, want := range []time.Duration{300 * ms, 600 * ms, 1200 * ms} {
+			b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+			assert.Equal(t, want, b.PauseLeft())
+			time.Sleep(want)
+		}
+	})
+}
+
 // Limiters that were not made by their constructors say so.
 func TestZeroLimiters(t *testing.T) {
 	type limiter interface {

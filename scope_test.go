@@ -668,6 +668,27 @@ func TestScopeCost(t *testing.T) {
 	checkUnused(t, s)
 }
 
+// The limit around a scope holds whatever the limiter of the scope is.
+func TestScopeOfAnotherMakeWithinALimit(t *testing.T) {
+	for name, limiter := range map[string]func() (Limiter, error){
+		"stranger": func() (Limiter, error) { return stranger{}, nil },
+		"x/time":   func() (Limiter, error) { return rate.NewLimiter(rate.Inf, 1), nil },
+		"delay":    func() (Limiter, error) { return NewDelayLimiter(ResponsiveDelay()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(WithLimiter(Must(NewTokenBucket(1, 1))), WithScopeLimiter(func(string, string) (Limiter, error) { return limiter() })))
+				start := time.Now()
+				for i := range 3 {
+					if err := r.Scope("A", "a").Do(t.Context(), ok); err != nil || time.Since(start) != time.Duration(i)*time.Second {
+						t.Errorf("call %d: %v after %v", i+1, err, time.Since(start))
+					}
+				}
+			})
+		})
+	}
+}
+
 // A throttle of a limiter that does not learn is waited for by the call itself.
 func TestScopeThrottleWithoutLearner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -333,6 +333,23 @@ func TestSlidingWindowRefuses(t *testing.T) {
 	})
 }
 
+// Calls that will have left the window by the end of a pause don't matter to who comes
+// in it, but those ahead do.
+func TestSlidingWindowRefusesInAPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Must(NewSlidingWindow(Window{3, time.Second}))
+		_ = s.WaitN(t.Context(), 3)
+		s.Pause(10 * time.Second)
+		go func() { _ = s.WaitN(t.Context(), 3) }()
+		synctest.Wait()
+		start := time.Now()
+		if err := s.WaitN(within(t, 10500*ms), 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
+			t.Errorf("got %v after %v", err, time.Since(start))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 // What can't be said in a Duration is a wait without end.
 func TestSlidingWindowOfCenturies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
