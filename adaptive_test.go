@@ -244,6 +244,31 @@ func TestAdaptivePauseAndResume(t *testing.T) {
 	})
 }
 
+// A pause takes the part of a token that was saved: the server has none of that.
+func TestAdaptivePauseTakesWhatWasSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(.1)))
+		calls(t, a, 1)
+		time.Sleep(4 * time.Second)
+		a.Pause(time.Second)
+		start := time.Now()
+		calls(t, a, 1)
+		assert.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
+// A pause that is lifted when it is all but over delays nobody.
+func TestAdaptiveResumeTakesNoToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1)))
+		start := time.Now()
+		a.Pause(10 * time.Second)
+		time.AfterFunc(9900*ms, a.Resume)
+		calls(t, a, 1)
+		assert.Equal(t, 10*time.Second, time.Since(start))
+	})
+}
+
 // Each success lets the next one go at once, to the last.
 func TestAdaptiveSuccessLetsGoWhoWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -352,6 +377,8 @@ func TestBurstAboveTheHighest(t *testing.T) {
 	assert.EqualError(t, err, fmt.Sprintf("cruise: WithBurst(%d): want 1 to 2147483647", n))
 	_, err = NewTokenBucket(1, n)
 	assert.EqualError(t, err, fmt.Sprintf("cruise: burst %d: want 1 to 2147483647", n))
+	_, err = NewSlidingWindow(Window{n, time.Second})
+	assert.EqualError(t, err, fmt.Sprintf("cruise: window 1: N %d: want 1 to 2147483647", n))
 }
 
 // An attempt that claims to be sent in the future, or centuries ago, is taken as

@@ -217,6 +217,25 @@ func TestDelayWaitersWaitSideBySide(t *testing.T) {
 	})
 }
 
+// The throttles of one burst raise the delay once, unless the rule says otherwise.
+func TestDelayOfABurst(t *testing.T) {
+	for each, want := range map[bool]time.Duration{false: time.Second, true: 4 * time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			rule := plain
+			rule.EachThrottle = each
+			d := Must(NewDelayLimiter(rule))
+			sent := time.Now()
+			for range 3 {
+				time.Sleep(ms)
+				d.Learn(Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1})
+			}
+			if got := d.Delay(); got != want {
+				t.Errorf("each %v: %v, want %v", each, got, want)
+			}
+		})
+	}
+}
+
 func TestDelayChangeReachesWaiters(t *testing.T) {
 	throttled := func(sent time.Time) Feedback {
 		return Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}

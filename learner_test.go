@@ -69,6 +69,7 @@ func TestLearnerIsToldOnceForEveryAttempt(t *testing.T) {
 		{"nil panic", nil, func(context.Context) error { panic(nil) }, []cruise.Outcome{cruise.OutcomeDropped}},
 		{"exit of the goroutine", nil, func(context.Context) error { runtime.Goexit(); return nil }, []cruise.Outcome{cruise.OutcomeDropped}},
 		{"panic of the classifier", []cruise.Option{cruise.WithClassifier(panicky)}, func(context.Context) error { return errBoom }, []cruise.Outcome{cruise.OutcomeDropped}},
+		{"panic of the error before a classifier", []cruise.Option{cruise.WithMaxAttempts(1), cruise.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{} })}, func(context.Context) error { return grumpyError{} }, []cruise.Outcome{cruise.OutcomeTransient}},
 		{"panic of the error", []cruise.Option{cruise.WithMaxAttempts(1)}, func(context.Context) error { return grumpyError{} }, []cruise.Outcome{cruise.OutcomeTransient}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -148,6 +149,18 @@ func TestFreeCallsPassTheLimiterUnseen(t *testing.T) {
 	w := &witness{}
 	require.NoError(t, plain(cruise.WithLimiter(w)).Do(t.Context(), func(context.Context) error { return nil }, cruise.WithCost(0)))
 	assert.Empty(t, w.told)
+}
+
+// Who watches makes no difference to what is reported.
+func TestReportOfACallThatIsWatched(t *testing.T) {
+	w := &witness{}
+	r := plain(cruise.WithLimiter(w), cruise.WithObserver(cruise.ObserverFunc(func(context.Context, cruise.Event) {})))
+	require.NoError(t, r.Do(t.Context(), func(ctx context.Context) error {
+		cruise.Report(ctx, cruise.Quota{Limit: 5, Remaining: 4})
+		return nil
+	}))
+	require.Len(t, w.told, 1)
+	assert.Equal(t, &cruise.Quota{Limit: 5, Remaining: 4}, w.told[0].Quota)
 }
 
 func TestReport(t *testing.T) {

@@ -109,6 +109,8 @@ func TestDo(t *testing.T) {
 		{"a wait of 0 is no licence to retry at once", nil, []step{{asked(0), throttled, s, 9}, {nil, success, 0, 9.5}}, end{}},
 		{"a negative wait counts as none", nil, []step{{asked(-time.Hour), throttled, s, 9}, {nil, success, 0, 9.5}}, end{}},
 		{"a transient failure with a wait", nil, []step{{cruise.Transient(errBoom, cruise.RetryAfter(5*s)), transient, 5 * s, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a classifier's wait", []cruise.Option{always(cruise.Verdict{Outcome: transient, RetryAfter: 5 * s})},
+			[]step{{errBoom, transient, 5 * s, 9}, {nil, success, 0, 9.5}}, end{}},
 		{"a classifier's negative wait counts as none", []cruise.Option{always(cruise.Verdict{Outcome: transient, RetryAfter: math.MinInt64})},
 			[]step{{errBoom, transient, 100 * ms, 9}, {nil, success, 0, 9.5}}, end{}},
 		{"the longest wait that is allowed", nil, []step{{asked(5 * time.Minute), throttled, 5 * time.Minute, 9}, {nil, success, 0, 9.5}}, end{}},

@@ -426,23 +426,38 @@ func TestScopeDeadlineAtTheRoot(t *testing.T) {
 
 // A pause refuses all who cannot make it any more at once, in a scope and behind it.
 func TestPauseRefusesWhoIsBehindAScope(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		root := Must(NewTokenBucket(1, 1))
-		scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
-		q := &queue{TokenBucket: root, start: time.Now()}
-		q.join("drain", 1)
-		q.TokenBucket = scoped
-		q.joinWith(within(t, 5*time.Second), "in the scope", 1)
-		q.TokenBucket = root
-		q.joinWith(within(t, 6*time.Second), "next", 1)
-		q.joinWith(within(t, 7*time.Second), "last", 1)
-		time.Sleep(500 * ms)
-		root.Pause(10 * time.Second)
-		checkTurns(t, []turn{
-			{"drain", 0, nil}, {"in the scope", 500 * ms, ErrDeadline},
-			{"last", 500 * ms, ErrDeadline}, {"next", 500 * ms, ErrDeadline},
-		}, q.gone())
-	})
+	for _, tt := range []struct {
+		name     string
+		deadline time.Duration // of the call in the scope
+		want     []turn
+	}{
+		{"which is refused", 5 * time.Second, []turn{
+			{"drain", 0, nil}, {"in the scope", 500 * ms, ErrDeadline}, {"last", 500 * ms, ErrDeadline},
+			{"next", 10500 * ms, nil},
+		}},
+		{"which goes", time.Minute, []turn{
+			{"drain", 0, nil}, {"last", 500 * ms, ErrDeadline}, {"next", 500 * ms, ErrDeadline},
+			{"in the scope", 10500 * ms, nil},
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root := Must(NewTokenBucket(1, 1))
+				scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
+				q := &queue{TokenBucket: root, start: time.Now()}
+				q.join("drain", 1)
+				q.TokenBucket = scoped
+				q.joinWith(within(t, tt.deadline), "in the scope", 1)
+				q.TokenBucket = root
+				q.joinWith(within(t, 11*time.Second), "next", 1)
+				q.joinWith(within(t, 9*time.Second), "last", 1)
+				time.Sleep(500 * ms)
+				root.Pause(10 * time.Second)
+				q.wg.Wait()
+				checkTurns(t, tt.want, q.gone())
+			})
+		})
+	}
 }
 
 // Small costs of a scope do not starve a large one that waits above.
