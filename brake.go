@@ -53,7 +53,7 @@ func (b *roomBrake) stop(r *room, e ending) {
 	defer r.mu.Unlock()
 	now := r.advance(clock())
 	e.sent = r.sentAt(e.sent)
-	if wait := b.learn(now, e, 0, never); wait > 0 && r.pause(now, now.after(wait)) {
+	if r.pause(now, now.after(b.learn(now, e, 0, never))) {
 		r.changed(now)
 	}
 	b.set.Store(b.level > 0)

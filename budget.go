@@ -106,7 +106,7 @@ func (b *Budget) refund() {
 
 // giveBack gives back some tokens and what time is worth; mu must be held.
 func (b *Budget) giveBack(now instant, tokens float64) {
-	if dt := now.since(b.last); dt > 0 && b.spent > 0 {
+	if dt := now.since(b.last); dt > 0 {
 		tokens += b.refill * dt.Seconds()
 	}
 	b.last = now // earlier than before on another clock, that of a synctest bubble

@@ -385,10 +385,10 @@ func (r *room) release(now instant) {
 	r.disarm()
 }
 
-// due is pass for someone in line.
+// due is pass for someone in line, below 0 too for who might have gone before.
 func (r *room) due(now instant, w *waiter) time.Duration {
 	if r.delays != nil {
-		return max(0, r.delays.ready(w, r.resume).since(now))
+		return r.delays.ready(w, r.resume).since(now)
 	}
 	return r.pass(now, w.n)
 }
