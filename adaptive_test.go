@@ -112,9 +112,15 @@ func TestAdaptiveSetLimit(t *testing.T) {
 			assert.Equal(t, tt.want, a.Limit())
 		})
 	}
-	free := Must(NewAdaptiveLimiter(WithInitialRate(3)))
-	require.NoError(t, free.SetLimit(rate.Inf))
-	assert.Equal(t, rate.Inf, free.Limit())
+	synctest.Test(t, func(t *testing.T) {
+		free := Must(NewAdaptiveLimiter(WithInitialRate(3)))
+		require.NoError(t, free.SetLimit(rate.Inf))
+		assert.Equal(t, rate.Inf, free.Limit())
+		first, start := letGo(t, free, 1), time.Now()
+		time.AfterFunc(500*ms, func() { first.ends(OutcomeSuccess, 0) })
+		letGo(t, free, 1)
+		assert.Equal(t, 500*ms, time.Since(start), "it begins anew, with one call in flight")
+	})
 }
 
 // A call is an attempt that was let go.

@@ -62,6 +62,16 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 	}
 }
 
+// Where pauses have no bound, the backoff goes by the throttles alone, however far apart.
+func TestBrakeWithoutABound(t *testing.T) {
+	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
+	now := instant(0)
+	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		now = now.after(time.Hour)
+		assert.Equal(t, want, b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, never))
+	}
+}
+
 // Calls while all is well are no credit against the throttles to come.
 func TestBrakeForgivesNothingAhead(t *testing.T) {
 	b := brake{backoff: Must(LinearBackoff(time.Second, time.Minute)), forgive: 2}

@@ -369,6 +369,9 @@ func TestRefuse(t *testing.T) {
 	assert.ErrorIs(t, err, errServer)
 	assert.Zero(t, e.Attempts)
 	assert.Equal(t, time.Hour, e.RetryAfter)
+	unwatched := gaveUp(t, cruise.Must(cruise.New()).Refuse(t.Context(), cruise.ErrQuotaExhausted, -time.Hour, nil))
+	assert.Less(t, unwatched.Elapsed, time.Minute)
+	assert.Zero(t, unwatched.RetryAfter)
 
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()
