@@ -496,6 +496,19 @@ func TestRetryOfAScopeGoesBeforeFirstAttempts(t *testing.T) {
 	})
 }
 
+// Where the function that makes limiters fails there is none to show, and retries are paid
+// from the budget around.
+func TestScopeThatHasNoLimiter(t *testing.T) {
+	r := Must(New(WithScopeLimiter(func(string, string) (Limiter, error) { return nil, errBusy })))
+	s := r.Scope("A", "a")
+	if l := s.Limiter(); l != nil {
+		t.Errorf("limiter %v", l)
+	}
+	if s.Budget() != r.Budget() {
+		t.Error("another budget")
+	}
+}
+
 // Background work that has its turn within a scope stands above for all behind it.
 func TestBackgroundOfAScopeHoldsUpNobodyOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -50,6 +50,8 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 		{"delays, paused", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
 		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
 		{"somebody's", strangers{}, succeeds, stats{}},
+		{"bucket that nobody made", new(cruise.TokenBucket), succeeds, stats{}},
+		{"window that nobody made", new(cruise.SlidingWindow), succeeds, stats{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
