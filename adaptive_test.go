@@ -501,6 +501,26 @@ func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
 	})
 }
 
+// Of several successes that the law is told of late, the last came when it did.
+func TestAdaptiveKnowsWhenTheLastSuccessCame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1000), WithBurst(3)))
+		time.Sleep(time.Second)
+		var underWay []call
+		for range 3 {
+			underWay = append(underWay, letGo(t, a, 1))
+		}
+		for _, c := range underWay {
+			time.Sleep(10 * ms)
+			c.ends(OutcomeSuccess, 0)
+		}
+		last := clock()
+		time.Sleep(time.Second)
+		assert.EqualValues(t, 3, a.Stats().Successes)
+		assert.Equal(t, last, a.told)
+	})
+}
+
 // A limiter that is watched hears of each success when it comes, any other one of many
 // at once. Both learn the same from them.
 func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {

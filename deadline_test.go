@@ -172,6 +172,24 @@ type broken struct{ err error }
 
 func (b broken) WaitN(context.Context, int) error { return b.err }
 
+// The time that is left is counted from the call of Do, with a limiter or without.
+func TestMaxElapsedCountsTheFirstAttempt(t *testing.T) {
+	for name, opt := range map[string]cruise.Option{
+		"no limiter": cruise.WithoutLimiter(),
+		"bucket":     cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(rate.Inf, 1))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := plain(opt, cruise.WithMaxElapsed(time.Second))
+				e := gaveUp(t, r.Do(t.Context(), func(context.Context) error { time.Sleep(time.Second); return errServer }))
+				assert.Equal(t, cruise.ErrMaxElapsed, e.Reason)
+				assert.Equal(t, 1, e.Attempts)
+				assert.Equal(t, time.Second, e.Elapsed)
+			})
+		})
+	}
+}
+
 type endless struct{}
 
 func (endless) WaitN(ctx context.Context, _ int) error {

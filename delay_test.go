@@ -207,12 +207,32 @@ func TestDelayWaitersWaitSideBySide(t *testing.T) {
 				}
 			})
 			synctest.Wait()
+			if n := d.Stats().Waiting; n != i+1 {
+				t.Errorf("%d wait", n)
+			}
 			time.Sleep(100 * ms)
 		}
 		wg.Wait()
 		s := d.Stats()
 		if want := (DelayStats{Delay: time.Second, Calls: 6, WentUp: 1, Slept: 5, TotalSleep: 5 * time.Second}); s != want {
 			t.Errorf("got %+v, want %+v", s, want)
+		}
+	})
+}
+
+// What is counted is how often the delay moved.
+func TestDelayCountsItsMoves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(DelayRule{First: time.Second, Max: time.Second, LowerRemaining: 10}))
+		for _, q := range []*Quota{nil, {Remaining: 10}} {
+			for range 3 {
+				time.Sleep(ms)
+				d.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1})
+			}
+			d.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: q})
+		}
+		if s := d.Stats(); s.WentUp != 1 || s.WentDown != 1 || s.Delay != 0 {
+			t.Errorf("%+v", s)
 		}
 	})
 }

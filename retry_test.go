@@ -113,6 +113,8 @@ func TestDo(t *testing.T) {
 			[]step{{errBoom, transient, 5 * s, 9}, {nil, success, 0, 9.5}}, end{}},
 		{"a classifier's negative wait counts as none", []cruise.Option{always(cruise.Verdict{Outcome: transient, RetryAfter: math.MinInt64})},
 			[]step{{errBoom, transient, 100 * ms, 9}, {nil, success, 0, 9.5}}, end{}},
+		{"a classifier's negative wait is not passed on", []cruise.Option{cruise.WithMaxAttempts(1), always(cruise.Verdict{Outcome: throttled, RetryAfter: -1})},
+			[]step{{errBoom, throttled, 0, 10}}, end{reason: cruise.ErrAttemptsExhausted}},
 		{"the longest wait that is allowed", nil, []step{{asked(5 * time.Minute), throttled, 5 * time.Minute, 9}, {nil, success, 0, 9.5}}, end{}},
 		{"a longer one", nil, []step{{asked(5*time.Minute + 1), throttled, 0, 10}}, end{cruise.ErrServerDelay, 5*time.Minute + 1}},
 		{"the longest one that there is", nil, []step{{asked(math.MaxInt64), throttled, 0, 10}}, end{cruise.ErrServerDelay, math.MaxInt64}},
