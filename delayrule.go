@@ -169,10 +169,10 @@ func (r *DelayRule) lowered(d time.Duration, q *Quota) time.Duration {
 		}
 		d -= time.Duration(float64(d) * min(1, float64(q.Remaining)/float64(limit)))
 	}
-	if d < r.NoneBelow {
+	if d < r.NoneBelow { // which is 0 or more
 		return 0
 	}
-	return max(0, d)
+	return d
 }
 
 // jittered is the delay of a caller with luck from 0 to 1.
