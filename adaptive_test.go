@@ -442,6 +442,22 @@ func TestAdaptiveHeedsQuota(t *testing.T) {
 }
 
 // What was never admitted teaches nothing.
+// What was saved is not taken by the steps in which a quota slows down.
+func TestAdaptiveKeepsWhatWasSaved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(8)))
+		for left := range 3 {
+			time.Sleep(time.Second)
+			c := letGo(t, a, 1)
+			a.learn(ending{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &Quota{Limit: 1000, Remaining: 9 - left}})
+		}
+		assert.Less(t, a.Limit(), rate.Limit(100))
+		start := time.Now()
+		calls(t, a, 7)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
 func TestAdaptiveIgnoresFreeCalls(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour})

@@ -163,6 +163,7 @@ func TestResponsiveDelayBounds(t *testing.T) {
 		{"the second", r.raised(500 * ms), 750 * ms},
 		{"the longest", r.raised(14 * time.Minute), 15 * time.Minute},
 		{"lowered", r.lowered(time.Second, nil), 900 * ms},
+		{"lowered to the least", r.lowered(555555556, nil), 500 * ms},
 		{"lowered to none", r.lowered(555*ms, nil), 0},
 		{"luck", r.jittered(time.Second, 0), 700 * ms},
 		{"bad luck", r.jittered(time.Second, 1), 1300 * ms},
