@@ -177,22 +177,30 @@ func TestScopesOf(t *testing.T) {
 
 // Who waits is counted once, however many limiters are around.
 func TestScopesCountACallThatWaitsOnce(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		api := cruise.Must(cruise.New(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(rate.Inf, 1) })))
-		api.Limiter().(*cruise.AdaptiveLimiter).Pause(time.Second)
-		ctx, cancel := context.WithCancel(t.Context())
-		defer synctest.Wait()
-		defer cancel()
-		for range 3 {
-			go func() { _ = api.Scope("A", "1").Scope("B", "2").Do(ctx, succeeds) }()
-		}
-		synctest.Wait()
-		var waiting []int
-		for s := range api.Scopes() {
-			waiting = append(waiting, s.Waiting)
-		}
-		assert.Equal(t, []int{1, 0, 2}, waiting)
-	})
+	for name, limiter := range map[string]func() (cruise.Limiter, error){
+		"adaptive": func() (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
+		"bucket":   func() (cruise.Limiter, error) { return cruise.NewTokenBucket(rate.Inf, 1) },
+		"window":   func() (cruise.Limiter, error) { return cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Second}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				api := cruise.Must(cruise.New(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return limiter() })))
+				api.Limiter().(*cruise.AdaptiveLimiter).Pause(time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				defer synctest.Wait()
+				defer cancel()
+				for range 3 {
+					go func() { _ = api.Scope("A", "1").Scope("B", "2").Do(ctx, succeeds) }()
+				}
+				synctest.Wait()
+				var waiting []int
+				for s := range api.Scopes() {
+					waiting = append(waiting, s.Waiting)
+				}
+				assert.Equal(t, []int{1, 0, 2}, waiting)
+			})
+		})
+	}
 }
 
 func BenchmarkScopesOfTenThousand(b *testing.B) {

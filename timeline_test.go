@@ -117,6 +117,25 @@ func TestRoomTimersOfACoarseClock(t *testing.T) {
 	}
 }
 
+// The time between two clocks is none: a pause lasts as long as it was to.
+func TestPauseAcrossBubbles(t *testing.T) {
+	b := Must(NewTokenBucket(10, 1))
+	synctest.Test(t, func(t *testing.T) {
+		b.Pause(time.Hour)
+		time.Sleep(20 * time.Minute)
+		assert.Equal(t, 40*time.Minute, b.PauseLeft())
+	})
+	left := b.PauseLeft() // by the clock outside
+	assert.LessOrEqual(t, left, 40*time.Minute)
+	assert.Greater(t, left, 39*time.Minute)
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(10 * time.Minute)
+		left := b.PauseLeft()
+		assert.LessOrEqual(t, left, 40*time.Minute)
+		assert.Greater(t, left, 29*time.Minute)
+	})
+}
+
 // A limiter may be a package-level variable, used by tests each in a bubble with
 // a time of its own, and by others outside.
 func TestLimiterAcrossBubbles(t *testing.T) {
