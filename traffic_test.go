@@ -246,7 +246,7 @@ func TestBlackout(t *testing.T) {
 			case 3:
 				assert.Greater(t, share, b.third, "in the third minute")
 			case 10:
-				assert.Greater(t, share, .9, "in the tenth minute")
+				assert.Greater(t, share, .8, "in the tenth minute")
 			}
 		}
 	})
@@ -439,7 +439,7 @@ func TestPausedBeforeAThrottle(t *testing.T) {
 			_ = r.Do(t.Context(), s.call)
 		}
 		throttleOnce(t.Context(), r)
-		assert.Greater(t, s.share(t, r, s.call), .3, "two throttles quarter the rate")
+		assert.Greater(t, s.share(t, r, s.call), .15, "two throttles quarter the rate; a pause that counts stops it")
 	})
 }
 
