@@ -15,12 +15,10 @@ import (
 // api is what a program declares: one Retrier for each API, at package level.
 var api = cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1000, 10))), cruise.WithBudget(cruise.Must(cruise.NewBudget(10, 1, 1)))))
 
-// adaptive is the same without a limit that is known.
-var adaptive = cruise.Must(cruise.New())
-
 // What an adaptive limiter learnt in one bubble holds in the next: neither the
 // years between their clocks nor the pauses of another one count.
 func TestPackageLevelAdaptive(t *testing.T) {
+	adaptive := cruise.Must(cruise.New()) // in no bubble, as at package level, but anew for each run of the test
 	limiter := adaptive.Limiter().(*cruise.AdaptiveLimiter)
 	use := func(t *testing.T) {
 		start := time.Now()
