@@ -146,8 +146,7 @@ type Rule struct {
 // WantsBody tells whether Read can learn from the body of resp: of any error,
 // and of successful responses in which the provider may hide one.
 func (p Profile) WantsBody(resp *http.Response) bool {
-	ps := providersOf(&p)
-	return ps.pick(resp).wantsBody(resp)
+	return p.pick(resp).wantsBody(resp)
 }
 
 // wantsBody is WantsBody of the profile that was picked.
@@ -174,6 +173,25 @@ func (e Embedded) matches(req *http.Request) bool {
 		(e.Path == "" || glob(e.Path, req.URL.Path)) &&
 		(e.Query == "" || req.URL.Query().Has(e.Query)) &&
 		(e.Header == "" || headerIs(req.Header, e.Header))
+}
+
+// pick returns the profile to read resp by. Once, that is cheaper than to make the
+// providers that a reader asks many times.
+func (p *Profile) pick(resp *http.Response) *Profile {
+	if req := resp.Request; req != nil && req.URL != nil {
+		host := req.URL.Hostname()
+		for i := range p.Providers {
+			if slices.ContainsFunc(p.Providers[i].Hosts, func(h string) bool { return glob(h, host) }) {
+				return &p.Providers[i]
+			}
+		}
+	}
+	for i := range p.Providers {
+		if slices.ContainsFunc(p.Providers[i].Marks, func(mark string) bool { return hasHeader(resp.Header, mark) }) {
+			return &p.Providers[i]
+		}
+	}
+	return p
 }
 
 // headerIs tells whether a header is there as "Name: pattern" says.

@@ -2,6 +2,7 @@ package cruisehttp
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -104,9 +105,9 @@ func (ps *providers) pick(resp *http.Response) *Profile {
 
 // names are names and patterns of names, each of a provider at some place.
 type names struct {
-	initials [256]bool // first bytes that any has
-	whole    map[string]int
-	patterns []placed
+	initials [256]bool      // first bytes that any has
+	whole    map[string]int // and what is behind the star of a pattern like "*.example.com"
+	patterns []placed       // all others
 }
 
 type placed struct {
@@ -124,8 +125,13 @@ func (n *names) add(name string, place int) {
 	} else if name != "" {
 		n.initials[name[0]] = true
 	}
+	if domain, ok := strings.CutPrefix(name, "*."); ok && !strings.Contains(domain, "*") {
+		name = name[1:]
+	}
 	if strings.Contains(name, "*") {
-		n.patterns = append(n.patterns, placed{name, place})
+		if !slices.ContainsFunc(n.patterns, func(p placed) bool { return p.pattern == name }) {
+			n.patterns = append(n.patterns, placed{name, place})
+		}
 		return
 	}
 	if n.whole == nil {
@@ -142,6 +148,14 @@ func (n *names) find(name string) (place int, ok bool) {
 		return 0, false
 	}
 	place, ok = n.whole[name]
+	for i := range len(name) {
+		if name[i] != '.' {
+			continue
+		}
+		if p, has := n.whole[name[i:]]; has && (!ok || p < place) {
+			place, ok = p, true
+		}
+	}
 	for _, p := range n.patterns {
 		if ok && p.place >= place {
 			break

@@ -27,6 +27,43 @@ func TestReaderReadsWhatTheProfileReads(t *testing.T) {
 	}
 }
 
+// A Transport looks for the provider in another way than a profile, and finds the same.
+func TestReaderFindsTheProviderThatTheProfileFinds(t *testing.T) {
+	p := cruisehttp.Profile{Name: "ours", Providers: []cruisehttp.Profile{
+		{Name: "first", Hosts: []string{"*.Example.com", "x.*.org", "*-api.test"}, Marks: []string{"X-First-*"}},
+		{Name: "second", Hosts: []string{"api.example.com", "*.b.example.com", "b.test", "*.x.*.org"}, Marks: []string{"*.mark", "x-second"}},
+		{Name: "third", Hosts: []string{"*.test", "*.example.com"}, Marks: []string{"X-Second", "*"}},
+	}}
+	read := cruisehttp.Reader(&p)
+	for host, want := range map[string]string{
+		"api.example.com": "first", "API.Example.COM": "first", "a.b.example.com": "first", ".example.com": "first",
+		"example.com": "ours", "notexample.com": "ours", "x.y.org": "first", "q.x.y.org": "second", "org": "ours",
+		"my-api.test": "first", "b.test": "second", "c.b.test": "third", "test": "ours",
+	} {
+		for mark, marked := range map[string]string{"": "ours", "X-First-Of-All": "first", "A.mark": "second", "X-Second": "second", "Y": "third"} {
+			header, want := http.Header{}, want
+			if mark != "" {
+				header.Set(mark, "1")
+			}
+			if want == "ours" {
+				want = marked
+			}
+			resp := &http.Response{StatusCode: 200, Header: header, Request: &http.Request{Method: "GET", URL: &url.URL{Host: host}}}
+			assert.Equal(t, want, p.Read(resp, nil, now).Profile, "%s, %s", host, mark)
+			assert.Equal(t, want, read(resp, nil, now).Profile, "%s, %s", host, mark)
+		}
+	}
+}
+
+// A profile is read by where nothing has been looked up before: for one response that
+// would cost more than to read it.
+func TestReadingOnceLooksUpNothingBefore(t *testing.T) {
+	p := cruisehttp.Generic()
+	resp, body := response(t, "200 ~ url https://api.example.com/ ~ Content-Type: application/json ~ Server: x")
+	assert.Less(t, testing.AllocsPerRun(100, func() { p.Read(resp, body, now) }), 15.)
+	assert.Less(t, testing.AllocsPerRun(100, func() { p.WantsBody(resp) }), 5.)
+}
+
 func BenchmarkReadSuccess(b *testing.B) {
 	generic := cruisehttp.Generic()
 	for name, c := range map[string]struct {

@@ -71,8 +71,7 @@ func (s Signal) Wait(backoff time.Duration) time.Duration {
 // of it is looked at; nil is fine, and enough where WantsBody says no. now is
 // the time at which the response came. Nothing of resp is changed.
 func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
-	ps := providersOf(&p)
-	return p.readAs(ps.pick(resp), resp, body, now, DefaultLongWait)
+	return p.readAs(p.pick(resp), resp, body, now, DefaultLongWait)
 }
 
 // readAs reads by q, which p has picked.
