@@ -243,9 +243,9 @@ func (c *sharedConfig) checkShared() {
 // sane is a count of calls that a store can reckon with.
 func sane(n int) int { return min(max(0, n), math.MaxInt32) }
 
-// microRate is a limit in millionths of a call per second.
+// microRate is a limit in millionths of a call per second, 1 at least: none is 0.
 func microRate(l rate.Limit) int64 {
-	return int64(math.Round(min(float64(l), sharedMostRate) * 1e6))
+	return max(1, int64(math.Round(min(float64(l), sharedMostRate)*1e6)))
 }
 
 func limitOfMicro(r int64) rate.Limit { return rate.Limit(float64(r) / 1e6) }

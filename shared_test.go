@@ -627,6 +627,25 @@ func TestSharedStoreGivesTooMuch(t *testing.T) {
 	}
 }
 
+// Workers that share pauses alone do so at whatever rate: no store is told one of 0.
+func TestSharedPauseOnlyIsForAnyRate(t *testing.T) {
+	for _, most := range []rate.Limit{rate.Every(year), 1e-6, 1e9, rate.Inf} {
+		synctest.Test(t, func(t *testing.T) {
+			store := NewMemoryStore()
+			a := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(most)))
+			b := Must(NewSharedLimiter(store, WithPauseOnly()))
+			a.Pause(time.Minute)
+			synctest.Wait()
+			began := time.Now()
+			letGo(t, b, 1).ends(OutcomeSuccess, 0)
+			assert.Equal(t, time.Minute, time.Since(began), "%v", most)
+			synctest.Wait()
+			assert.NoError(t, a.Stats().Err, "%v", most)
+			assert.NoError(t, b.Stats().Err, "%v", most)
+		})
+	}
+}
+
 // A limiter that loses its store keeps to its share, comes back by itself, and
 // sends no burst at any time.
 func TestSharedOutage(t *testing.T) {
