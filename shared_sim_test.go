@@ -406,10 +406,15 @@ func TestSharedRateSaysWhy(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var falls []Cause
+				var mu sync.Mutex // guards both
+				var falls, rises []Cause
 				s := Must(NewSharedLimiter(NewMemoryStore(), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+					mu.Lock()
+					defer mu.Unlock()
 					if e, ok := e.(RateChanged); ok && e.To < e.From {
 						falls = append(falls, e.Why)
+					} else if ok && len(falls) > 0 {
+						rises = append(rises, e.Why)
 					}
 				}))))
 				for range 3 {
@@ -423,6 +428,10 @@ func TestSharedRateSaysWhy(t *testing.T) {
 				assert.NoError(t, s.WaitN(t.Context(), 1))
 				synctest.Wait()
 				assert.Equal(t, []Cause{tt.want}, falls)
+				calls(t, s, 60)
+				synctest.Wait()
+				assert.Contains(t, rises, CauseSuccess)
+				assert.NotContains(t, rises, tt.want, "a rise is no fall")
 			})
 		})
 	}

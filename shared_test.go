@@ -66,7 +66,7 @@ func TestSharedOptions(t *testing.T) {
 		want  string
 	}{
 		{"none", store, nil, ""},
-		{"all at their bounds", store, []SharedOption{WithInitialRate(1e6), WithMinRate(1e-4), WithMaxRate(1e6), WithBurst(10_000), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
+		{"all at their bounds", store, []SharedOption{WithInitialRate(1e6), WithMinRate(1e-4), WithMaxRate(1e6), WithBurst(10_000), WithDecreaseFactor(1e-6), WithIncrease(1e-6), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
 		{"no maximum, said so", store, []SharedOption{WithMaxRate(rate.Inf), WithStoreTimeout(10 * time.Second)}, ""},
 		{"pause only takes any rate", store, []SharedOption{WithPauseOnly(), WithMaxRate(1e9)}, ""},
 		{"store nil", nil, nil, "cruise: NewSharedLimiter: store is nil: want a Store"},
@@ -367,6 +367,89 @@ func TestSharedPausesOnlyExtend(t *testing.T) {
 		workers[0].Pause(-time.Second)
 		assert.Equal(t, time.Minute, workers[0].Stats().PauseLeft)
 	})
+}
+
+// A pause that begins while a shorter one is being told is told in full.
+func TestSharedPauseWhileAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 2, steady(10)...)
+		workers[0].Pause(5 * time.Second)
+		time.Sleep(20 * ms)
+		workers[0].Pause(time.Minute)
+		time.Sleep(time.Second)
+		start := time.Now()
+		require.NoError(t, workers[1].WaitN(t.Context(), 1))
+		assert.InDelta(t, 59, time.Since(start).Seconds(), .2)
+	})
+}
+
+// A pause that begins while a worker asks, and is about to be told that another one ended
+// the last, holds for all.
+func TestSharedPauseWhileAnotherIsLifted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		workers := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 3, steady(10)...)
+		for _, s := range workers[:2] {
+			s.Pause(time.Minute)
+		}
+		time.Sleep(time.Second)
+		workers[1].Resume()
+		time.Sleep(100 * ms)
+		start := time.Now()
+		var group sync.WaitGroup
+		for _, s := range []*SharedLimiter{workers[0], workers[2]} {
+			group.Go(func() {
+				if s == workers[2] {
+					time.Sleep(time.Second)
+				}
+				assert.NoError(t, s.WaitN(t.Context(), 1))
+				assert.InDelta(t, 3600, time.Since(start).Seconds(), 1)
+			})
+		}
+		time.Sleep(50 * ms)
+		workers[0].Pause(time.Hour)
+		group.Wait()
+		time.Sleep(time.Second) // for the last syncs
+	})
+}
+
+// A worker says once that it pauses, not again as the store is told and asked, nor for
+// shorter pauses within.
+func TestSharedSaysOnceThatItPauses(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		stop func(s *SharedLimiter)
+	}{
+		{"by hand", func(s *SharedLimiter) { s.Pause(10 * time.Second) }},
+		{"by a throttle", func(s *SharedLimiter) {
+			s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 10 * time.Second})
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mu sync.Mutex
+				var paused []Paused
+				watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+					mu.Lock()
+					defer mu.Unlock()
+					if e, ok := e.(Paused); ok {
+						paused = append(paused, e)
+					}
+				}))
+				s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, append(steady(10), watch)...)[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				s.Pause(-time.Second)
+				until := time.Now().Add(10 * time.Second)
+				tt.stop(s)
+				time.Sleep(time.Second)
+				s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Second})
+				s.Pause(time.Second)
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				time.Sleep(time.Second) // for the last syncs
+				synctest.Wait()
+				assert.Equal(t, []Paused{{Until: until, For: 10 * time.Second}}, paused)
+			})
+		})
+	}
 }
 
 func TestSharedResume(t *testing.T) {
@@ -794,6 +877,112 @@ func TestSharedToldAgain(t *testing.T) {
 	}
 }
 
+// While the store is down, the limit is what this worker keeps to.
+func TestSharedLimitWithoutStore(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		fallback Fallback
+		want     rate.Limit
+	}{
+		{"share", FallbackShare, 5},
+		{"closed", FallbackClosed, 0},
+		{"open", FallbackOpen, rate.Inf},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				workers := fleet(t, store, 2, append(steady(10), WithFallback(tt.fallback))...)
+				assert.EqualValues(t, 10, workers[0].Limit(), "before the first call")
+				for _, s := range append(workers, workers[0]) {
+					require.NoError(t, s.WaitN(t.Context(), 1))
+					synctest.Wait()
+				}
+				assert.EqualValues(t, 10, workers[0].Limit())
+				store.fails(down)
+				workers[0].Pause(time.Second) // which it tells at once
+				synctest.Wait()
+				assert.Equal(t, tt.want, workers[0].Limit())
+			})
+		})
+	}
+}
+
+// A call that could not go before its deadline is refused at once, whether it has its slots
+// or the store gives them out as fast as it can.
+func TestSharedDeadline(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		slots int           // of ten a second in hand
+		cost  int           // of the call
+		after time.Duration // until it might go
+	}{
+		{"the slots are there", 5, 3, 300 * ms},
+		{"some are missing", 5, 16, time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fleet(t, NewMemoryStore(), 1, steady(10)...)[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				synctest.Wait()
+				now := clock()
+				s.slots.add(now, now.after(100*ms), 100*ms, tt.slots)
+				for _, left := range []time.Duration{tt.after - ms, tt.after + ms} {
+					ctx, cancel := context.WithTimeout(t.Context(), left)
+					start := time.Now()
+					err := s.WaitN(ctx, tt.cost)
+					assert.Equal(t, left < tt.after, errors.Is(err, ErrDeadline) && time.Since(start) == 0, "%v left, %v", left, err)
+					cancel()
+				}
+			})
+		})
+	}
+}
+
+// A worker that shares pauses alone waits for news only if its last are older than two
+// periods.
+func TestSharedPauseOnlyWaitsForNews(t *testing.T) {
+	for old, want := range map[time.Duration]time.Duration{syncPeriod - ms: 0, syncPeriod: 0, 2*syncPeriod - ms: 0, 2 * syncPeriod: 80 * ms} {
+		synctest.Test(t, func(t *testing.T) {
+			store := &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}
+			s := fleet(t, store, 1, append(steady(1000), WithPauseOnly())...)[0]
+			require.NoError(t, s.WaitN(t.Context(), 1))
+			synctest.Wait()
+			syncs := store.syncs
+			time.Sleep(old)
+			start := time.Now()
+			require.NoError(t, s.WaitN(t.Context(), 1))
+			assert.Equal(t, want, time.Since(start), "news of %v ago", old)
+			time.Sleep(time.Second)
+			synctest.Wait()
+			assert.Equal(t, old >= syncPeriod, store.syncs > syncs, "news of %v ago", old)
+		})
+	}
+}
+
+// A store that has lost its state gives no slots out that a worker has already.
+func TestSharedSlotsOutliveTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		s := fleet(t, store, 1, steady(10)...)[0]
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		synctest.Wait()
+		now := clock()
+		s.slots.drop()
+		s.slots.add(now, now.after(300*ms), 100*ms, 5)
+		store.mu.Lock()
+		store.Store = NewMemoryStore()
+		store.mu.Unlock()
+		s.room.mu.Lock()
+		s.next = now
+		s.begin(now, 0)
+		s.room.mu.Unlock()
+		synctest.Wait()
+		newcomer := fleet(t, store, 1, steady(10)...)[0]
+		require.NoError(t, newcomer.WaitN(t.Context(), 1))
+		assert.Equal(t, 800*ms, clock().since(now))
+	})
+}
+
 // Probes of a store that is down get rarer, and stop where nobody calls.
 func TestSharedProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1098,12 +1287,15 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name  string
+		left  int // before
 		f     Feedback
 		waits bool
 	}{
-		{"something is left", told(10), false},
-		{"others have used up what was left", told(0), true},
-		{"a throttle", Feedback{Outcome: OutcomeThrottled}, true},
+		{"something is left", 11, told(10), false},
+		{"enough for a call is left", 11, told(1), false},
+		{"others have used up what was left", 11, told(0), true},
+		{"nothing was left before", 0, told(0), false},
+		{"a throttle", 11, Feedback{Outcome: OutcomeThrottled}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1116,7 +1308,7 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 				}
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Millisecond)
-				learn(told(11))
+				learn(told(tt.left))
 				synctest.Wait()
 				store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
 					time.Sleep(slow)
@@ -1131,6 +1323,31 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				assert.Equal(t, tt.waits, time.Since(start) >= slow)
 				time.Sleep(slow) // of a sync under way
+			})
+		})
+	}
+}
+
+// Whatever a server says of its quota, the store is told numbers that it can reckon with.
+func TestSharedQuotaIsToldWithinBounds(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		told, want Quota
+	}{
+		{"nothing left", Quota{Limit: 1}, Quota{Limit: 1}},
+		{"less than nothing", Quota{Limit: -1, Remaining: -5, Reset: -time.Second}, Quota{}},
+		{"too much", Quota{Limit: math.MaxInt, Remaining: math.MaxInt, Reset: math.MaxInt64}, Quota{Limit: math.MaxInt32, Remaining: math.MaxInt32, Reset: year}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				s := fleet(t, store, 1, steady(10)...)[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				time.Sleep(time.Second)
+				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &tt.told})
+				synctest.Wait()
+				require.NotNil(t, store.last.Quota)
+				assert.Equal(t, tt.want, *store.last.Quota)
 			})
 		})
 	}
@@ -1166,6 +1383,7 @@ func TestSharedThrottleTellsWhatWasLeft(t *testing.T) {
 				}
 				assert.True(t, store.last.Throttled)
 				assert.Equal(t, tt.want, store.last.Elsewhere)
+				assert.Zero(t, store.last.Want, "nobody waits for slots")
 			})
 		})
 	}
