@@ -404,7 +404,7 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 	}
 	s.room.mu.Lock()
 	now := s.room.advance(clock())
-	paused := d > 0 && s.room.pause(now, now.after(d))
+	paused := s.room.pause(now, now.after(d))
 	s.pauseAll(now, d)
 	s.hurry(now)
 	if paused {
@@ -412,8 +412,8 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 		s.room.changed(now)
 	}
 	s.room.mu.Unlock()
-	if paused && s.conf.observer != nil {
-		notify(context.Background(), s.conf.observer, pausedFor(d))
+	if paused {
+		s.tell([]Event{pausedFor(d)})
 	}
 }
 

@@ -116,7 +116,7 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 	if s.begin(now, n); s.syncing {
 		return never // until it ends
 	}
-	return max(1, s.next.since(now))
+	return s.next.since(now)
 }
 
 // fresh is how long a call must wait for news of pauses: 0 unless there have been
@@ -150,7 +150,7 @@ func (s *SharedLimiter) lifted(now instant) time.Duration {
 	if s.begin(now, 0); s.syncing {
 		return never // until it ends
 	}
-	return max(1, s.next.since(now))
+	return s.next.since(now)
 }
 
 // fallen is how long a call must wait while the store cannot be reached.
@@ -158,7 +158,7 @@ func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
 	s.begin(now, n)
 	wait := never
 	if !s.syncing {
-		wait = max(1, s.next.since(now)) // for the next try
+		wait = s.next.since(now) // for the next try
 	}
 	switch {
 	case s.local != nil:
