@@ -1328,6 +1328,55 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 	}
 }
 
+// What a worker counts is what it says and what the store is told. A call that never went
+// says nothing of the server.
+func TestSharedCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		s := fleet(t, store, 1, steady(10)...)[0]
+		for range 5 {
+			require.NoError(t, s.WaitN(t.Context(), 2))
+		}
+		synctest.Wait()
+		time.Sleep(time.Second)
+		for _, f := range []Feedback{
+			{Outcome: OutcomeTransient, Sent: time.Now()}, {Outcome: OutcomeDropped, Sent: time.Now()}, {Outcome: OutcomeDropped},
+			{Outcome: OutcomePermanent, Sent: time.Now()}, {Outcome: OutcomeThrottled, Sent: time.Now()},
+		} {
+			f.Cost = 2
+			s.room.mu.Lock()
+			s.syncing = true // so that all is told at once, with the throttle
+			s.room.mu.Unlock()
+			s.Learn(f)
+		}
+		s.room.mu.Lock()
+		s.syncing = false
+		s.hurry(s.room.advance(clock()))
+		s.room.mu.Unlock()
+		synctest.Wait()
+		assert.EqualValues(t, 4, store.last.Failed)
+		assert.EqualValues(t, 2, store.last.Successes)
+		st := s.Stats()
+		assert.Equal(t, []uint64{5, 0, 1, uint64(store.syncs), 0}, []uint64{st.Admitted, st.Successes, st.Throttles, st.Syncs, st.Failures})
+	})
+}
+
+// Slots that come when a worker has just heard a throttle are void: nobody goes before the
+// store has said how to go on.
+func TestSharedSlotsAreVoidAfterAThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, WithInitialRate(10))[0]
+		calls(t, s, 20)
+		under := letGo(t, s, 1)
+		time.Sleep(time.Minute)
+		start := time.Now()
+		time.AfterFunc(40*ms, func() { under.ends(OutcomeThrottled, 0) })
+		calls(t, s, 1)
+		assert.GreaterOrEqual(t, time.Since(start), 160*ms)
+		time.Sleep(time.Second) // for the last syncs
+	})
+}
+
 // Whatever a server says of its quota, the store is told numbers that it can reckon with.
 func TestSharedQuotaIsToldWithinBounds(t *testing.T) {
 	for _, tt := range []struct {
@@ -1446,6 +1495,24 @@ func TestSharedStateSteps(t *testing.T) {
 			{"two", second, ask(2), StoreReply{Slots: 2, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
 			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Count = true, 0 }), StoreReply{Epoch: 2, Rate: 5e6}},
 			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 300 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
+		}},
+		{"after a cut a worker that is alone goes on at once", []step{
+			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"eight", second, ask(8), StoreReply{Slots: 8, Span: 800 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled = true }), StoreReply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 200 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
+		}},
+		{"after a cut a worker lets another one use its slots until that hears of it", []step{
+			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"eight", second, ask(8), StoreReply{Slots: 8, Span: 800 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Count = true, 0 }), StoreReply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 450 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
+		}},
+		{"before the first throttle the rate grows by half in half a second", []step{
+			{"ten succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 10 }), StoreReply{Epoch: 1, Rate: 10e6}},
+			{"half a second later", 500 * ms, told(ask(0), func(q *StoreRequest) { q.Successes = 5 }), StoreReply{Epoch: 1, Rate: 15e6}},
+			{"an hour later", time.Hour, told(ask(0), func(q *StoreRequest) { q.Successes = 54_000 }), StoreReply{Epoch: 1, Rate: 22.5e6}},
+			{"a second later, with little demand", time.Hour + second, told(ask(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 22.5e6}},
 		}},
 		{"nothing is saved up", []step{
 			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},

@@ -232,3 +232,145 @@ func TestSharedVoidSlotsCutNothing(t *testing.T) {
 		s = was
 	}
 }
+
+// calledState is that of a scope whose workers make ten calls a second, as the rate allows.
+func calledState(at int64) SharedState {
+	return SharedState{
+		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + 1e9,
+		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1,
+	}
+}
+
+// Where little is left of a quota the shared rate falls while less is left each time, and
+// grows again with what is left.
+func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	const heedless = -1 // it grows as if nothing was told
+	for _, tt := range []struct {
+		name        string
+		was         int64 // left before
+		told        Quota
+		change      func(s *SharedState)
+		want        float64 // rate, of ten before
+		wantCeiling int64   // of twenty before
+	}{
+		{"less than before", 9, Quota{Limit: 100, Remaining: 5}, nil, 7.5, 10},
+		{"less than before, of an unknown limit", 9, Quota{Remaining: 5}, nil, 7.5, 10},
+		{"as much as before", 5, Quota{Limit: 100, Remaining: 5}, nil, 7.5, 20},
+		{"one more", 4, Quota{Limit: 100, Remaining: 5}, nil, 10, 20},
+		{"some more", 3, Quota{Limit: 100, Remaining: 5}, nil, 10.332, 20},
+		{"some more, for the first time in long", 3, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.HintAt -= 1e9 }, 12.5, 20},
+		{"less, a moment ago", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.HintAt = s.At - 499_999 }, 10, 20},
+		{"less, a second ago", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.HintAt = s.At - 500_000 }, 7.5, 10},
+		{"before the first throttle, at once", 3, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.Ceiling, s.HintAt = 0, s.At }, 7.5, 10},
+		{"enough", 20, Quota{Limit: 100, Remaining: 12}, nil, heedless, 20},
+		{"not quite enough", 20, Quota{Limit: 100, Remaining: 11}, nil, 7.5, 10},
+		{"a quarter of a low limit", 20, Quota{Limit: 20, Remaining: 5}, nil, heedless, 20},
+		{"less than that", 20, Quota{Limit: 20, Remaining: 4}, nil, 7.5, 10},
+		{"a limit that is used up and whole again within a period", 9, Quota{Limit: 11, Remaining: 1}, nil, heedless, 20},
+		{"a window that is over when this is known", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.ResetLeft = -1 }, heedless, 20},
+		{"it stays where it is", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftMost, s.LeftFlat = 5, flatAfter }, heedless, 20},
+		{"it stayed where it was, and is more now", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftMost, s.LeftFlat = 4, flatAfter }, 7.5, 10},
+		{"it has stayed not long enough", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftMost, s.LeftFlat = 5, flatAfter-1 }, 7.5, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.HintLeft = tt.was
+			if tt.change != nil {
+				tt.change(&s)
+			}
+			s.Sync(time.Duration(s.At+500_000)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Successes: 5, Quota: &tt.told})
+			if tt.want == heedless {
+				assert.Greater(t, s.Rate, int64(10e6))
+			} else {
+				assert.InDelta(t, tt.want, float64(s.Rate)/1e6, .001)
+			}
+			assert.Equal(t, tt.wantCeiling*1e6, s.Ceiling)
+		})
+	}
+	s := calledState(1e15)
+	s.LeftMost, s.LeftFlat = 5, flatAfter-1
+	s.flat(4)
+	assert.Zero(t, s.LeftFlat, "less is left: it means something")
+}
+
+// What is left of a window is spread over the time until its reset, once half of it is used.
+// Where nothing is left and the reset is near, nobody goes before.
+func TestSharedStateRations(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	const free = -1 // no slower than before
+	for _, tt := range []struct {
+		name  string
+		first int64 // left when it was first told
+		told  Quota
+		want  float64
+		pause time.Duration
+	}{
+		{"half", 100, Quota{Limit: 100, Remaining: 50, Reset: time.Minute}, 50. / 60, 0},
+		{"more than half", 100, Quota{Limit: 100, Remaining: 51, Reset: time.Minute}, free, 0},
+		{"of an unknown limit", 100, Quota{Remaining: 60, Reset: time.Minute}, 1, 0},
+		{"more than the rate uses up", 100, Quota{Limit: 100, Remaining: 50, Reset: time.Second}, free, 0},
+		{"a quarter used since it was told", 50, Quota{Limit: 100, Remaining: 25, Reset: time.Minute}, 25. / 60, 0},
+		{"less than that: it may be a bucket", 50, Quota{Limit: 100, Remaining: 26, Reset: time.Minute}, free, 0},
+		{"nothing, and the reset is near", 100, Quota{Limit: 100, Reset: usedUpMost}, .1, usedUpMost},
+		{"nothing, and the reset is not near", 100, Quota{Limit: 100, Reset: usedUpMost + time.Second}, 1. / 11, 0},
+		{"one, and the reset is near", 100, Quota{Limit: 100, Remaining: 1, Reset: usedUpMost}, .1, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			at := s.At + 500_000
+			s.ResetAt, s.ResetLeft = at+micros(tt.told.Reset), tt.first
+			r := s.Sync(time.Duration(at)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Successes: 5, Quota: &tt.told})
+			if tt.want == free {
+				assert.GreaterOrEqual(t, s.Rate, int64(10e6))
+			} else {
+				assert.InEpsilon(t, tt.want, float64(s.Rate)/1e6, .001)
+			}
+			assert.Equal(t, tt.pause, r.Pause)
+		})
+	}
+}
+
+// A throttle cuts to half of what the server gave while slots were in use: no more than
+// the rate, and no less than half of it, as news lag behind.
+func TestSharedStateCut(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for _, tt := range []struct {
+		name                                string
+		flow, busy, unspread                int64
+		wantCeiling, wantRate, wantUnspread int64
+	}{
+		{"less than the rate", 8e6, 1e6, 0, 8e6, 4e6, 0},
+		{"in half of the time", 4e6, 500_000, 0, 8e6, 4e6, 0},
+		{"in too little of the time to tell", 2e6, 249_999, 0, 10e6, 5e6, 0},
+		{"more than the rate", 20e6, 1e6, 0, 10e6, 5e6, 0},
+		{"far less than the rate", 1e6, 1e6, 0, 5e6, 2.5e6, 0},
+		{"the rest of a window is spread", 40e6, 1e6, 40e6, 40e6, 10e6, 20e6},
+		{"the rest of a window is spread, by little", 12e6, 1e6, 12e6, 12e6, 6e6, 6e6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.Flow, s.Busy, s.Unspread = tt.flow, tt.busy, tt.unspread
+			s.Sync(time.Duration(s.At)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Throttled: true})
+			assert.Equal(t, []int64{tt.wantCeiling, tt.wantRate, tt.wantUnspread}, []int64{s.Ceiling, s.Rate, s.Unspread})
+		})
+	}
+}
+
+// Where slots are short a worker asks for them as often as it gets two, but neither all the
+// time nor so rarely that those ahead would run out.
+func TestSharedTurn(t *testing.T) {
+	for _, tt := range []struct {
+		workers int64
+		rate    float64 // calls a second
+		want    time.Duration
+	}{
+		{1, 10, syncPeriod},
+		{100, 1000, syncPeriod},
+		{100, 100, 2 * time.Second},
+		{10, 1, 1250 * ms},
+		{100, 10, 5 * time.Second},
+	} {
+		assert.Equal(t, tt.want.Microseconds(), sharedTurn(tt.workers, int64(tt.rate*1e6)), "%d workers, %v calls a second", tt.workers, tt.rate)
+	}
+}
