@@ -141,8 +141,50 @@ func TestLawReturnsAtOnce(t *testing.T) {
 			assert.GreaterOrEqual(t, l.limit(), tt.back)
 			l.rate = .999 * tt.back
 			way := l.slope(d.now)
+			assert.InEpsilon(t, (tt.back-tt.ceiling/2)*tt.ceiling/backOver, way, 1e-9)
 			l.rate = 1.001 * tt.back
 			assert.Less(t, l.slope(d.now), way/20)
+		})
+	}
+}
+
+// However far the way back is, it ends at the ceiling: beyond that the law probes.
+func TestLawReturnsNoFurtherThanTheCeiling(t *testing.T) {
+	d := newLawDriver(1e-6, math.Inf(1))
+	d.law.setLimit(d.now, 100)
+	d.law.rate = 10
+	d.succeed(1, 300*ms)
+	assert.Equal(t, 100., d.law.limit())
+}
+
+// One call at a time knocks at a closed door: the next goes after twice the time that the
+// last one took, within bounds. One that hangs is waited for as long as patience lasts.
+func TestLawKnocksOneAtATime(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		rate      float64
+		throttles int
+		took      time.Duration // the last of them
+		want      time.Duration
+	}{
+		{"a rate says how long", 10, 1, 3 * time.Second, 0},
+		{"no rate", math.Inf(1), 0, 3 * time.Second, patience},
+		{"closed", 10, closedRow, 3 * time.Second, 6 * time.Second},
+		{"closed, and answers are quick", 10, closedRow, 100 * ms, patience},
+		{"closed, and answers are slow", 10, closedRow, 20 * time.Second, patienceMax},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.law.setLimit(d.now, tt.rate)
+			for range tt.throttles {
+				sent := d.after(time.Minute).send()
+				d.after(tt.took).end(OutcomeThrottled, sent)
+			}
+			d.law.latency = tt.took
+			assert.Zero(t, d.law.wait(d.now), "nobody is under way")
+			d.after(time.Minute).send()
+			assert.Equal(t, tt.want, d.law.wait(d.now))
+			assert.Zero(t, d.law.wait(d.now.after(tt.want)))
 		})
 	}
 }
@@ -261,6 +303,7 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 	coldOf := func(opts ...LimiterOption) int { return Must(NewAdaptiveLimiter(opts...)).law.cold }
 	assert.Equal(t, defaultCold, coldOf())
 	assert.Zero(t, coldOf(WithPauseBackoff(steadyPause)))
+	assert.Zero(t, lawOf(Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly()))).cold, "others may have succeeded")
 }
 
 // A limit that stays where it is is looked for less often, until it has moved.
@@ -296,6 +339,24 @@ func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 	assert.Zero(t, l.agreed, "it was moved")
 }
 
+// Probing takes a share of the time that the law has known the server, within bounds, or a
+// hundred calls if that is longer.
+func TestLawProbesAsSlowlyAsItIsOld(t *testing.T) {
+	for _, tt := range []struct {
+		age   time.Duration
+		limit float64
+		takes time.Duration
+	}{
+		{time.Second, 1000, probeMin},
+		{10 * time.Second, 1000, 2 * time.Second},
+		{time.Hour, 1000, probeMax},
+		{time.Hour, 1, probeOver * time.Second},
+	} {
+		l := &aimd{aimdConfig: aimdConfig{decrease: .5, increase: .1}, rate: tt.limit, ceiling: tt.limit, cost: 1, first: 1}
+		assert.InEpsilon(t, .1*tt.limit/tt.takes.Seconds(), l.slope(l.first.after(tt.age)), 1e-6, "%v old, %v calls a second", tt.age, tt.limit)
+	}
+}
+
 // A closed door that was closed for minutes may have been an outage: what it taught is
 // doubted until the next throttle. Another one soon after is that of a window.
 func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
@@ -318,6 +379,9 @@ func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 	slow := newLawDriver(0.001, math.Inf(1))
 	closing(slow, outageLeast-time.Minute)
 	assert.Greater(t, recovers(slow), 3*recovers(quick))
+	slowest := newLawDriver(0.001, math.Inf(1))
+	closing(slowest, 12*time.Hour)
+	assert.InEpsilon(t, 1/outageGap.Seconds(), slowest.law.ceiling, .01, "and no less is learnt")
 
 	for _, tt := range []struct {
 		name    string
@@ -894,6 +958,81 @@ func TestLawDoesNotFollowAQuotaThatThrottlesNobody(t *testing.T) {
 	}
 }
 
+// Where little is left of a quota the rate falls while less is left each time, and grows
+// again with what is left.
+func TestLawFollowsWhatIsLeft(t *testing.T) {
+	const heedless = -1 // it grows as if nothing was told
+	for _, tt := range []struct {
+		name        string
+		was         int // left before
+		told        Quota
+		ago         time.Duration // when that was heeded
+		min         float64
+		want        float64 // rate, of ten before
+		wantCeiling float64 // of twenty before
+	}{
+		{"less than before", 9, Quota{Limit: 100, Remaining: 5}, 10 * time.Second, 0, 7.5, 10},
+		{"less than before, of an unknown limit", 9, Quota{Remaining: 5}, 10 * time.Second, 0, 7.5, 10},
+		{"less than before, at the minimum", 9, Quota{Limit: 100, Remaining: 5}, 10 * time.Second, 9, 9, 10},
+		{"as much as before", 5, Quota{Limit: 100, Remaining: 5}, 10 * time.Second, 0, 7.5, 20},
+		{"as much as before, at the minimum", 5, Quota{Limit: 100, Remaining: 5}, 10 * time.Second, 9, 9, 20},
+		{"one more", 4, Quota{Limit: 100, Remaining: 5}, 10 * time.Second, 0, 10, 20},
+		{"some more", 3, Quota{Limit: 100, Remaining: 5}, 10 * time.Second, 0, 10.316, 20},
+		{"some more, for the first time in long", 3, Quota{Limit: 100, Remaining: 5}, time.Hour, 0, 12.5, 20},
+		{"less, a moment ago", 9, Quota{Limit: 100, Remaining: 5}, 199 * ms, 0, 10, 20},
+		{"less, two calls ago", 9, Quota{Limit: 100, Remaining: 5}, 200 * ms, 0, 7.5, 10},
+		{"enough", 20, Quota{Limit: 100, Remaining: 10}, 10 * time.Second, 0, heedless, 20},
+		{"not quite enough", 20, Quota{Limit: 100, Remaining: 9}, 10 * time.Second, 0, 7.5, 10},
+		{"a quarter of a low limit", 20, Quota{Limit: 20, Remaining: 5}, 10 * time.Second, 0, heedless, 20},
+		{"less than that", 20, Quota{Limit: 20, Remaining: 4}, 10 * time.Second, 0, 7.5, 10},
+		{"of the least limit that is heeded", 20, Quota{Limit: 10, Remaining: 1}, 10 * time.Second, 0, 7.5, 10},
+		{"of a limit that is used up and whole again at once", 9, Quota{Limit: 9, Remaining: 1}, 10 * time.Second, 0, heedless, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(tt.min, math.Inf(1))
+			l := d.law
+			l.setLimit(d.now, 10)
+			d.after(2 * time.Hour)
+			l.ceiling, l.hintAt, l.hintLeft = 20, d.now-instant(tt.ago)+instant(100*ms), tt.was
+			d.send()
+			l.held(d.now)
+			l.done(d.after(100*ms).now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1, quota: &tt.told}, false)
+			if tt.want == heedless {
+				assert.Greater(t, l.limit(), 10.)
+			} else {
+				assert.InDelta(t, tt.want, l.limit(), .001)
+			}
+			assert.Equal(t, tt.wantCeiling, l.ceiling)
+		})
+	}
+}
+
+// Before the first throttle, a quota that is nearly used up shows the limit: the rate is a
+// part of what the server gave.
+func TestLawTakesALowRestForTheFirstThrottle(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		low, high      float64
+		calls          int // before, at ten a second
+		limit, ceiling float64
+	}{
+		{"below what was given", .01, math.Inf(1), 40, 7.5, 10},
+		{"no less than the minimum", 9, math.Inf(1), 40, 9, 10},
+		{"no more than the maximum", .01, 5, 40, 5, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(tt.low, tt.high)
+			d.succeed(tt.calls, 100*ms)
+			sent := d.after(ms).send()
+			d.law.held(d.now)
+			l := d.law
+			l.done(d.after(99*ms).now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &Quota{Limit: 100, Remaining: 5}}, false)
+			assert.InEpsilon(t, tt.limit, l.limit(), .05)
+			assert.InEpsilon(t, tt.ceiling, l.ceiling, .05)
+		})
+	}
+}
+
 // A bucket of a few tokens is full when it says that few are left: what stays where it
 // is, however slowly calls come, is no reason to slow down further.
 func TestLawIgnoresARestThatStays(t *testing.T) {
@@ -938,6 +1077,20 @@ func TestLawRationsNothingLeft(t *testing.T) {
 		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 	}
 	assert.InDelta(t, 1/9.97, d.law.limit(), .001)
+}
+
+// A window of which more is left than the rate uses up makes it no faster.
+func TestLawRationsNeverHurry(t *testing.T) {
+	d := newLawDriver(0.001, math.Inf(1))
+	d.law.setLimit(d.now, 1)
+	end := d.now.after(10 * time.Second)
+	for _, left := range []int{100, 60, 50} {
+		sent := d.send()
+		d.after(10 * ms)
+		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+	}
+	assert.Less(t, d.law.limit(), 2.)
 }
 
 // A window's rest is spread until its reset and no longer: the next window begins at the
