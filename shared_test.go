@@ -452,6 +452,81 @@ func TestSharedSaysOnceThatItPauses(t *testing.T) {
 	}
 }
 
+// A worker that hears of another one's pause says so.
+func TestSharedSaysThatOthersPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paused []Event
+		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+			if e, ok := e.(Paused); ok {
+				paused = append(paused, e)
+			}
+		}))
+		store := NewMemoryStore()
+		fleet(t, store, 1, steady(10)...)[0].Pause(10 * time.Second)
+		synctest.Wait()
+		until := time.Now().Add(10 * time.Second)
+		require.NoError(t, fleet(t, store, 1, append(steady(10), watch)...)[0].WaitN(t.Context(), 1))
+		assert.Equal(t, until, time.Now())
+		synctest.Wait()
+		assert.Equal(t, []Event{Paused{Until: until, For: 10 * time.Second}}, paused)
+	})
+}
+
+// With shared pauses alone, a worker says how its own rate changes.
+func TestSharedPauseOnlySaysItsRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var changes []RateChanged
+		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+			if e, ok := e.(RateChanged); ok {
+				changes = append(changes, e)
+			}
+		}))
+		s := fleet(t, NewMemoryStore(), 1, WithPauseOnly(), WithInitialRate(10), watch)[0]
+		calls(t, s, 20)
+		time.Sleep(time.Second)
+		was := s.Limit()
+		letGo(t, s, 1).ends(OutcomeThrottled, 0)
+		require.NotEmpty(t, changes)
+		assert.Equal(t, RateChanged{From: was, To: s.Limit(), Why: CauseThrottle}, changes[len(changes)-1])
+		synctest.Wait()
+	})
+}
+
+// With shared pauses alone, a wait that the server names stops all, if it is for a throttle
+// or a quota; a pause for a throttle that names none stays the worker's own.
+func TestSharedPauseOnlyStops(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		f         Feedback
+		own, rest time.Duration // pauses of the worker, and of another one
+	}{
+		{"a throttle", Feedback{Outcome: OutcomeThrottled}, 150 * ms, 0}, // by chance
+		{"a throttle that says how long", Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour}, time.Hour, time.Hour},
+		{"a quota that says how long", Feedback{Outcome: OutcomeQuotaExhausted, RetryAfter: time.Hour}, time.Hour, time.Hour},
+		{"an error that says how long", Feedback{Outcome: OutcomeTransient, RetryAfter: time.Hour}, 0, 0},
+		{"a success that says how long", Feedback{Outcome: OutcomeSuccess, RetryAfter: time.Hour}, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				workers := fleet(t, NewMemoryStore(), 2, append(steady(10), WithPauseOnly(), WithPauseBackoff(steadyPause))...)
+				for _, s := range workers {
+					calls(t, s, 3)
+				}
+				time.Sleep(time.Minute)
+				require.NoError(t, workers[0].WaitN(t.Context(), 1))
+				synctest.Wait()
+				tt.f.Sent, tt.f.Cost = time.Now(), 1
+				workers[0].Learn(tt.f)
+				synctest.Wait()
+				assert.InDelta(t, tt.own, workers[0].PauseLeft(), float64(51*ms))
+				workers[1].Pause(1) // so that it asks
+				synctest.Wait()
+				assert.Equal(t, tt.rest, workers[1].PauseLeft().Truncate(ms))
+			})
+		})
+	}
+}
+
 func TestSharedResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := fleet(t, NewMemoryStore(), 2, steady(10)...)
@@ -877,31 +952,48 @@ func TestSharedToldAgain(t *testing.T) {
 	}
 }
 
-// While the store is down, the limit is what this worker keeps to.
+// While the store is down, the limit is what this worker keeps to. A throttle that was not
+// told cuts its share.
 func TestSharedLimitWithoutStore(t *testing.T) {
+	const throttled, not = true, false
 	for _, tt := range []struct {
-		name     string
-		fallback Fallback
-		want     rate.Limit
+		name      string
+		throttled bool
+		opts      []SharedOption
+		want      rate.Limit
+		pause     time.Duration
 	}{
-		{"share", FallbackShare, 5},
-		{"closed", FallbackClosed, 0},
-		{"open", FallbackOpen, rate.Inf},
+		{"share", not, nil, 5, 0},
+		{"share, after a throttle", throttled, nil, 2.5, 1600 * ms},
+		{"closed", not, []SharedOption{WithFallback(FallbackClosed)}, 0, 0},
+		{"open", not, []SharedOption{WithFallback(FallbackOpen)}, rate.Inf, 0},
+		{"pause only", not, []SharedOption{WithPauseOnly()}, 10, 0},
+		{"pause only, closed", not, []SharedOption{WithPauseOnly(), WithFallback(FallbackClosed)}, 10, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				long := Must(NewBackoff(WithBase(time.Hour), WithMaxDelay(time.Hour), WithJitter(NoJitter())))
 				store := newFaultyStore()
-				workers := fleet(t, store, 2, append(steady(10), WithFallback(tt.fallback))...)
+				workers := fleet(t, store, 2, append(tt.opts, WithInitialRate(10), WithMaxRate(10), WithPauseBackoff(long))...)
 				assert.EqualValues(t, 10, workers[0].Limit(), "before the first call")
 				for _, s := range append(workers, workers[0]) {
-					require.NoError(t, s.WaitN(t.Context(), 1))
-					synctest.Wait()
+					require.NoError(t, s.WaitN(t.Context(), 2))
+					time.Sleep(time.Second)
+					s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 2})
 				}
+				synctest.Wait()
 				assert.EqualValues(t, 10, workers[0].Limit())
 				store.fails(down)
-				workers[0].Pause(time.Second) // which it tells at once
+				s := workers[0]
+				if tt.throttled {
+					s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 2}) // which it tells at once
+				} else {
+					s.Resume() // as this
+				}
 				synctest.Wait()
-				assert.Equal(t, tt.want, workers[0].Limit())
+				assert.True(t, s.Stats().Degraded)
+				assert.Equal(t, tt.want, s.Limit())
+				assert.Equal(t, tt.pause, s.PauseLeft())
 			})
 		})
 	}
