@@ -63,6 +63,20 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// A call whose context has ended before takes no time.
+func TestContextEndedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		r := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(1, 1)))))
+		err := r.Do(ctx, func(context.Context) error { t.Error("called"); return nil })
+		e := gaveUp(t, err)
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Zero(t, e.Attempts)
+		assert.Zero(t, e.Elapsed)
+	})
+}
+
 func TestDeadlineBehindAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := cruise.Must(cruise.New())

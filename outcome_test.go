@@ -108,6 +108,8 @@ func TestClassify(t *testing.T) {
 		{"status and negative wait", &sdkError{status: 503, wait: -s}, cruise.Verdict{Outcome: transient}},
 		{"status from one error, wait from another", errors.Join(statusError(403), waitError(s)), cruise.Verdict{Outcome: throttled, RetryAfter: s}},
 		{"status 200, and an error all the same", statusError(200), cruise.Verdict{Outcome: transient}},
+		{"status 299, AWS", awsStatus(299), cruise.Verdict{Outcome: transient}},
+		{"status 299", statusError(299), cruise.Verdict{Outcome: transient}},
 		{"status 300", statusError(300), cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 		{"status 300, AWS", awsStatus(300), cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 		{"status not modified", awsStatus(304), cruise.Verdict{Outcome: cruise.OutcomeSuccess}},

@@ -14,6 +14,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
+// Options of a call hold whatever others it is given after them, and the last cost counts.
+func TestCallOptionsAddUp(t *testing.T) {
+	r := Must(New())
+	var c calling
+	require.NoError(t, c.begin(r, t.Context(), []CallOption{WithBackground(), WithoutRetries(), WithCost(2), WithCost(3)}))
+	assert.True(t, c.background)
+	assert.True(t, c.once)
+	assert.Equal(t, 3, c.cost)
+}
+
 // crowd makes calls that all wait behind a limiter of 1 a second, and returns
 // the order in which they went.
 func crowd(t *testing.T, foreground, background int) (order []string) {

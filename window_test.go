@@ -436,6 +436,22 @@ func TestZeroPacers(t *testing.T) {
 	}
 }
 
+// A window keeps no calls that have left it.
+func TestSlidingWindowForgets(t *testing.T) {
+	s := newSpans([]Window{{10, time.Second}, {100, time.Minute}})
+	now, calls := instant(1), 0
+	for ; calls < 2000; now = now.after(50 * ms) {
+		if s.pass(now, 1) == 0 {
+			calls++
+		}
+		for i := range s.all {
+			if w := &s.all[i]; w.size > w.n {
+				t.Fatalf("%d calls are kept of a window of %d", w.size, w.n)
+			}
+		}
+	}
+}
+
 func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Must(NewSlidingWindow(Window{1000, time.Millisecond}))
