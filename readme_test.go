@@ -137,6 +137,25 @@ func TestDocumentsLinkToWhatIsThere(t *testing.T) {
 	}
 }
 
+// Every row of a table has as many cells as its head, so that no other table's rows stand there.
+func TestTablesOfDocumentsAreWhole(t *testing.T) {
+	inCell := regexp.MustCompile("`[^`]*`|" + `\\\|`)
+	for doc, text := range documents(t) {
+		cells := 0
+		for line := range strings.Lines(text) {
+			if !strings.HasPrefix(line, "|") {
+				cells = 0
+				continue
+			}
+			n := strings.Count(inCell.ReplaceAllString(line, ""), "|")
+			if cells == 0 {
+				cells = n
+			}
+			assert.Equal(t, cells, n, "%s: %s", doc, line)
+		}
+	}
+}
+
 // Tests, and options of ours, that the documents name are there.
 func TestDocumentsNameWhatIsThere(t *testing.T) {
 	tests := map[string]bool{}
