@@ -85,8 +85,10 @@ type names struct {
 	place map[string]time.Time // when there was trouble last, or it came
 }
 
-// of returns the name, or other.
+// of returns the name, or other. Servers and customers choose names: what is no text is
+// replaced in them, since exporters would drop everything for one of those.
 func (n *names) of(name string, trouble bool, now time.Time) string {
+	name = strings.ToValidUTF8(name, "\uFFFD")
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	last, ok := n.place[name]

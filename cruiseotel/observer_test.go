@@ -11,10 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
 	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -266,6 +268,27 @@ func TestManyNamedLimitsBecomeOther(t *testing.T) {
 		o.Observe(t.Context(), cruise.ThrottleSeen{Scope: fmt.Sprint("limit ", i)})
 	}
 	assert.Equal(t, []string{"throttles{all} 0", "throttles{limit 0,all} 1", "throttles{other,all} 4"}, m.read(t, "cruise.throttles"))
+}
+
+// Servers and customers choose names, and exporters drop everything for one that is no
+// text: Prometheus gets an error instead of metrics.
+func TestNamesThatAreNoTextAreMadeText(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	exporter, err := otelprom.New(otelprom.WithRegisterer(registry))
+	require.NoError(t, err)
+	o, err := cruiseotel.New("api", cruiseotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(exporter))),
+		cruiseotel.WithKeys(func(_, key string) string { return key }))
+	require.NoError(t, err)
+	api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxAttempts(1)))
+	o.Add(api)
+	for _, key := range []string{"m\xfcller", "m\xf6ller"} {
+		_ = api.Scope("S", key).Do(t.Context(), func(context.Context) error { return cruise.Throttled(errBoom, cruise.InScope("cut \xc3")) })
+	}
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	text := fmt.Sprint(families)
+	assert.Contains(t, text, `value:"cut �"`)
+	assert.Contains(t, text, `value:"S:m�ller"`)
 }
 
 // The series of a counter stay for as long as the program runs, so names that come
