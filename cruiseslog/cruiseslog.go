@@ -134,6 +134,9 @@ func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
 // another line.
 const change = .1
 
+// late is how far two events may be from the order in which they happened.
+const late = time.Second
+
 // noWait is what it takes at most to pass a limiter without waiting.
 const noWait = time.Millisecond
 
@@ -444,17 +447,21 @@ func (o *track) countThrottles(attrs []slog.Attr) []slog.Attr {
 }
 
 func (o *track) pause(ctx context.Context, e cruise.Paused) {
+	now := time.Now()
 	o.mu.Lock()
-	o.seen = time.Now()
-	left := max(0, time.Until(o.pausedTo))
+	o.seen = now
+	left := max(0, o.pausedTo.Sub(now))
+	if began := o.pausedTo.Add(-o.pauseFor); left-e.For > late && now.Sub(began) > late {
+		left, o.pausedAt = 0, time.Time{} // only what outlasts a pause in force is told: Resume has ended that one
+	}
 	longer := float64(e.For) > (1+change)*float64(left)
 	var attrs []slog.Attr
 	if longer {
 		o.pausedTo, o.pauseFor = e.Until, e.For
 		if o.pausedAt.IsZero() && e.For >= o.every {
-			o.pausedAt = time.Now()
+			o.pausedAt = now
 		}
-		attrs = o.countThrottles([]slog.Attr{slog.Duration("for", round(e.For)), slog.Time("until", time.Now().Add(e.For))})
+		attrs = o.countThrottles([]slog.Attr{slog.Duration("for", round(e.For)), slog.Time("until", now.Add(e.For))})
 	}
 	o.mu.Unlock()
 	if longer {

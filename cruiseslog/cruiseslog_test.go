@@ -229,6 +229,40 @@ func TestPauses(t *testing.T) {
 	})
 }
 
+// Resume is not told, but whoever pauses again after it must have a line.
+func TestAPauseAfterResumeHasALine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{level: slog.LevelInfo}
+		api := cruise.Must(cruise.New(cruise.WithInitialRate(10), cruise.WithObserver(cruiseslog.NewObserver(slog.New(r)))))
+		limiter := api.Limiter().(*cruise.AdaptiveLimiter)
+		call := func() { _ = api.Do(t.Context(), func(context.Context) error { return nil }) }
+		limiter.Pause(time.Hour)
+		time.Sleep(time.Minute)
+		limiter.Resume()
+		call()
+		limiter.Pause(30 * time.Second)
+		call()
+		limiter.Pause(time.Second)
+		assert.Equal(t, []string{
+			"WARN paused for=1h0m0s in=1h0m0s",
+			"WARN paused for=30s in=30s",
+			"INFO goes on after a pause after=30s",
+			"WARN paused for=1s in=1s",
+		}, r.take())
+	})
+}
+
+// Pauses of many callers at once may be told in any order.
+func TestAShorterPauseToldLateHasNoLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		observe(paused(time.Minute), paused(30*time.Second))
+		time.Sleep(30 * time.Second)
+		observe(paused(30*time.Second - time.Millisecond))
+		assert.Equal(t, []string{"WARN paused for=1m0s in=1m0s"}, r.take())
+	})
+}
+
 func TestALongPauseEndsWithALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
