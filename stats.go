@@ -205,7 +205,7 @@ func statsOf(l Limiter) (s ScopeStats) {
 	case *DelayLimiter:
 		s.Waiting, s.PauseLeft = l.room.now()
 	case *rate.Limiter:
-		s.Limit = l.Limit()
+		s.Limit = min(l.Limit(), rate.Inf) // that may be a float's infinity too
 	}
 	return s
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -49,6 +50,7 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
 		{"delays, paused", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
 		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
+		{"x/time, of an infinite limit, which JSON has not", rate.NewLimiter(rate.Limit(math.Inf(1)), 1), succeeds, stats{rate.Inf, 0, 0}},
 		{"somebody's", strangers{}, succeeds, stats{}},
 		{"bucket that nobody made", new(cruise.TokenBucket), succeeds, stats{}},
 		{"window that nobody made", new(cruise.SlidingWindow), succeeds, stats{}},
