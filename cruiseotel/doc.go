@@ -38,10 +38,10 @@
 // such as ACCOUNT or ACCOUNT/TABLE, but not their keys: those may be many, and may be
 // nobody else's business. Of limiters with the same name the lowest limit, the
 // longest pause and the sum of the queues are reported. [WithKeys] tells the keys
-// apart; in any case there are no more than [WithMaxScopes] values, and one more,
-// "other", for what has no room. In gauges, a scope in trouble takes the place of one
-// that had none for ten minutes. In counters the first to have trouble keep their
-// places, since a series that was begun stays for as long as the program runs.
+// apart; in any case there are no more than [WithMaxScopes] values, "all" always among
+// them, and one more, "other", for what has no room. In gauges, a scope in trouble takes
+// the place of one that had none for ten minutes. In counters the first to have trouble
+// keep their places, since a series that was begun stays for as long as the program runs.
 //
 // # Spans
 //

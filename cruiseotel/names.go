@@ -76,7 +76,8 @@ const hold = 10 * time.Minute
 // names keeps the values of an attribute few: the first to come have a place, and
 // lose it only to one that is in trouble, after a long time without any of their own.
 // So values change seldom, however many there are in all. Those of counters never
-// change, since each would leave its series behind.
+// change, since each would leave its series behind. Everything keeps its place, however
+// many others are in trouble.
 type names struct {
 	most int
 	stay bool // nobody loses a place
@@ -112,6 +113,9 @@ func (n *names) of(name string, trouble bool, now time.Time) string {
 func (n *names) makeRoom(now time.Time) bool {
 	oldest := ""
 	for name, last := range n.place {
+		if name == everything {
+			continue
+		}
 		if before := last.Compare(n.place[oldest]); now.Sub(last) >= hold && (oldest == "" || before < 0 || before == 0 && name < oldest) {
 			oldest = name
 		}

@@ -131,7 +131,9 @@ func (o *Observer) instruments(m metric.Meter) error {
 	o.throttles = counter("cruise.throttles", "{throttle}", "Throttles of the server that limiters learned of.")
 	o.cuts = counter("cruise.rate_cuts", "{cut}", "Cuts of the rate limit, by cause.")
 	o.pauses = counter("cruise.pauses", "{pause}", "Pauses begun or extended.")
-	o.counterScopes.of(everything, false, time.Now()) // the first to have a place
+	for _, n := range []*names{&o.gaugeScopes, &o.counterScopes} {
+		n.of(everything, false, time.Now()) // the first to have a place
+	}
 	var err error
 	o.wait, err = m.Float64Histogram("cruise.wait.duration", metric.WithUnit("s"), metric.WithDescription("Time that attempts waited in the limiter."),
 		metric.WithExplicitBucketBoundaries(.001, .01, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300))

@@ -215,7 +215,7 @@ func TestARetrierWithoutLimitsReportsNone(t *testing.T) {
 func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
-		o := m.observer(t, cruiseotel.WithMaxScopes(2), cruiseotel.WithKeys(func(_, key string) string { return key }))
+		o := m.observer(t, cruiseotel.WithMaxScopes(3), cruiseotel.WithKeys(func(_, key string) string { return key }))
 		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithoutLimiter(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 			return cruise.NewAdaptiveLimiter(cruise.WithMaxRate(10))
 		})))
@@ -240,6 +240,25 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 0", "pause.remaining{other} 0"}, pauses(), "nobody needs the places")
 		limiter("d").Pause(time.Minute)
 		assert.Equal(t, []string{"pause.remaining{S:c} 0", "pause.remaining{S:d} 60", "pause.remaining{other} 0"}, pauses(), "a had trouble never, c once")
+	})
+}
+
+// However many scopes are in trouble, and for however long, the limiter of all calls is
+// told of by its name.
+func TestTheLimiterOfAllCallsKeepsItsPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t, cruiseotel.WithMaxScopes(2), cruiseotel.WithKeys(func(_, key string) string { return key }))
+		api := cruise.Must(cruise.New(cruise.WithObserver(o), cruise.WithMaxRate(10)))
+		o.Add(api)
+		for i := range 3 {
+			api.Scope("S", fmt.Sprint(i)).Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute)
+		}
+		assert.Equal(t, []string{"queue.length{S:0} 0", "queue.length{all} 0", "queue.length{other} 0"}, m.read(t, "cruise.queue"))
+		time.Sleep(time.Hour)
+		api.Scope("S", "3").Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute)
+		api.Scope("S", "4").Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute)
+		assert.Equal(t, []string{"queue.length{S:3} 0", "queue.length{all} 0", "queue.length{other} 0"}, m.read(t, "cruise.queue"))
 	})
 }
 
