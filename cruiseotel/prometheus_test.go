@@ -200,7 +200,7 @@ func dashboard(t *testing.T) map[string]string {
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
 			require.NotEmpty(t, p.Description, p.Title)
-			exprs[p.Title+" "+target.RefID] = strings.NewReplacer("$api", ".*", "$__rate_interval", "1m", "[6h:30s]", "[1m:1s]").Replace(target.Expr)
+			exprs[p.Title+" "+target.RefID] = strings.NewReplacer("$api", ".*", "$__rate_interval", "1m", "[6h:30s]", "[1m:1s]", "offset 30s", "offset 1s").Replace(target.Expr)
 		}
 	}
 	require.Greater(t, len(exprs), 15)
@@ -282,5 +282,30 @@ func TestPrometheusAnswersDashboardAndAlerts(t *testing.T) {
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	promtool := program(t, "promtool")
 	out, err := exec.Command(promtool, "test", "rules", operating+"alerts-test.yml").CombinedOutput()
+	assert.NoError(t, err, "%s", out)
+}
+
+// The last throttle is there to see when metrics are collected once a minute, and the
+// series of its scope begins with it.
+func TestTheDashboardShowsOneThrottle(t *testing.T) {
+	promtool := program(t, "promtool")
+	text, err := os.ReadFile(operating + "grafana-dashboard.json")
+	require.NoError(t, err)
+	expr := regexp.MustCompile(`"expr": ("time\(\) - .*")`).FindSubmatch(text)
+	require.NotNil(t, expr)
+	file := filepath.Join(t.TempDir(), "test.yml")
+	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+evaluation_interval: 30s
+tests:
+  - interval: 10s # with one sample a minute, beside the times at which queries look
+    input_series:
+      - series: cruise_attempts_total{cruise_api="heroku",cruise_outcome="throttled"}
+        values: _ _ 0 _ _ _ _ _ 0 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1
+      - series: cruise_throttles_total{cruise_api="heroku",cruise_scope="HOST"}
+        values: _ _ _ _ _ _ _ _ _ _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1
+    promql_expr_test:
+      - {eval_time: 5m, expr: %s, exp_samples: [{labels: "{}", value: 150}]}
+`, strings.ReplaceAll(string(expr[1]), "$api", "heroku")), 0o600))
+	out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput()
 	assert.NoError(t, err, "%s", out)
 }
