@@ -18,6 +18,7 @@ type ScopeKey struct{ Scope, Key string }
 // ScopeStats is what one limiter of a [Retrier] is doing, at one moment.
 type ScopeStats struct {
 	Path      []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
+	Limiter   Limiter       // whose stats these are: one that several Retriers share is the same in each
 	Limit     rate.Limit    // calls per second; rate.Inf if none is known yet, 0 of a limiter that keeps no rate
 	Waiting   int           // calls that wait; the first in line counts where it is held up, here or further out
 	PauseLeft time.Duration // 0 unless everyone pauses
@@ -42,7 +43,7 @@ type ScopeStats struct {
 // Which scopes there are is settled when the loop begins; each limiter is asked
 // when its turn comes, and no lock is held in the loop's body. What has neither
 // a method Stats() [AdaptiveStats] nor is a limiter of this package or of x/time
-// tells nothing but its Path. Looking does not keep a scope from being
+// tells nothing but its Path and itself. Looking does not keep a scope from being
 // forgotten.
 func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 	return func(yield func(ScopeStats) bool) {
@@ -56,14 +57,14 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 		}
 		if s.root != nil {
 			stats := statsOf(s.root.limiter)
-			stats.Retries = left
+			stats.Limiter, stats.Retries = s.root.limiter, left
 			if !yield(stats) {
 				return
 			}
 		}
 		for _, e := range s.kept() {
 			stats := statsOf(e.limiter)
-			stats.Path, stats.Retries = s.path(e), left
+			stats.Path, stats.Limiter, stats.Retries = s.path(e), e.limiter, left
 			if s.budgets {
 				stats.Retries = e.retries()
 			}

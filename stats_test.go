@@ -144,6 +144,15 @@ type strangers struct{}
 
 func (strangers) WaitN(context.Context, int) error { return nil }
 
+func TestScopesTellWhoseStatsTheyAre(t *testing.T) {
+	api := cruise.Must(cruise.New())
+	account := api.Scope("ACCOUNT", "1")
+	want := []cruise.Limiter{api.Limiter(), account.Limiter()}
+	for s := range account.Scopes() {
+		assert.Same(t, want[len(s.Path)], s.Limiter)
+	}
+}
+
 func TestScopesOf(t *testing.T) {
 	paths := func(r *cruise.Retrier) (all []string) {
 		for s := range r.Scopes() {

@@ -3,6 +3,7 @@ package cruiseotel
 import (
 	"context"
 	"math"
+	"reflect"
 	"slices"
 	"time"
 
@@ -34,13 +35,17 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
 	o.mu.Unlock()
 	found := map[string]*gauge{}
 	var order []string // the first to be seen first, so that places are given in order
+	seen := map[cruise.Limiter]int{}
 	scopes, alone, least := 0, 0, math.Inf(1)
-	for _, retrier := range retriers {
+	for i, retrier := range retriers {
 		left := math.Inf(1)
 		if b := retrier.Budget(); b != nil {
 			left = b.Left()
 		}
 		for s := range retrier.Scopes() {
+			if another(seen, s.Limiter, i) {
+				continue
+			}
 			if len(s.Path) > 0 {
 				scopes++
 			}
@@ -91,4 +96,16 @@ func limitOf(s cruise.ScopeStats) rate.Limit {
 		return rate.Inf
 	}
 	return s.Limit
+}
+
+// another reports whether a limiter was seen before, in a Retrier other than the i-th.
+func another(seen map[cruise.Limiter]int, l cruise.Limiter, i int) bool {
+	if !reflect.ValueOf(l).Comparable() {
+		return false
+	}
+	first, was := seen[l]
+	if !was {
+		seen[l] = i
+	}
+	return was && first != i
 }

@@ -164,8 +164,8 @@ func (o *Observer) zeros(ctx context.Context) {
 }
 
 // Add reports the limiters of a Retrier, its own and those of its scopes, and its
-// budget. That of an adapter is what its method Retrier returns. A nil Retrier is
-// ignored.
+// budget. That of an adapter is what its method Retrier returns. A limiter that several
+// Retriers share is reported once. A nil Retrier is ignored.
 func (o *Observer) Add(r *cruise.Retrier) {
 	if r == nil {
 		return

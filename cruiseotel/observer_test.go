@@ -167,6 +167,57 @@ func TestGaugesAreThoseOfNow(t *testing.T) {
 	})
 }
 
+func TestALimiterOfSeveralRetriersIsReportedOnce(t *testing.T) {
+	adaptive := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(1)))
+	scoped := func(l cruise.Limiter) (a, b *cruise.Retrier) {
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithoutBudget(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			if l == nil {
+				return cruise.NewTokenBucket(1, 1)
+			}
+			return l, nil
+		})))
+		return api.Scope("S", "1"), api.Scope("S", "2")
+	}
+	plain := func(l cruise.Limiter) *cruise.Retrier {
+		return cruise.Must(cruise.New(cruise.WithLimiter(l), cruise.WithoutBudget()))
+	}
+	for name, tt := range map[string]struct {
+		retriers func() (a, b *cruise.Retrier)
+		want     []string
+	}{
+		"shared":                  {func() (a, b *cruise.Retrier) { return plain(adaptive), plain(adaptive) }, []string{"queue.length{all} 3", "scopes{} 0"}},
+		"scopes of one Retrier":   {func() (a, b *cruise.Retrier) { return scoped(nil) }, []string{"queue.length{S} 2", "scopes{} 2"}},
+		"of others, in scopes":    {func() (a, b *cruise.Retrier) { return scoped(turnstile{}) }, []string{"queue.length{S} 0", "scopes{} 2"}},
+		"that cannot be compared": {func() (a, b *cruise.Retrier) { return plain(turnstiles{{}}), plain(turnstiles{{}}) }, []string{"queue.length{all} 0", "scopes{} 0"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				m := newMeters()
+				o := m.observer(t)
+				a, b := tt.retriers()
+				for _, r := range []*cruise.Retrier{a, b} {
+					o.Add(r)
+					for range 2 {
+						go func() { _ = r.Do(t.Context(), func(context.Context) error { return nil }) }()
+					}
+				}
+				synctest.Wait()
+				assert.Equal(t, tt.want, m.read(t, "cruise.queue", "cruise.scopes"))
+				time.Sleep(time.Minute)
+			})
+		})
+	}
+}
+
+// turnstile is a limiter that lets everyone through.
+type turnstile struct{}
+
+func (turnstile) WaitN(context.Context, int) error { return nil }
+
+type turnstiles []turnstile
+
+func (turnstiles) WaitN(context.Context, int) error { return nil }
+
 // away is a store that cannot be reached.
 type away struct{}
 

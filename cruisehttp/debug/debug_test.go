@@ -114,6 +114,25 @@ func TestTheBudgetShownIsTheLeastOfAllScopes(t *testing.T) {
 	})
 }
 
+func TestALimiterOfSeveralRetriersIsShownOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("reads and writes")
+		limiter := cruise.Must(cruise.NewTokenBucket(1, 1))
+		for range 2 {
+			api := cruise.Must(cruise.New(cruise.WithLimiter(limiter), cruise.WithObserver(watch)))
+			watch.Add(api)
+			go func() { _ = api.Do(t.Context(), func(context.Context) error { return nil }) }()
+		}
+		synctest.Wait()
+		api := page.Report().APIs[0]
+		assert.Equal(t, 1, api.Waiting)
+		assert.Len(t, api.Limiters, 1)
+		assert.Equal(t, 1., api.History[len(api.History)-1].Limit, "it is the one that all pass")
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestThePageTellsWhatGoesOn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := story(t)

@@ -3,6 +3,7 @@ package debug
 import (
 	"cmp"
 	"context"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -79,8 +80,8 @@ func (p *Page) Remove(w *Watch) {
 }
 
 // Add shows the limiters of a Retrier, its own and those of its scopes, and its
-// budget. That of an adapter is what its method Retrier returns. A nil Retrier is
-// ignored.
+// budget. That of an adapter is what its method Retrier returns. A limiter that several
+// Retriers share is shown once. A nil Retrier is ignored.
 func (w *Watch) Add(r *cruise.Retrier) {
 	if r == nil {
 		return
@@ -257,12 +258,15 @@ type limiter struct {
 // look looks at all limiters and keeps those that matter most, with a point of
 // their history if that is wanted.
 func (w *Watch) look(now time.Time, keep bool) {
-	found := map[string]bool{}
+	found, seen := map[string]bool{}, map[cruise.Limiter]int{}
 	var order []*limiter
 	var root *limiter // if there is exactly one
 	roots, waiting, pause := 0, 0, time.Duration(0)
 	for i, retrier := range w.added() {
 		for s := range retrier.Scopes() {
+			if another(seen, s.Limiter, i) {
+				continue
+			}
 			l := &limiter{id: id(i, s.Path), stats: s}
 			if !found[l.id] {
 				found[l.id] = true
@@ -305,6 +309,18 @@ func (w *Watch) look(now time.Time, keep bool) {
 	if keep {
 		w.past.add(w.point(now))
 	}
+}
+
+// another reports whether a limiter was seen before, in a Retrier other than the i-th.
+func another(seen map[cruise.Limiter]int, l cruise.Limiter, i int) bool {
+	if !reflect.ValueOf(l).Comparable() {
+		return false
+	}
+	first, was := seen[l]
+	if !was {
+		seen[l] = i
+	}
+	return was && first != i
 }
 
 // point is what there is to see of all attempts; mu must be held.
