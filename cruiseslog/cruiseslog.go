@@ -63,6 +63,7 @@ type track struct {
 	seen      time.Time  // when something last happened
 	throttled bool       // since a throttle or a cut, until the rate has recovered
 	cut       bool       // the rate was, since then
+	blamed    bool       // the server throttled, since then; else its quota or slowness cut the rate
 	throttles int        // not told yet
 	target    rate.Limit // at which the rate has recovered; 0 if that is not known
 	told      rate.Limit // rate of the last line about it; 0 if there was none
@@ -371,10 +372,12 @@ func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 func (o *track) throttle(ctx context.Context, e cruise.ThrottleSeen) {
 	o.mu.Lock()
 	o.seen = time.Now()
-	first := !o.throttled
-	if first {
-		o.throttled, o.cut, o.target = true, false, 0
-	} else {
+	if !o.throttled {
+		o.throttled, o.cut, o.blamed, o.target = true, false, false, 0
+	}
+	first := !o.blamed
+	o.blamed = true
+	if !first {
 		o.throttles++
 	}
 	o.mu.Unlock()
@@ -418,7 +421,7 @@ func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, me
 		o.throttled, o.target = false, 0
 		return slog.LevelInfo, "cruise: rate set", e.From
 	case e.To < e.From && (e.Why == cruise.CauseThrottle || !o.throttled):
-		o.throttled, o.cut, o.target = true, true, e.From
+		o.throttled, o.cut, o.blamed, o.target = true, true, o.throttled && o.blamed, e.From
 		if e.From == rate.Inf {
 			o.target = 0
 		}

@@ -174,7 +174,6 @@ func TestThrottledWithoutARate(t *testing.T) {
 	})
 }
 
-// A quota moves the rate up and down all the time.
 // An event comes a moment late, and so does the end of the pause that it tells: the
 // first call after the pause is one all the same, and one from before it is not.
 func TestThrottlingEndsThoughEventsComeLate(t *testing.T) {
@@ -194,6 +193,7 @@ func TestThrottlingEndsThoughEventsComeLate(t *testing.T) {
 	})
 }
 
+// A quota moves the rate up and down all the time.
 func TestRateFollowsAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
@@ -212,6 +212,28 @@ func TestRateFollowsAQuota(t *testing.T) {
 			"INFO rate lowered from=15 to=8.5 why=quota",
 			"INFO rate recovered from=8.5 to=21 why=quota",
 		}, r.take())
+	})
+}
+
+// A throttle is news though a quota has cut the rate before, but once only.
+func TestThrottledAfterAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		for range 2 {
+			observe(
+				cruise.RateChanged{From: 20, To: 15, Why: cruise.CauseQuota},
+				cruise.ThrottleSeen{},
+				cruise.RateChanged{From: 15, To: 7, Why: cruise.CauseThrottle},
+				cruise.ThrottleSeen{},
+				cruise.RateChanged{From: 7, To: 21, Why: cruise.CauseSuccess},
+			)
+			assert.Equal(t, []string{
+				"WARN rate cut from=20 to=15 why=quota",
+				"WARN throttled by the server",
+				"WARN rate cut from=15 to=7 why=throttle",
+				"INFO rate recovered from=7 to=21 why=success throttles=1",
+			}, r.take())
+		}
 	})
 }
 
