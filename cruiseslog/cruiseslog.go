@@ -161,7 +161,7 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	case cruise.Paused:
 		o.keep(ctx).pause(ctx, e)
 	case cruise.StoreDegraded:
-		o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelWarn, "cruise: shared store unreachable, going on alone", failure(e.Err)...)
+		o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelWarn, "cruise: shared store unreachable", failure(e.Err)...)
 	case cruise.StoreRecovered:
 		o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelInfo, "cruise: shared store back", slog.Duration("after", e.After))
 	default:

@@ -337,7 +337,7 @@ func TestSharedStore(t *testing.T) {
 	r, observe := record(slog.LevelInfo)
 	observe(cruise.StoreDegraded{Err: errors.New("connection refused")}, cruise.StoreRecovered{After: 3 * time.Second})
 	assert.Equal(t, []string{
-		"WARN shared store unreachable, going on alone error=connection refused",
+		"WARN shared store unreachable error=connection refused",
 		"INFO shared store back after=3s",
 	}, r.take())
 }

@@ -213,6 +213,20 @@ func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
 	})
 }
 
+func TestASharedLimiterThatIsClosedWithoutItsStoreIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithMaxElapsed(time.Minute),
+			cruise.WithLimiter(cruise.Must(cruise.NewSharedLimiter(away{}, cruise.WithFallback(cruise.FallbackClosed))))))
+		watch.Add(api)
+		require.ErrorIs(t, api.Do(t.Context(), func(context.Context) error { return nil }), cruise.ErrMaxElapsed)
+		a := page.Report().APIs[0]
+		assert.Contains(t, a.Summary, "The store of a shared limit cannot be reached: until it can, nobody goes.")
+		assert.Equal(t, "Lets nobody through until its store can be reached.", a.Next)
+	})
+}
+
 // Only some limiters learn, and of the others no sentence promises it.
 func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 	const learns, fixed = true, false

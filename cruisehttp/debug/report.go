@@ -77,6 +77,9 @@ type Limiter struct {
 	past      []Point
 }
 
+// closed reports that it lets nobody go: see [cruise.FallbackClosed].
+func (l Limiter) closed() bool { return l.Degraded && l.Limit == nil && !l.unlimited }
+
 // QuotaNow is the last [cruise.Quota] that a server reported.
 type QuotaNow struct {
 	Limit     int     `json:"limit"` // 0 if not reported
@@ -241,7 +244,10 @@ func (a *API) judge(now time.Time) {
 	default:
 		a.Summary = "Flowing: no throttle in the last minute, and nobody waits."
 	}
-	if slices.ContainsFunc(a.Limiters, func(l Limiter) bool { return l.Degraded }) {
+	switch {
+	case slices.ContainsFunc(a.Limiters, Limiter.closed):
+		a.Summary += " The store of a shared limit cannot be reached: until it can, nobody goes."
+	case slices.ContainsFunc(a.Limiters, func(l Limiter) bool { return l.Degraded }):
 		a.Summary += " The store of a shared limit cannot be reached: this process goes on alone."
 	}
 	a.Next = a.next()
@@ -270,6 +276,8 @@ func (a *API) next() string {
 		who = " (" + l.Name + ")"
 	}
 	switch {
+	case l.closed():
+		return "Lets nobody through until its store can be reached" + who + "."
 	case l.Pause > 0 && l.Limit != nil:
 		return fmt.Sprintf("Calls again in %s, at %s%s.", seconds(l.Pause), perSecond(rate.Limit(*l.Limit)), who)
 	case l.Pause > 0 && l.Learns:
