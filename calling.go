@@ -294,6 +294,10 @@ func retried(err error) (is bool) {
 // teach tells the limiter and the observer how an attempt ended.
 func (c *calling) teach(v Verdict, err error) {
 	r := c.r
+	var took time.Duration
+	if r.observer != nil { // who is told first of what the limiter learns, and may be slow
+		took = clock().since(c.sent)
+	}
 	if r.gate != nil && c.cost > 0 {
 		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
 		if c.record != nil && c.record.quota.Load() != nil {
@@ -302,7 +306,7 @@ func (c *calling) teach(v Verdict, err error) {
 		r.gate.learn(e)
 	}
 	if r.observer != nil {
-		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: clock().since(c.sent)})
+		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
 	}
 }
 

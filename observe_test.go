@@ -175,6 +175,25 @@ func TestObserverSeesPanics(t *testing.T) {
 	})
 }
 
+func TestASlowObserverIsNoPartOfTheCall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var took time.Duration
+		r := cruise.Must(cruise.New(cruise.WithMaxAttempts(1), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			switch e := e.(type) {
+			case cruise.ThrottleSeen, cruise.Paused:
+				time.Sleep(time.Second)
+			case cruise.AttemptEnded:
+				took = e.Took
+			}
+		}))))
+		_ = r.Do(t.Context(), func(context.Context) error {
+			time.Sleep(100 * time.Millisecond)
+			return cruise.Throttled(errBoom)
+		})
+		assert.Equal(t, 100*time.Millisecond, took)
+	})
+}
+
 func TestObserverIsGivenTheContextOfTheCall(t *testing.T) {
 	type key struct{}
 	ctx := context.WithValue(t.Context(), key{}, "request 7")
