@@ -321,9 +321,8 @@ func (o *track) pauseOver(ctx context.Context) {
 		return
 	}
 	o.pausedAt = time.Time{}
-	attrs := o.countThrottles([]slog.Attr{slog.Duration("after", round(now.Sub(began)))})
 	o.mu.Unlock()
-	o.log(ctx, slog.LevelInfo, "cruise: goes on after a pause", attrs...)
+	o.changed(ctx, slog.LevelInfo, "cruise: goes on after a pause", slog.Duration("after", round(now.Sub(began))))
 }
 
 // attemptStarted tells why a call had to wait, if it had to.
@@ -357,14 +356,12 @@ func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 	o.mu.Lock()
 	// Nobody goes within a pause, so half of it is room for events that come late.
 	over := o.throttled && !o.cut && time.Since(o.pausedTo)+o.pauseFor/2 >= e.Took
-	var attrs []slog.Attr
 	if over {
 		o.throttled = false
-		attrs = o.countThrottles(nil)
 	}
 	o.mu.Unlock()
 	if over {
-		o.log(ctx, slog.LevelInfo, "cruise: no longer throttled", attrs...)
+		o.changed(ctx, slog.LevelInfo, "cruise: no longer throttled")
 	}
 }
 
@@ -399,14 +396,12 @@ func (o *track) rateChanged(ctx context.Context, e cruise.RateChanged) {
 	o.mu.Lock()
 	o.seen = now
 	level, message, from := o.judge(now, e)
-	var attrs []slog.Attr
 	if message != "" {
 		o.told, o.toldAt = e.To, now
-		attrs = o.countThrottles([]slog.Attr{limit("from", from), limit("to", e.To), slog.String("why", string(e.Why))})
 	}
 	o.mu.Unlock()
 	if message != "" {
-		o.log(ctx, level, message, attrs...)
+		o.changed(ctx, level, message, limit("from", from), limit("to", e.To), slog.String("why", string(e.Why)))
 	}
 }
 
@@ -440,13 +435,20 @@ func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, me
 	return slog.LevelInfo, "cruise: rate raised", o.told
 }
 
-// countThrottles adds those that had no line; mu must be held.
-func (o *track) countThrottles(attrs []slog.Attr) []slog.Attr {
-	if o.throttles > 0 {
-		attrs = append(attrs, slog.Int("throttles", o.throttles))
-		o.throttles = 0
+// changed logs a change of state, with the number of throttles that had no line. Where
+// nobody reads that level, they are left for a line of another.
+func (o *track) changed(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
+	if !o.to().Enabled(ctx, level) {
+		return
 	}
-	return attrs
+	o.mu.Lock()
+	throttles := o.throttles
+	o.throttles = 0
+	o.mu.Unlock()
+	if throttles > 0 {
+		attrs = append(attrs, slog.Int("throttles", throttles))
+	}
+	o.log(ctx, level, message, attrs...)
 }
 
 func (o *track) pause(ctx context.Context, e cruise.Paused) {
@@ -458,17 +460,15 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 		left, o.pausedAt = 0, time.Time{} // only what outlasts a pause in force is told: Resume has ended that one
 	}
 	longer := float64(e.For) > (1+change)*float64(left)
-	var attrs []slog.Attr
 	if longer {
 		o.pausedTo, o.pauseFor = e.Until, e.For
 		if o.pausedAt.IsZero() && e.For >= o.every {
 			o.pausedAt = now
 		}
-		attrs = o.countThrottles([]slog.Attr{slog.Duration("for", round(e.For)), slog.Time("until", now.Add(e.For))})
 	}
 	o.mu.Unlock()
 	if longer {
-		o.log(ctx, slog.LevelWarn, "cruise: paused", attrs...)
+		o.changed(ctx, slog.LevelWarn, "cruise: paused", slog.Duration("for", round(e.For)), slog.Time("until", now.Add(e.For)))
 	}
 }
 

@@ -215,6 +215,21 @@ func TestRateFollowsAQuota(t *testing.T) {
 	})
 }
 
+// Whoever reads warnings alone gets the count in one of those.
+func TestThrottlesAreCountedInLinesThatAreWritten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelWarn)
+		observe(cruise.ThrottleSeen{}, cruise.RateChanged{From: 20, To: 10, Why: cruise.CauseThrottle}, cruise.ThrottleSeen{Late: true})
+		time.Sleep(cruiseslog.DefaultInterval)
+		observe(cruise.RateChanged{From: 10, To: 15, Why: cruise.CauseSuccess}, cruise.ThrottleSeen{}, paused(time.Second))
+		assert.Equal(t, []string{
+			"WARN throttled by the server",
+			"WARN rate cut from=20 to=10 why=throttle",
+			"WARN paused for=1s in=1s throttles=2",
+		}, r.take())
+	})
+}
+
 // A throttle is news though a quota has cut the rate before, but once only.
 func TestThrottledAfterAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
