@@ -285,27 +285,50 @@ func TestAlertsFireWhenTheyShould(t *testing.T) {
 	assert.NoError(t, err, "%s", out)
 }
 
-// The last throttle is there to see when metrics are collected once a minute, and the
-// series of its scope begins with it.
-func TestTheDashboardShowsOneThrottle(t *testing.T) {
+func TestTheDashboardIsTrue(t *testing.T) {
 	promtool := program(t, "promtool")
 	text, err := os.ReadFile(operating + "grafana-dashboard.json")
 	require.NoError(t, err)
-	expr := regexp.MustCompile(`"expr": ("time\(\) - .*")`).FindSubmatch(text)
-	require.NotNil(t, expr)
-	file := filepath.Join(t.TempDir(), "test.yml")
-	require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
-evaluation_interval: 30s
-tests:
-  - interval: 10s # with one sample a minute, beside the times at which queries look
-    input_series:
+	for _, tt := range []struct {
+		name, expr, series, want string // expr is what a query begins with
+	}{
+		// Collected once a minute, beside the times at which queries look; the series of a
+		// scope begins with its first throttle.
+		{"one throttle", "time() - ", `
       - series: cruise_attempts_total{cruise_api="heroku",cruise_outcome="throttled"}
         values: _ _ 0 _ _ _ _ _ 0 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1
       - series: cruise_throttles_total{cruise_api="heroku",cruise_scope="HOST"}
-        values: _ _ _ _ _ _ _ _ _ _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1
+        values: _ _ _ _ _ _ _ _ _ _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1 _ _ _ _ _ 1`,
+			`[{labels: "{}", value: 150}]`},
+		{"two processes, each with a limit and a queue", "max by (cruise_api, cruise_scope) (cruise_queue_length", `
+      - series: cruise_queue_length{cruise_api="heroku",cruise_scope="all",instance="1"}
+        values: 20x30
+      - series: cruise_rate_limit_per_second{cruise_api="heroku",cruise_scope="all",instance="1"}
+        values: 10x30
+      - series: cruise_pause_remaining_seconds{cruise_api="heroku",cruise_scope="all",instance="1"}
+        values: 1x30
+      - series: cruise_queue_length{cruise_api="heroku",cruise_scope="all",instance="2"}
+        values: 3x30
+      - series: cruise_rate_limit_per_second{cruise_api="heroku",cruise_scope="all",instance="2"}
+        values: 2x30
+      - series: cruise_pause_remaining_seconds{cruise_api="heroku",cruise_scope="all",instance="2"}
+        values: 0x30`,
+			`[{labels: '{cruise_api="heroku", cruise_scope="all"}', value: 3}]`},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			expr := regexp.MustCompile(`"expr": ("` + regexp.QuoteMeta(tt.expr) + `.*")`).FindSubmatch(text)
+			require.NotNil(t, expr)
+			file := filepath.Join(t.TempDir(), "test.yml")
+			require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `
+evaluation_interval: 30s
+tests:
+  - interval: 10s
+    input_series: %s
     promql_expr_test:
-      - {eval_time: 5m, expr: %s, exp_samples: [{labels: "{}", value: 150}]}
-`, strings.ReplaceAll(string(expr[1]), "$api", "heroku")), 0o600))
-	out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput()
-	assert.NoError(t, err, "%s", out)
+      - {eval_time: 5m, expr: %s, exp_samples: %s}
+`, tt.series, strings.ReplaceAll(string(expr[1]), "$api", "heroku"), tt.want), 0o600))
+			out, err := exec.Command(promtool, "test", "rules", file).CombinedOutput()
+			assert.NoError(t, err, "%s", out)
+		})
+	}
 }
