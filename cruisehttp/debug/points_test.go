@@ -71,6 +71,26 @@ func TestRing(t *testing.T) {
 	assert.Equal(t, 10+samples, got[0], "the oldest first")
 }
 
+// A clock that is set back must not stop the history until it is where it was.
+func TestTheHistoryGoesOnWhenTheClockIsSetBack(t *testing.T) {
+	w := New().Watch("api")
+	begun := time.Now()
+	for _, tt := range []struct {
+		name string
+		now  time.Duration
+		due  bool
+	}{
+		{"first", 0, true},
+		{"too soon", period - 1, false},
+		{"in time", period, true},
+		{"set back", -time.Hour, true},
+		{"too soon after that", period - 1 - time.Hour, false},
+		{"in time after that", period - time.Hour, true},
+	} {
+		assert.Equal(t, tt.due, w.isDue(begun.Add(tt.now)), tt.name)
+	}
+}
+
 // The top of a chart is a round number not far above what is drawn.
 func TestCeiling(t *testing.T) {
 	for _, tt := range []struct {

@@ -145,10 +145,12 @@ func (w *Watch) about(ctx context.Context, what string) string {
 	return what
 }
 
-// isDue reports whether it is time for another point, to one caller alone.
+// isDue reports whether it is time for another point, to one caller alone. It is too if
+// that is farther away than ever: the clock was set back.
 func (w *Watch) isDue(now time.Time) bool {
 	due := w.due.Load()
-	return now.UnixNano() >= due && w.due.CompareAndSwap(due, now.Add(period).UnixNano())
+	left := due - now.UnixNano()
+	return (left <= 0 || left > int64(period)) && w.due.CompareAndSwap(due, now.Add(period).UnixNano())
 }
 
 func (w *Watch) throttled(now time.Time) {
