@@ -2,6 +2,7 @@ package cruiseotel
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"reflect"
 	"slices"
@@ -27,8 +28,14 @@ func (g *gauge) add(s gauge) {
 	g.waiting += s.waiting
 }
 
-// collect reports the gauges of this moment.
-func (o *Observer) collect(ctx context.Context, to metric.Observer) error {
+// collect reports the gauges of this moment. It is called from the SDK's goroutines, where
+// a panic of the program's own code, such as that of [WithKeys], would end the program.
+func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("cruiseotel: panic while metrics are collected: %v", p)
+		}
+	}()
 	o.begun.Do(func() { o.zeros(ctx) })
 	o.mu.Lock()
 	retriers := slices.Clone(o.retriers)

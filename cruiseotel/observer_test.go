@@ -313,6 +313,17 @@ func TestTheLimiterOfAllCallsKeepsItsPlace(t *testing.T) {
 	})
 }
 
+// Here the function wants longer keys.
+func TestAPanicOfWithKeysIsAnErrorOfTheCollection(t *testing.T) {
+	m := newMeters()
+	o := m.observer(t, cruiseotel.WithKeys(func(_, key string) string { return key[:4] }))
+	api := cruise.Must(cruise.New(cruise.WithObserver(o)))
+	o.Add(api)
+	require.NoError(t, api.Scope("S", "key").Do(t.Context(), func(context.Context) error { return nil }))
+	var all metricdata.ResourceMetrics
+	assert.ErrorContains(t, m.reader.Collect(t.Context(), &all), "cruiseotel: panic while metrics are collected: runtime error: slice bounds out of range")
+}
+
 func TestTroubleIsCountedByScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
