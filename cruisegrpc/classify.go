@@ -37,6 +37,7 @@ const LongWait = time.Hour
 //	                       a message over its size limit: permanent
 //	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
 //	                       a quota per day or month: quota exhausted
+//	                       HTTP/2's FLOW_CONTROL_ERROR: transient
 //	ABORTED              permanent; transient with RetryInfo or pushback
 //	DEADLINE_EXCEEDED    transient
 //	INTERNAL             permanent; transient for a stream that HTTP/2 reset
@@ -79,7 +80,9 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 		return cruise.Verdict{Outcome: cruise.OutcomeDropped}
 	}
 	v := verdict(s, a.pushed(), strict, now)
-	if a != nil && a.unsafe && v.Outcome == cruise.OutcomeTransient {
+	// A reset refuses nothing, even one that says to calm down.
+	maybeDone := v.Outcome == cruise.OutcomeTransient || v.Outcome == cruise.OutcomeThrottled && strings.Contains(s.Message(), reset)
+	if a != nil && a.unsafe && maybeDone {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	return v
@@ -134,6 +137,8 @@ func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
 	case oversized.MatchString(s.Message()):
 		return cruise.OutcomePermanent
+	case strings.Contains(s.Message(), brokenFlow):
+		return cruise.OutcomeTransient
 	case d.reason == "RESOURCE_QUOTA_EXCEEDED":
 		return cruise.OutcomePermanent // an allocation, not a rate
 	case d.long:
@@ -145,14 +150,18 @@ func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 }
 
 // Texts that gRPC itself writes. There is nothing else to know them by.
-const proxy429 = "unexpected HTTP status code received from server: 429"
+const (
+	proxy429   = "unexpected HTTP status code received from server: 429"
+	reset      = "stream terminated by RST_STREAM"
+	brokenFlow = reset + " with error code: FLOW_CONTROL_ERROR"
+)
 
 var (
 	// In Go, in C++ and what is built on it, and in Node; in Java; in .NET.
 	oversized = regexp.MustCompile(`(?i)message larger than max|message after decompression larger than max|grpc: message too large` +
 		`|grpc message exceeds maximum size|message exceeds the maximum configured message size`)
 	brokenStream = []string{
-		"stream terminated by RST_STREAM",
+		reset,
 		"HTTP/2 error code: INTERNAL_ERROR",
 		"Connection closed with unknown cause",
 		"Received unexpected EOS on DATA frame from server",
