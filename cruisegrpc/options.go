@@ -96,9 +96,10 @@ func WithClassifier(f cruise.Classifier) Option {
 func WithStrict() Option { return func(c *config) { c.strict = true } }
 
 // WithStreamBuffer is how many bytes of sent messages a stream keeps so that it
-// can be retried, 0 or more; a stream that has sent more is not retried. A
-// message that is not a [google.golang.org/protobuf/proto.Message] counts as 16
-// KiB. Messages must not be changed after they were sent. Default 256 KiB.
+// can be retried, 0 or more, with the 5 bytes that gRPC puts before each; a stream
+// that has sent more is not retried. A message that is not a
+// [google.golang.org/protobuf/proto.Message] counts as 16 KiB. Messages must not be
+// changed after they were sent. Default 256 KiB.
 func WithStreamBuffer(bytes int) Option {
 	return func(c *config) {
 		if bytes < 0 {

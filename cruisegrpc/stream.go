@@ -313,9 +313,11 @@ func (s *stream) Trailer() metadata.MD { return s.current.Load().Trailer() }
 // Context returns the context of the current attempt.
 func (s *stream) Context() context.Context { return s.current.Load().Context() }
 
+// sizeOf is what a message takes with the 5 bytes that gRPC puts before it, which
+// bound how many empty ones are kept.
 func sizeOf(m any) int {
 	if m, ok := m.(proto.Message); ok {
-		return proto.Size(m)
+		return 5 + proto.Size(m)
 	}
 	return 16 << 10
 }

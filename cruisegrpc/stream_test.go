@@ -74,7 +74,7 @@ func TestStreamSendsAgainWhatWasSent(t *testing.T) {
 func TestStreamThatFilledItsBufferIsRetried(t *testing.T) {
 	message := &pb.StreamingInputCallRequest{Payload: &pb.Payload{Body: make([]byte, 1000)}}
 	s := serve(t, &service{gate: first(1, slowDown)})
-	client, _ := throttle(t, s, cruisegrpc.WithStreamBuffer(3*proto.Size(message)))
+	client, _ := throttle(t, s, cruisegrpc.WithStreamBuffer(3*(5+proto.Size(message))))
 	stream, err := client.StreamingInputCall(within(t, 10*time.Second))
 	require.NoError(t, err)
 	for range 3 {
@@ -101,6 +101,23 @@ func TestStreamThatSentTooMuchIsNotRetried(t *testing.T) {
 	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	assert.EqualValues(t, 1, s.seen.Load())
 	assert.Equal(t, []string{"throttled"}, seen.outcomes(), "the limiter learns all the same")
+}
+
+// Empty messages take room too.
+func TestStreamThatSentTooManyEmptyMessagesIsNotRetried(t *testing.T) {
+	s := serve(t, &service{gate: first(1, slowDown)})
+	client, _ := throttle(t, s, cruisegrpc.WithStreamBuffer(100))
+	stream, err := client.StreamingInputCall(within(t, 10*time.Second))
+	require.NoError(t, err)
+	for range 100 {
+		if err := stream.Send(&pb.StreamingInputCallRequest{}); err != nil {
+			assert.Equal(t, io.EOF, err)
+			break
+		}
+	}
+	_, err = stream.CloseAndRecv()
+	assert.Equal(t, codes.ResourceExhausted, status.Code(err))
+	assert.EqualValues(t, 1, s.seen.Load())
 }
 
 func TestStreamBothWays(t *testing.T) {
