@@ -133,12 +133,17 @@ func serve(t testing.TB, s *service) *service {
 	return s
 }
 
-func connect(t testing.TB, addr string, opts ...grpc.DialOption) pb.TestServiceClient {
+func dial(t testing.TB, addr string, opts ...grpc.DialOption) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(addr, append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()))...)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = conn.Close() })
-	return pb.NewTestServiceClient(conn)
+	return conn
+}
+
+func connect(t testing.TB, addr string, opts ...grpc.DialOption) pb.TestServiceClient {
+	t.Helper()
+	return pb.NewTestServiceClient(dial(t, addr, opts...))
 }
 
 // log is what an observer has seen.

@@ -23,11 +23,12 @@ import (
 // retried, nor does the limiter learn of it. Asking for the stream's Header ends
 // retries too.
 //
-// As for every gRPC stream, its resources are freed when its context ends, or
-// RecvMsg has returned an error.
+// As for every gRPC stream, its resources are freed when its context ends, its
+// connection is closed, or RecvMsg has returned an error.
 func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
 		s := &stream{call: i.call(ctx, method, cc, opts), single: !desc.ServerStreams, limit: i.buffer}
+		s.opts = append(s.opts, grpc.OnFinish(s.finished))
 		s.open = func(ctx context.Context) (grpc.ClientStream, error) {
 			return streamer(ctx, desc, cc, method, s.opts...)
 		}
@@ -224,12 +225,24 @@ func (s *stream) settle(err error) {
 	s.end()
 }
 
-// abandon is for the end of the caller's context, should nobody read any more.
+// abandon is for the end of the caller's context or of the connection, should nobody
+// read any more.
 func (s *stream) abandon() {
 	s.committed.Store(true)
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.end()
+	if cs := s.current.Load(); cs != nil {
+		cs.cancel()
+	}
+}
+
+// finished is told by gRPC that the stream of an attempt has ended, and why.
+func (s *stream) finished(err error) {
+	//lint:ignore SA1019 a server may cancel too, with the same code
+	if err == grpc.ErrClientConnClosing {
+		go s.abandon() // whoever opens a stream has the turn
+	}
 }
 
 // RecvMsg receives a message, the first one after as many attempts as it takes.

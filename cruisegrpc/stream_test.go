@@ -234,17 +234,36 @@ func TestStreamOutlivesItsAttempt(t *testing.T) {
 	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
 }
 
+// gRPC frees a stream at the end of its context or its connection, though nobody reads it.
 func TestAbandonedStreamLeavesTheLimiter(t *testing.T) {
-	release := make(chan struct{})
-	defer close(release)
-	s := serve(t, &service{gate: func(int64, metadata.MD, func(metadata.MD)) error { <-release; return nil }})
-	client, seen := throttle(t, s)
-	ctx, cancel := context.WithCancel(t.Context())
-	_, err := client.StreamingOutputCall(ctx, twoMessages())
-	require.NoError(t, err)
-	cancel()
-	require.Eventually(t, func() bool { return len(seen.outcomes()) == 1 }, 5*time.Second, time.Millisecond)
-	assert.Equal(t, []string{"dropped"}, seen.outcomes())
+	for name, abandon := range map[string]func(cancel func(), conn *grpc.ClientConn){
+		"cancelled":         func(cancel func(), _ *grpc.ClientConn) { cancel() },
+		"connection closed": func(_ func(), conn *grpc.ClientConn) { _ = conn.Close() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			release := make(chan struct{})
+			defer close(release)
+			s := serve(t, &service{gate: func(int64, metadata.MD, func(metadata.MD)) error { <-release; return nil }})
+			seen := &log{}
+			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
+			var attempt context.Context
+			conn := dial(t, s.addr, append(i.DialOptions(), grpc.WithChainStreamInterceptor(
+				func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+					attempt = ctx
+					return streamer(ctx, desc, cc, method, opts...)
+				}))...)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			stream, err := pb.NewTestServiceClient(conn).StreamingOutputCall(ctx, twoMessages())
+			require.NoError(t, err)
+			abandon(cancel, conn)
+			require.Eventually(t, func() bool { return len(seen.outcomes()) == 1 }, 5*time.Second, time.Millisecond)
+			assert.Equal(t, []string{"dropped"}, seen.outcomes())
+			<-attempt.Done()
+			_, err = stream.Recv()
+			assert.Error(t, err)
+		})
+	}
 }
 
 func TestCancelWhileAStreamBacksOff(t *testing.T) {
