@@ -150,7 +150,8 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 		return cruise.OutcomeQuotaExhausted
 	case throttle, status == 429, slowDown:
 		return cruise.OutcomeThrottled
-	case sdkRetryable.IsErrorRetryable(err) == aws.TrueTernary:
+	case sdkRetryable.IsErrorRetryable(err) == aws.TrueTernary,
+		code == "IDPCommunicationError": // the client of STS retries it, by a retryer of its own
 		return cruise.OutcomeTransient
 	}
 	return cruise.OutcomePermanent

@@ -292,6 +292,7 @@ func TestClassify(t *testing.T) {
 		"s3 timeout":           {answered(400, code("RequestTimeout", "")), cruise.OutcomeTransient},
 		"bare 429":             {answered(429, errors.New("?")), cruise.OutcomeThrottled},
 		"lambda":               {answered(429, code("TooManyRequestsException", "")), cruise.OutcomeThrottled},
+		"sts":                  {answered(400, code("IDPCommunicationError", "")), cruise.OutcomeTransient},
 		"control plane":        {answered(400, code("LimitExceededException", "")), cruise.OutcomeThrottled},
 		"iam":                  {answered(409, code("LimitExceeded", "")), cruise.OutcomePermanent},
 		"invalid":              {answered(400, code("ValidationException", "")), cruise.OutcomePermanent},
