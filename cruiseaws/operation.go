@@ -3,6 +3,7 @@ package cruiseaws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"iter"
 	"net/http"
@@ -33,6 +34,7 @@ type operation struct {
 	attempt  *cruise.Attempt // nil when all is over
 	admitted bool            // for an attempt that has not begun
 	release  func()          // ends what an attempt with a timeout holds; nil if its body will
+	fixed    bool            // the request's body cannot seek, so it is sent once
 	gaveUp   error
 }
 
@@ -63,6 +65,9 @@ func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeIn
 func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	if o.attempt == nil {
 		return next.HandleFinalize(ctx, in)
+	}
+	if r, ok := in.Request.(*smithyhttp.Request); ok {
+		o.fixed = r.GetStream() != nil && !r.IsStreamSeekable()
 	}
 	attempt := o.attempt.Context()
 	deadline, ok := attempt.Deadline()
@@ -182,12 +187,16 @@ func (o *operation) IsErrorRetryable(err error) bool {
 		v.Scope = o.name.within(v.Scope)
 		o.attempt.Done(&judged{err, v})
 	}
-	if o.once { // the attempt was the only one
+	again := v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	if o.once || again && o.fixed { // the attempt was the only one
+		if !o.once { // the SDK would find out after the wait
+			o.gaveUp = fmt.Errorf("cruiseaws: not retried: the request's body cannot seek: %w", err)
+		}
 		o.attempt = nil
 		o.stop()
 		return false
 	}
-	if v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient {
+	if again {
 		return true
 	}
 	o.gaveUp = o.advance()

@@ -15,6 +15,7 @@ import (
 	awsmiddleware "github.com/aws/aws-sdk-go-v2/aws/middleware"
 	"github.com/aws/aws-sdk-go-v2/aws/ratelimit"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	v4 "github.com/aws/aws-sdk-go-v2/aws/signer/v4"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/aws-sdk-go-v2/service/emr"
@@ -770,6 +771,33 @@ func credentials(s *service) aws.CredentialsProvider {
 		}
 		return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
 	}))
+}
+
+// A body that cannot seek is sent once, and nobody waits for a retry that cannot be.
+func TestBodyThatCannotBeRewound(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			cfg, seen := config("http://s3.test"), &log{}
+			cfg.HTTPClient = answers(func(r *http.Request) *http.Response {
+				resp := answer(r, 503, s3SlowDown)
+				resp.Header.Set("X-Amz-Retry-After", "3000")
+				return resp
+			})
+			throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+			throttle.Configure(&cfg)
+			began := time.Now()
+			_, err := newS3(cfg).PutObject(t.Context(), &s3.PutObjectInput{
+				Bucket: aws.String("b"), Key: aws.String("k"), Body: io.MultiReader(strings.NewReader("hello")), ContentLength: aws.Int64(5),
+			}, s3.WithAPIOptions(v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware))
+			assert.Zero(t, time.Since(began))
+			api, ok := errors.AsType[smithy.APIError](err)
+			require.True(t, ok, err)
+			assert.Equal(t, "SlowDown", api.ErrorCode())
+			assert.ErrorContains(t, err, "body cannot seek")
+			assert.Equal(t, []string{"throttled"}, seen.outcomes())
+			assert.Len(t, seen.scopes(), 1, "the limiter learns all the same")
+		})
+	})
 }
 
 // What happens to credentials is no failure of the operation that needs them.
