@@ -19,10 +19,10 @@ import (
 // from one goroutine.
 //
 // Of its methods the SDK calls, for each attempt, GetAttemptToken and, if the
-// attempt failed, IsErrorRetryable and then GetRetryToken and RetryDelay, in both
+// attempt failed, IsErrorRetryable and then GetRetryToken and RetryDelay, in each
 // of its modes. The function that GetAttemptToken returns is called after
-// every attempt in the older mode and after the first one in the newer; that of
-// GetRetryToken after each later attempt in both.
+// every attempt in the older mode and from v1.48.0 on, and after the first one in the
+// newer; that of GetRetryToken after each later attempt in all of them.
 type operation struct {
 	throttle *Throttle
 	once     bool // not to be retried

@@ -3,12 +3,12 @@ package cruiseaws
 import (
 	"context"
 	"errors"
-	"os"
 	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
 	"github.com/aws/aws-sdk-go-v2/aws/retry"
+	"github.com/aws/smithy-go/middleware"
 
 	"github.com/a7df5faa/cruise"
 )
@@ -31,6 +31,7 @@ func (t *Throttle) Retryer() aws.RetryerV2 {
 		throttle: t,
 		base:     cruise.Must(cruise.New(append(opts, cruise.WithoutLimiter())...)), // it was good before
 		quota:    retry.NewStandard(),
+		newer:    newRetries(),
 	}
 }
 
@@ -38,6 +39,7 @@ type sharedRetryer struct {
 	throttle *Throttle
 	base     *cruise.Retrier
 	quota    *retry.Standard
+	newer    bool        // the SDK's mode
 	pauses   atomic.Bool // the limiters do
 }
 
@@ -58,7 +60,7 @@ func (s *sharedRetryer) GetInitialToken() func(error) error { return func(error)
 
 func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error) {
 	v := s.throttle.ofAttempt(err, max(1, attempt))
-	if !newRetries() {
+	if !s.newer {
 		attempt-- // the older mode counts from 1
 	}
 	if v.Outcome != cruise.OutcomeThrottled {
@@ -99,7 +101,7 @@ func (s *sharedRetryer) GetAttemptToken(ctx context.Context) (func(error) error,
 func (s *sharedRetryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
 	refund, err := s.quota.GetRetryToken(ctx, err)
 	limiter := s.limiter(ctx)
-	if err != nil || !newRetries() {
+	if err != nil || !s.newer {
 		return refund, err
 	}
 	asked := time.Now()
@@ -128,5 +130,30 @@ func (s *sharedRetryer) learn(ctx context.Context, l cruise.Limiter, sent time.T
 	learner.Learn(cruise.Feedback{Outcome: v.Outcome, Sent: sent, Cost: 1, RetryAfter: v.RetryAfter, Scope: v.Scope})
 }
 
-// newRetries is how the SDK itself tells its modes apart.
-func newRetries() bool { return os.Getenv("AWS_NEW_RETRIES_2026") == "true" }
+// newRetries finds out the SDK's mode by a try: the newer one counts retries from 0.
+// AWS_NEW_RETRIES_2026 alone doesn't tell, as v1.48.0 heeds it no longer.
+func newRetries() bool {
+	var t try
+	loop := retry.NewAttemptMiddleware(&t, func(request any) any { return request })
+	_, _, _ = loop.HandleFinalize(context.Background(), middleware.FinalizeInput{}, middleware.FinalizeHandlerFunc(
+		func(context.Context, middleware.FinalizeInput) (out middleware.FinalizeOutput, metadata middleware.Metadata, err error) {
+			return out, metadata, errTry
+		}))
+	return t.newer
+}
+
+var errTry = errors.New("cruiseaws: try of the SDK's loop")
+
+// try is a retryer that never retries.
+type try struct {
+	aws.NopRetryer
+	newer bool
+}
+
+func (*try) IsErrorRetryable(error) bool { return true }
+func (*try) MaxAttempts() int            { return 0 }
+
+func (t *try) RetryDelay(attempt int, err error) (time.Duration, error) {
+	t.newer = attempt == 0
+	return 0, err
+}
