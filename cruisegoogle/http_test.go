@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -221,6 +222,43 @@ func TestRetriesOfAnUploadAddUp(t *testing.T) {
 	require.NoError(t, err)
 	assert.Len(t, a.requests(), 1+9, "the beginning, 5 attempts and 2 retries of the first chunk, then two chunks")
 	assert.Len(t, seen.outcomes(), 10)
+}
+
+// The client resumes an upload when the network's error is temporary.
+func TestUploadIsResumed(t *testing.T) {
+	var a *api
+	a = serve(t, func(_ int, r *http.Request) answer {
+		if r.URL.Path == "/upload/drive/v3/files" {
+			return answer{status: 200, header: []string{"Location", a.URL + "/chunks?upload_id=1"}}
+		}
+		if strings.HasSuffix(r.Header.Get("Content-Range"), "/*") {
+			return answer{status: 200, header: []string{"X-Http-Status-Code-Override", "308"}}
+		}
+		return answer{status: 200, body: `{"id":"1"}`}
+	})
+	base := &timeouts{path: "/chunks", left: 2}
+	client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{Transport: base})})
+	require.NoError(t, err)
+	service, err := drive.NewService(t.Context(), option.WithHTTPClient(client), option.WithEndpoint(a.URL+"/drive/v3/"))
+	require.NoError(t, err)
+	_, err = service.Files.Create(&drive.File{Name: "film"}).Context(t.Context()).
+		Media(strings.NewReader(strings.Repeat("x", 300<<10)), googleapi.ChunkSize(256<<10)).Do()
+	require.NoError(t, err)
+}
+
+// timeouts is a network on which some requests of a path time out.
+type timeouts struct {
+	path string
+	left int
+}
+
+func (n *timeouts) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.URL.Path == n.path && n.left > 0 {
+		n.left--
+		_ = r.Body.Close()
+		return nil, &net.OpError{Op: "read", Net: "tcp", Err: os.ErrDeadlineExceeded}
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }
 
 func TestNewHTTPClientKeepsAClient(t *testing.T) {

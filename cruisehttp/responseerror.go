@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/a7df5faa/cruise"
 )
 
 // A ResponseError is a response that was no success. It is the last error in a
@@ -80,7 +82,7 @@ func (e *ResponseError) Unwrap() error { return e.NotRetried }
 func (e *ResponseError) HTTPStatusCode() int { return e.StatusCode }
 
 // failure is an error of RoundTrip that is not the base's own. [http.Client]
-// looks for Timeout no deeper than here.
+// looks for Timeout no deeper than here, and clients of Google's for Temporary.
 type failure struct{ err error }
 
 func (f *failure) Error() string { return f.err.Error() }
@@ -96,6 +98,18 @@ func (f *failure) Timeout() bool {
 		Timeout() bool
 	}](f.err)
 	return ok && t.Timeout()
+}
+
+// Temporary tells whether the base's error does. What was given up has been retried.
+func (f *failure) Temporary() bool {
+	if _, ok := errors.AsType[*cruise.Error](f.err); ok {
+		return false
+	}
+	t, ok := errors.AsType[interface {
+		error
+		Temporary() bool
+	}](f.err)
+	return ok && t.Temporary()
 }
 
 // refused is an error of the base with the reason for which it was not retried.

@@ -534,6 +534,30 @@ func TestTransportNamesTheTimeout(t *testing.T) {
 	}
 }
 
+// A client above may send a request again if the network's error is temporary, but not
+// one that has been given up here.
+func TestTransportTellsWhatIsTemporary(t *testing.T) {
+	for name, tt := range map[string]struct {
+		method string
+		err    error
+		want   bool
+	}{
+		"sent once":             {"POST", os.ErrDeadlineExceeded, true},
+		"sent once, for good":   {"POST", io.ErrUnexpectedEOF, false},
+		"given up":              {"GET", os.ErrDeadlineExceeded, false},
+		"given up at its limit": {"GET", context.DeadlineExceeded, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, &net.OpError{Op: "read", Err: tt.err} })
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)))}
+			_, err := client.Do(request(t, tt.method, example, nil))
+			require.ErrorIs(t, err, tt.err)
+			temporary, ok := errors.Unwrap(err).(interface{ Temporary() bool })
+			assert.Equal(t, tt.want, ok && temporary.Temporary())
+		})
+	}
+}
+
 // An attempt that ends when its time is up has nothing to do with the one after it.
 func TestTransportTellsTimeoutsOfAttemptsApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
