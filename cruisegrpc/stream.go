@@ -23,6 +23,10 @@ import (
 // retried, nor does the limiter learn of it. Asking for the stream's Header ends
 // retries too.
 //
+// Until its first message a stream is a call in flight. So streams whose servers say
+// nothing for long, such as those that wait for news, open one a second at first,
+// unless [cruise.WithInitialRate] gives a rate to begin with.
+//
 // As for every gRPC stream, its resources are freed when its context ends, its
 // connection is closed, or RecvMsg has returned an error.
 func (i *Interceptor) Stream() grpc.StreamClientInterceptor {

@@ -337,6 +337,33 @@ func TestContextEndsWhileAStreamOpens(t *testing.T) {
 	assert.Equal(t, []string{"dropped"}, seen.outcomes())
 }
 
+func TestSilentStreamsOpenSlowlyWithoutARate(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts []cruise.Option
+		want time.Duration
+	}{
+		"without a rate": {nil, 9 * time.Second},
+		"with one":       {[]cruise.Option{cruise.WithInitialRate(100)}, 90 * time.Millisecond},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(tc.opts...)))
+				began := time.Now()
+				for range 10 {
+					_, err := i.Stream()(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/a.B/Watch",
+						func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+							return silent{ctx: ctx}, nil
+						})
+					require.NoError(t, err)
+				}
+				assert.Equal(t, tc.want, time.Since(began))
+			})
+		})
+	}
+}
+
 // echo is the stream of a server that says every message again, and reads the next
 // one when that has been received: a flow-control window of one message. It has
 // refused the call if refused is not nil.
