@@ -24,7 +24,8 @@ import (
 // retry), and none after an answer that asks for more than
 // [cruise.DefaultMaxServerDelay]; its table is unknown, and a limit around all
 // operations does not hold for it. The limiters, one for each operation, are those of
-// this Retryer alone, and learn of every attempt.
+// this Retryer alone, and learn of every attempt that is sent: one that the SDK gives up
+// before, since its body cannot seek, counts as in flight from then on.
 func (t *Throttle) Retryer() aws.RetryerV2 {
 	opts := append([]cruise.Option{}, t.retrier...)
 	return &sharedRetryer{
