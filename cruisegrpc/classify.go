@@ -31,8 +31,9 @@ const LongWait = time.Hour
 // like.
 //
 //	OK                   success
-//	UNAVAILABLE          transient; throttled with RetryInfo, with pushback, or
-//	                     for the HTTP status 429 of a proxy
+//	UNAVAILABLE          transient; throttled with RetryInfo, with pushback, for
+//	                     the HTTP status 429 of a proxy, or with a trailer
+//	                     x-envoy-ratelimited
 //	RESOURCE_EXHAUSTED   throttled, except
 //	                       a message over its size limit: permanent
 //	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
@@ -43,8 +44,8 @@ const LongWait = time.Hour
 //	INTERNAL             permanent; transient for a stream that HTTP/2 reset
 //	others               permanent
 //
-// The wait is that of RetryInfo, or of a [PushbackKey] trailer given by
-// [WithTrailer], which goes before it: n milliseconds exactly, 0 being at once; a
+// Trailers are those given by [WithTrailer]. The wait is that of RetryInfo, or of a
+// [PushbackKey] trailer, which goes before it: n milliseconds exactly, 0 being at once; a
 // negative or unparsable one, or several, forbid a retry. A wait above [LongWait]
 // makes a throttle a used-up quota, and a quota per day outranks any wait: for
 // Google's services it is that until midnight in Los Angeles.
@@ -104,7 +105,7 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 		v.Outcome = cruise.OutcomeSuccess
 	case codes.Unavailable:
 		v.Outcome = cruise.OutcomeTransient
-		if d.asked || strings.Contains(s.Message(), proxy429) {
+		if d.asked || push.limited || strings.Contains(s.Message(), proxy429) {
 			v.Outcome = cruise.OutcomeThrottled
 		}
 	case codes.ResourceExhausted:
@@ -256,23 +257,31 @@ func (d details) until(now time.Time) time.Duration {
 	return wait
 }
 
+// envoyLimited is the trailer by which Envoy says that a limit of its own refused the
+// call: by default with UNAVAILABLE.
+const envoyLimited = "x-envoy-ratelimited"
+
 // pushback is what a server says in its trailer.
 type pushback struct {
 	given, stop bool
 	wait        time.Duration
+	limited     bool // by Envoy
 }
 
-func (e *attemptError) pushed() pushback {
+func (e *attemptError) pushed() (p pushback) {
 	if e == nil {
-		return pushback{}
+		return p
 	}
+	p.limited = len(e.trailer.Get(envoyLimited)) > 0
 	values := e.trailer.Get(PushbackKey)
 	if len(values) == 0 {
-		return pushback{}
+		return p
 	}
 	ms, err := strconv.ParseInt(values[0], 10, 64)
 	if err != nil || ms < 0 || ms > math.MaxInt32 || len(values) > 1 {
-		return pushback{stop: true}
+		p.stop = true
+		return p
 	}
-	return pushback{given: true, wait: time.Duration(ms) * time.Millisecond}
+	p.given, p.wait = true, time.Duration(ms)*time.Millisecond
+	return p
 }

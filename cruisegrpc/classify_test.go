@@ -56,6 +56,8 @@ func conformanceStatus(t *testing.T, input string) (err error, strict bool) {
 			details = append(details, &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaMetric: "a.googleapis.com/reads", Description: rest}}})
 		case "google":
 			info.Domain = "googleapis.com"
+		case "envoy":
+			a.trailer.Append(envoyLimited, "true")
 		case "strict":
 			strict = true
 		case "unsafe":

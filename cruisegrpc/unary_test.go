@@ -382,6 +382,21 @@ func TestTransparentRetriesAreNotCounted(t *testing.T) {
 	assert.Equal(t, []string{"permanent"}, seen.outcomes(), "one attempt")
 }
 
+// A proxy that limits calls has not sent them on, whatever the method.
+func TestLimitOfEnvoyIsAThrottle(t *testing.T) {
+	addr := wire(t, func(f *http2.Framer, stream uint32, n int) {
+		if n == 1 {
+			end(f, stream, "grpc-status", "14", "x-envoy-ratelimited", "true")
+			return
+		}
+		end(f, stream, "grpc-status", "5")
+	})
+	client, seen := throttle(t, &service{addr: addr})
+	_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+	assert.Equal(t, codes.NotFound, status.Code(err))
+	assert.Equal(t, []string{"throttled", "permanent"}, seen.outcomes())
+}
+
 func fields(pairs ...string) []byte {
 	var b strings.Builder
 	e := hpack.NewEncoder(&b)
