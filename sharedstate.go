@@ -175,7 +175,7 @@ const (
 	sharedQueue   = sharedPeriod / 8     // how far ahead slots are given out where they are not short
 	sharedMost    = 1_000_000            // slots in one sync
 	sharedYear    = 365 * 86_400_000_000 // bound of Most
-	sharedShort   = 2 * sharedMillion    // a window that has moved on when what was left of it is known
+	sharedShort   = 3 * sharedMillion    // a window that has moved on when what was left of it is known
 )
 
 // sharedCauses are what Why says, and the constants its numbers.
@@ -526,7 +526,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	if q.Elsewhere {
 		s.Elsewhere = 1
 	}
-	if s.Oks > 0 { // else pauses are the answer
+	if s.Oks > 0 && !s.spent(t, q) { // else pauses are the answer
 		r := float64(max(s.Rate, s.Unspread))
 		given := r
 		if s.Busy >= sharedTold {
@@ -563,6 +563,14 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	if q.Backoff > 0 {
 		s.Until = max(s.Until, t+min(micros(q.Backoff), s.Most))
 	}
+}
+
+// spent reports whether a throttle only says that a window, whose rest was spread, is used up
+// just before its reset: what was left was known too late for slots that had been given out. The
+// next window begins at the rate of before.
+func (s *SharedState) spent(t int64, q StoreRequest) bool {
+	left := s.ResetAt - t
+	return s.Unspread > 0 && !q.Elsewhere && max(left, -left) <= sharedHorizon
 }
 
 // spacing is the time from one slot to the next.

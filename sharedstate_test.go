@@ -357,6 +357,40 @@ func TestSharedStateCut(t *testing.T) {
 	}
 }
 
+// A throttle just before the reset of a window whose rest was spread says that this is used
+// up, and nothing of the next one.
+func TestSharedStateSpentWindow(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for _, tt := range []struct {
+		name      string
+		reset     time.Duration // from now
+		unspread  int64
+		elsewhere bool
+		cut       bool
+	}{
+		{"just before the reset", time.Second, 40e6, false, false},
+		{"just after it", -time.Second, 40e6, false, false},
+		{"before that", time.Second + time.Microsecond, 40e6, false, true},
+		{"long after it", -time.Second - time.Microsecond, 40e6, false, true},
+		{"the rest was not spread", time.Second, 0, false, true},
+		{"enough was left", time.Second, 40e6, true, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.Unspread, s.ResetAt = tt.unspread, s.At+tt.reset.Microseconds()
+			was := s
+			r := s.Sync(time.Duration(s.At)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Throttled: true, Elsewhere: tt.elsewhere, Backoff: time.Second})
+			assert.EqualValues(t, 2, s.Epoch)
+			assert.Positive(t, r.Pause)
+			if !tt.cut {
+				assert.Equal(t, []int64{was.Ceiling, was.Rate, was.Unspread}, []int64{s.Ceiling, s.Rate, s.Unspread})
+				return
+			}
+			assert.Less(t, max(s.Rate, s.Unspread), max(was.Rate, was.Unspread))
+		})
+	}
+}
+
 // Where slots are short a worker asks for them as often as it gets two, but neither all the
 // time nor so rarely that those ahead would run out.
 func TestSharedTurn(t *testing.T) {

@@ -161,7 +161,7 @@ func TestScriptIsTheModel(t *testing.T) {
 				q.Throttled = s.Row == 1
 			}
 			if q.Quota != nil {
-				switch run % 4 {
+				switch run % 5 {
 				case 0: // nothing left, ever
 					q.Quota = &cruise.Quota{}
 					now += 2 * time.Second
@@ -170,6 +170,13 @@ func TestScriptIsTheModel(t *testing.T) {
 					q.Throttled, q.Ceiling = false, 0
 				case 2: // windows of ten seconds
 					q.Quota.Remaining, q.Quota.Reset = max(0, 50-step%60), 10*time.Second-now%(10*time.Second)
+				case 3: // a window that is used up just before its reset
+					const window = 20 * time.Second
+					if q.Throttled = step%4 == 3; q.Throttled {
+						now += window - now%window - time.Duration(rng.Int64N(int64(2*time.Second)))
+					}
+					q.Quota.Limit, q.Quota.Remaining, q.Quota.Reset = 100, 80-25*(step%4), window-now%window
+					q.Epoch, q.Elsewhere, q.Pause = s.Epoch, rng.IntN(4) == 0, 0
 				}
 			}
 			args := append(cruiseredis.Args(q), int64(now/time.Second), int64(now%time.Second/time.Microsecond))

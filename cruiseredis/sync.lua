@@ -25,7 +25,7 @@ local PART = 4
 local QUEUE = PERIOD / 8
 local MOST = MILLION
 local YEAR = 365 * 86400000000
-local SHORT = 2 * MILLION
+local SHORT = 3 * MILLION
 local MAX_PAUSE = 31 * 86400000000
 local CLOSED_ROW = 2
 local REOPEN_TO = .9
@@ -365,6 +365,10 @@ local function turn()
   return max(PERIOD, min(floor(two), floor(HORIZON * workers / 8)))
 end
 
+local function spent()
+  return s.unspread > 0 and q.elsewhere == 0 and abs(s.resetAt - t) <= HORIZON
+end
+
 local function throttle()
   local again = s.row > 0
   if not again then
@@ -372,7 +376,7 @@ local function throttle()
   end
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
   s.elsewhere = q.elsewhere
-  if s.oks > 0 then
+  if s.oks > 0 and not spent() then
     local r = max(s.rate, s.unspread)
     local given = r
     if s.busy >= TOLD then
