@@ -163,7 +163,8 @@ func WithFallback(f Fallback) SharedOption {
 // WithPauseOnly shares pauses and nothing else: each worker finds a rate of its
 // own, as an [AdaptiveLimiter] does, and a Retry-After that one of them is given
 // stops them all until then. It costs one sync in half a second for each worker
-// that makes calls. Pauses for throttles that name no wait stay the worker's own.
+// that makes calls. Pauses for throttles that name no wait stay the worker's own, and its
+// rates bind nobody else.
 func WithPauseOnly() SharedOption {
 	return sharedOption(func(c *sharedConfig) { c.pauseOnly = true })
 }
@@ -221,6 +222,8 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	}
 	if c.pauseOnly {
 		s.local = newAdaptive(clock(), s.conf)
+		// Its rates are its own: those who share one are not to be bound by them.
+		s.sharedLaw.Min, s.sharedLaw.Max, s.sharedLaw.Initial = 1, sharedMostRate*1e6, sharedInitial*1e6
 	}
 	s.room.pacer, s.room.news = s, s.lifted
 	return s, nil

@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -52,6 +53,36 @@ func TestSharedLowestMaximumHolds(t *testing.T) {
 		assert.InDelta(t, 50, countIn(srv.sent, brake.Add(30*time.Second), time.Minute)/60, 2)
 		assert.Greater(t, countIn(srv.sent, brake.Add(150*time.Second), 30*time.Second)/30, 500, "afterwards")
 	})
+}
+
+// A worker that shares pauses alone binds nobody to its own rates, whoever comes first.
+func TestSharedPauseOnlyBindsNobody(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		alone []SharedOption
+	}{
+		{"a low maximum", []SharedOption{WithMaxRate(2)}},
+		{"a high minimum", []SharedOption{WithMinRate(500), WithInitialRate(500)}},
+		{"another beginning", []SharedOption{WithInitialRate(70)}},
+	} {
+		for _, first := range []bool{true, false} {
+			t.Run(fmt.Sprintf("%s, first %v", tt.name, first), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := nearStore()
+					shares := fleet(t, store, 1)[0]
+					alone := fleet(t, store, 1, append(tt.alone, WithPauseOnly())...)[0]
+					if !first {
+						require.NoError(t, shares.WaitN(t.Context(), 1))
+					}
+					require.NoError(t, alone.WaitN(t.Context(), 1))
+					time.Sleep(time.Second)
+					require.NoError(t, shares.WaitN(t.Context(), 1))
+					time.Sleep(time.Second)
+					assert.EqualValues(t, 10, shares.Limit())
+				})
+			})
+		}
+	}
 }
 
 // What has been saved goes at once, and asks the store for it once, not slot by slot.
