@@ -421,9 +421,9 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 }
 
 // pauseAll notes a pause that everyone is to hear of at once, unless they know of a longer
-// one.
+// one. What is longer than may be shared would seem a longer one each time that it is told.
 func (s *SharedLimiter) pauseAll(now instant, d time.Duration) {
-	if until := now.after(d); until > max(now, s.common) {
+	if until := now.after(min(d, MaxSharedPause)); until > max(now, s.common) {
 		s.common, s.newPause, s.urgent = until, true, true
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -83,6 +84,35 @@ func TestSharedPauseOnlyBindsNobody(t *testing.T) {
 			})
 		}
 	}
+}
+
+// A pause that is longer than the longest to be shared is told once, and only its worker
+// sits out the rest.
+func TestSharedPauseOfMonths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var paused atomic.Int32
+		store := nearStore()
+		told := fleet(t, store, 1)[0]
+		hears := fleet(t, store, 1, WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+			if _, ok := e.(Paused); ok {
+				paused.Add(1)
+			}
+		})))[0]
+		const longer = 24 * time.Hour
+		told.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: MaxSharedPause + longer})
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Minute, cancel)
+		var group sync.WaitGroup
+		for _, l := range []*SharedLimiter{told, hears} {
+			group.Go(func() { assert.ErrorIs(t, l.WaitN(ctx, 1), context.Canceled) })
+		}
+		group.Wait()
+		time.Sleep(time.Second) // for the last syncs
+		assert.EqualValues(t, 1, paused.Load())
+		assert.Equal(t, MaxSharedPause-62*time.Second, hears.PauseLeft().Round(time.Second))
+		assert.Equal(t, MaxSharedPause+longer-62*time.Second, told.PauseLeft().Round(time.Second))
+	})
 }
 
 // What has been saved goes at once, and asks the store for it once, not slot by slot.
