@@ -145,7 +145,8 @@ const (
 	// number of workers, and adapts that alone, up to the whole of the last known
 	// rate. A worker that never knew the rate begins as an [AdaptiveLimiter] does.
 	FallbackShare Fallback = iota
-	// FallbackClosed lets nobody go.
+	// FallbackClosed lets nobody go. That a call under way is throttled is told when the
+	// store is back.
 	FallbackClosed
 	// FallbackOpen lets everyone go at once.
 	FallbackOpen
@@ -336,7 +337,8 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++
-		if !s.isAlone() && !late {
+		closed := s.fallback == FallbackClosed && !s.pauseOnly // so it went before the store was lost
+		if !late && (closed || !s.isAlone()) {
 			s.congested(e)
 		}
 		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})

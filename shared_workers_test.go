@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 )
 
 // What one worker does to all others, and does not.
@@ -83,6 +84,44 @@ func TestSharedPauseOnlyBindsNobody(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// A throttle of a call that went before the store was lost is of the shared rate where no
+// call goes without the store: it is told when that is back. Else it is of the worker's own.
+func TestSharedThrottleWithoutStore(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		opts []SharedOption
+		want rate.Limit // afterwards
+	}{
+		{"closed", []SharedOption{WithFallback(FallbackClosed)}, 5},
+		{"share", nil, 10},
+		{"open", []SharedOption{WithFallback(FallbackOpen)}, 10},
+		{"pause only, closed", []SharedOption{WithFallback(FallbackClosed), WithPauseOnly()}, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				l := fleet(t, store, 1, append(tt.opts, WithMaxRate(10))...)[0]
+				letGo(t, l, 1).ends(OutcomeSuccess, 0)
+				c := letGo(t, l, 1)
+				store.fails(down)
+				l.Resume() // which it tells at once
+				time.Sleep(time.Second)
+				require.True(t, l.Stats().Degraded)
+				c.ends(OutcomeThrottled, 0)
+				time.Sleep(10 * time.Second)
+				store.fails(nil)
+				require.NoError(t, l.WaitN(t.Context(), 1))
+				time.Sleep(10 * time.Second)
+				require.NoError(t, l.WaitN(t.Context(), 1))
+				synctest.Wait()
+				r, err := store.Sync(t.Context(), StoreRequest{Law: SharedLaw{Min: 1, Max: 1e12}})
+				require.NoError(t, err)
+				assert.Equal(t, tt.want, limitOfMicro(r.Rate))
+			})
+		})
 	}
 }
 
