@@ -190,6 +190,57 @@ func TestScriptIsTheModel(t *testing.T) {
 	}
 }
 
+// A state that no sync leaves behind is begun anew, by what workers know. They would refuse
+// its answers, or wait for ever, and keep it from expiring.
+func TestDamagedState(t *testing.T) {
+	client := startRedis(t).client()
+	for _, tt := range []struct {
+		field string
+		value int64
+		since bool // the last sync
+	}{
+		{"rate", 0, false},
+		{"ceiling", -1, false},
+		{"why", -1, false},
+		{"why", 3, false},
+		{"level", -1, false},
+		{"resumes", -1, false},
+		{"cap", -1, false},
+		{"capBefore", -1, false},
+		{"until", cruise.MaxSharedPause.Microseconds() + 1, true},
+		{"lifted", cruise.MaxSharedPause.Microseconds() + 1, true},
+		{"tat", 200 * 365 * 24 * time.Hour.Microseconds(), true},
+		{"countEnd", 5_000_001, true},
+		{"credit", 1, true},
+		{"cutAt", 1, true},
+		{"born", 1, true},
+		{"closedAt", 1, true},
+		{"outageAt", 1, true},
+		{"quotaAt", 1, true},
+		{"hintAt", 1, true},
+	} {
+		t.Run(fmt.Sprint(tt.field, " ", tt.value), func(t *testing.T) {
+			scope := scopeOf(t)
+			store := cruise.Must(cruiseredis.NewStore(client, scope))
+			known, err := store.Sync(t.Context(), cruise.StoreRequest{Law: law, Epoch: 7, Rate: 20e6})
+			require.NoError(t, err)
+			key := cruiseredis.KeyOf(scope)
+			value := tt.value
+			if tt.since {
+				at, err := client.HGet(t.Context(), key, "at").Int64()
+				require.NoError(t, err)
+				value += at
+			}
+			require.NoError(t, client.HSet(t.Context(), key, tt.field, value, "total", 1000).Err())
+			r, err := store.Sync(t.Context(), cruise.StoreRequest{Law: law, Epoch: known.Epoch, Rate: known.Rate, Count: known.Count, Want: 1, Least: 1})
+			require.NoError(t, err)
+			assert.Equal(t, "0", client.HGet(t.Context(), key, "total").Val())
+			known.Slots, known.Span, known.Count = 1, 50*time.Millisecond, known.Count+1
+			assert.Equal(t, known, r)
+		})
+	}
+}
+
 // fieldsOf is a state as Redis has it.
 func fieldsOf(s cruise.SharedState) map[string]string {
 	fields := map[string]string{}
@@ -208,7 +259,7 @@ func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
 		Epoch:   max(0, s.Epoch-int64(rng.IntN(2))+int64(rng.IntN(50)/49)),
 		Rate:    1 + rng.Int64N(1<<(1+rng.IntN(39))),
 		Ceiling: rng.Int64N(1 << (1 + rng.IntN(39))),
-		Resumes: s.Resumes - int64(rng.IntN(2)),
+		Resumes: max(0, s.Resumes-int64(rng.IntN(2))),
 		Count:   s.Count - int64(rng.IntN(2)),
 		Resume:  rng.IntN(100) == 0,
 		Held:    time.Duration(rng.Int64N(int64(2 * time.Second))),

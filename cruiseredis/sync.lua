@@ -87,7 +87,10 @@ for i, name in ipairs(fields) do
   end
   s[name] = v
 end
-if s.rate and s.rate < 1 then
+-- What no sync leaves behind: workers would refuse each answer, or wait for it in vain.
+if s.epoch ~= 0 and (s.rate < 1 or min(s.ceiling, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA
+  or max(s['until'], s.lifted) - s.at > MAX_PAUSE or s.tat - s.at > 100 * YEAR or s.countEnd - s.at > COUNT
+  or max(s.credit, s.cutAt, s.born, s.closedAt, s.outageAt, s.quotaAt, s.hintAt) > s.at) then
   s.epoch = 0
 end
 
