@@ -382,7 +382,7 @@ func (s *SharedLimiter) congested(e ending) {
 	s.elsewhere = elsewhere(e.quota, s.quota)
 	s.backoff = 0
 	if e.retryAfter <= 0 {
-		s.backoff = s.conf.pause.Delay(int(s.known.Level)+1, 0)
+		s.backoff = min(s.conf.pause.Delay(int(s.known.Level)+1, 0), MaxSharedPause)
 	}
 	s.slots.drop() // until the store has said how to go on
 }

@@ -154,6 +154,23 @@ func TestSharedPauseOfMonths(t *testing.T) {
 	})
 }
 
+// A pause without a Retry-After may be shared too, however long a backoff makes it.
+func TestSharedBackoffOfMonths(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const base = 2 * MaxSharedPause
+		long := Must(NewBackoff(WithBase(base), WithMaxDelay(base), WithJitter(NoJitter())))
+		l := fleet(t, nearStore(), 1, WithPauseBackoff(long))[0]
+		letGo(t, l, 1).ends(OutcomeSuccess, 0)
+		for range 2 {
+			time.Sleep(2 * time.Second)
+			letGo(t, l, 1).ends(OutcomeThrottled, 0)
+		}
+		time.Sleep(2 * time.Second)
+		assert.NoError(t, l.Stats().Err)
+		assert.Equal(t, MaxSharedPause-2*time.Second, l.PauseLeft().Round(time.Second))
+	})
+}
+
 // What has been saved goes at once, and asks the store for it once, not slot by slot.
 func TestSharedBurstGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
