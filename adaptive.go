@@ -270,7 +270,10 @@ func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant,
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
 // less is of an attempt that was never admitted, and is ignored.
-func (a *AdaptiveLimiter) Learn(f Feedback) { a.learn(f.ending()) }
+func (a *AdaptiveLimiter) Learn(f Feedback) {
+	a.learn(f.ending())
+	a.room.teachAbove(f.ending())
+}
 
 func (a *AdaptiveLimiter) learn(e ending) {
 	if e.cost <= 0 || a.room.pacer == nil {

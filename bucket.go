@@ -65,7 +65,10 @@ func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err
 
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
 // exhausted for a known time.
-func (b *TokenBucket) Learn(f Feedback) { b.learn(f.ending()) }
+func (b *TokenBucket) Learn(f Feedback) {
+	b.learn(f.ending())
+	b.room.teachAbove(f.ending())
+}
 
 func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.room, e) }
 

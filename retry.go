@@ -94,7 +94,8 @@ func New(opts ...Option) (*Retrier, error) {
 
 // Limiter returns the limiter that attempts pass, nil if there is none. That of a
 // scope is its innermost, which may be another one after a long time without a
-// call.
+// call. Where that is of this package, a [DelayLimiter] apart, whoever waits for it passes
+// those of this package around it too, and its Learn tells them that the call has ended.
 func (r *Retrier) Limiter() Limiter {
 	if s, ok := r.gate.(*scopeLimiter); ok {
 		return s.own()

@@ -115,13 +115,19 @@ func (l *scopeLimiter) learn(f ending) {
 	for x := e; x != nil; x = x.id.parent {
 		its := f
 		if x != blamed {
-			its.quota, its.retryAfter = nil, 0
-			if f.outcome == OutcomeThrottled || f.outcome == OutcomeQuotaExhausted {
-				its.outcome = OutcomeDropped
-			}
+			its = f.elsewhere()
 		}
 		gateOf(x.limiter).learn(its)
 	}
+}
+
+// elsewhere is what an attempt tells limiters that what the server said is not about.
+func (e ending) elsewhere() ending {
+	e.quota, e.retryAfter = nil, 0
+	if e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted {
+		e.outcome = OutcomeDropped
+	}
+	return e
 }
 
 // pausesFor reports whether a limiter pauses for a throttle that names a scope.

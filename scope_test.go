@@ -13,6 +13,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 )
 
@@ -664,6 +666,36 @@ func TestScopeHeldUpAboveLearnsNothingFromThat(t *testing.T) {
 			t.Errorf("%v a second, want half of what it gave while it was asked", got)
 		}
 	})
+}
+
+// Whoever waits for a scope's limiter by hand, and teaches it, leaves nothing in flight
+// further out.
+func TestScopeLimiterByHand(t *testing.T) {
+	for name, limiter := range map[string]func() (Limiter, error){
+		"adaptive": func() (Limiter, error) { return NewAdaptiveLimiter(WithInitialRate(1e6)) },
+		"bucket":   func() (Limiter, error) { return NewTokenBucket(1e6, 1e6) },
+		"window":   func() (Limiter, error) { return NewSlidingWindow(Window{N: 1e6, Per: time.Second}) },
+		"shared":   func() (Limiter, error) { return NewSharedLimiter(NewMemoryStore(), steady(1e6)...) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(WithScopeLimiter(func(string, string) (Limiter, error) { return limiter() })))
+				inner := r.Scope("A", "a").Scope("B", "b").Limiter().(Learner)
+				for range 20 {
+					require.NoError(t, inner.WaitN(t.Context(), 1))
+					inner.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+				}
+				require.NoError(t, inner.WaitN(t.Context(), 1))
+				inner.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Hour})
+				start := time.Now()
+				for range 10 {
+					assert.NoError(t, r.Do(t.Context(), ok))
+				}
+				assert.Zero(t, time.Since(start), "the root was held up")
+				assert.Equal(t, time.Hour, pauseLeft(inner))
+			})
+		})
+	}
 }
 
 // The default limiter of a scope tells the observer of the Retrier.

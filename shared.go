@@ -282,7 +282,10 @@ func (s *SharedLimiter) maxCost() int {
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
 // less is of an attempt that was never admitted, and is ignored.
-func (s *SharedLimiter) Learn(f Feedback) { s.learn(f.ending()) }
+func (s *SharedLimiter) Learn(f Feedback) {
+	s.learn(f.ending())
+	s.room.teachAbove(f.ending())
+}
 
 func (s *SharedLimiter) learn(e ending) {
 	if e.cost <= 0 || s.room.pacer == nil {

@@ -111,6 +111,17 @@ func (r *room) adopt(up *room) bool {
 	return true
 }
 
+// teachAbove is for an attempt that only the limiter of r was told of, by its Learn: what
+// counts calls in flight further out let it go too. A Retrier tells each by itself.
+func (r *room) teachAbove(e ending) {
+	for r.mu.of.Load() != nil { // from then on r.up stays as it is
+		r = r.up
+		if l, ok := r.pacer.(gate); ok {
+			l.learn(e.elsewhere())
+		}
+	}
+}
+
 // peek is pass for a call that does not go yet.
 func (r *room) peek(now instant, n int) time.Duration {
 	if pause := r.held(now); pause > 0 {

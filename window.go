@@ -89,7 +89,10 @@ func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent instant, e
 
 // Learn pauses the window if the attempt was throttled, or if a quota is
 // exhausted for a known time.
-func (s *SlidingWindow) Learn(f Feedback) { s.learn(f.ending()) }
+func (s *SlidingWindow) Learn(f Feedback) {
+	s.learn(f.ending())
+	s.room.teachAbove(f.ending())
+}
 
 func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.room, e) }
 
