@@ -265,7 +265,7 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return a.room.admit(ctx, n, a.maxCost())
+	return a.room.admit(ctx, n)
 }
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
@@ -495,7 +495,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	return s
 }
 
-// pass, peek, atLeast and hold make a limiter the pacer of its own room.
+// pass, peek, atLeast, hold and maxCost make a limiter the pacer of its own room.
 
 func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
@@ -547,6 +547,13 @@ func (a *AdaptiveLimiter) atLeast(now instant, n int) time.Duration {
 	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
 	b.limit = limitOf(a.law.soon())
 	return b.atLeast(now, n)
+}
+
+func (a *AdaptiveLimiter) maxCost() int {
+	if a.burst > 0 {
+		return a.burst
+	}
+	return math.MaxInt32
 }
 
 func (a *AdaptiveLimiter) counts(now instant) bool { return a.paced && a.tokens.counts(now) }

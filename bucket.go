@@ -60,7 +60,7 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 }
 
 func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return b.room.admit(ctx, n, b.maxCost())
+	return b.room.admit(ctx, n)
 }
 
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
@@ -173,6 +173,8 @@ func (b *bucket) atLeast(now instant, n int) time.Duration {
 	}
 	return ceilSeconds((float64(n) - b.at(now)) / float64(b.limit))
 }
+
+func (b *bucket) maxCost() int { return b.burst }
 
 func (b *bucket) counts(now instant) bool {
 	return b.limit != rate.Inf && b.at(now) < float64(b.burst)

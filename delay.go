@@ -68,7 +68,7 @@ func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return d.room.admit(ctx, n, math.MaxInt)
+	return d.room.admit(ctx, n)
 }
 
 // Learn raises the delay if the attempt was throttled, counts it if it succeeded,
@@ -214,8 +214,8 @@ func (d *delays) slept(t time.Duration) {
 	d.stats.TotalSleep += t
 }
 
-// pass, atLeast and hold make delays the pacer of its room; whoever waits there
-// goes when ready says.
+// pass, atLeast, hold and maxCost make delays the pacer of its room; whoever waits
+// there goes when ready says.
 
 func (d *delays) pass(instant, int) time.Duration {
 	if d.delay == 0 {
@@ -227,3 +227,5 @@ func (d *delays) pass(instant, int) time.Duration {
 func (d *delays) atLeast(instant, int) time.Duration { return 0 }
 
 func (d *delays) hold(instant, instant) {}
+
+func (d *delays) maxCost() int { return math.MaxInt }

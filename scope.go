@@ -76,7 +76,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	for x := e; x != nil; x = x.id.parent {
 		if x.room == nil {
 			before = append(before, x.limiter)
-		} else if most := x.limiter.(housed).maxCost(); n > most {
+		} else if most := x.room.pacer.maxCost(); n > most {
 			return came, sent, costError(n, most)
 		}
 	}

@@ -728,6 +728,18 @@ func TestScopeCost(t *testing.T) {
 	checkUnused(t, s)
 }
 
+// By hand too what the limit around a scope never lets go is refused, not waited for.
+func TestScopeCostByHand(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithLimiter(Must(NewTokenBucket(10, 1))), buckets(10, 3)))
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		start := time.Now()
+		assert.ErrorIs(t, r.Scope("A", "a").Limiter().WaitN(ctx, 2), ErrCost)
+		assert.Zero(t, time.Since(start))
+	})
+}
+
 // The limit around a scope holds whatever the limiter of the scope is.
 func TestScopeOfAnotherMakeWithinALimit(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){

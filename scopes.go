@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"hash/maphash"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -81,7 +80,6 @@ func newScopes(c *config) *scopes {
 type housed interface {
 	Learner
 	house() *room
-	maxCost() int
 }
 
 // roomOf is the room of a limiter that can be part of a tree; nil if it has none, was
@@ -99,16 +97,6 @@ func roomOf(l Limiter) *room {
 func (b *TokenBucket) house() *room     { return &b.room }
 func (s *SlidingWindow) house() *room   { return &s.room }
 func (a *AdaptiveLimiter) house() *room { return &a.room }
-
-func (b *TokenBucket) maxCost() int   { return b.tokens.burst }
-func (s *SlidingWindow) maxCost() int { return s.spans.most }
-
-func (a *AdaptiveLimiter) maxCost() int {
-	if a.burst > 0 {
-		return a.burst
-	}
-	return math.MaxInt32
-}
 
 // Keys above this length are kept as their hash.
 const longKey = 64

@@ -268,7 +268,7 @@ func (s *SharedLimiter) WaitN(ctx context.Context, n int) error {
 }
 
 func (s *SharedLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return s.room.admit(ctx, n, s.maxCost())
+	return s.room.admit(ctx, n)
 }
 
 func (s *SharedLimiter) house() *room { return &s.room }

@@ -25,7 +25,7 @@ const (
 
 var errStoreTimeout = errors.New("cruise: store did not answer in time")
 
-// pass, peek, atLeast and hold make a limiter the pacer of its own room.
+// pass, peek, atLeast, hold and maxCost make a limiter the pacer of its own room.
 
 func (s *SharedLimiter) pass(now instant, n int) time.Duration {
 	if wait := s.peek(now, n); wait > 0 {

@@ -114,12 +114,19 @@ func (r *room) adopt(up *room) bool {
 // teachAbove is for an attempt that only the limiter of r was told of, by its Learn: what
 // counts calls in flight further out let it go too. A Retrier tells each by itself.
 func (r *room) teachAbove(e ending) {
-	for r.mu.of.Load() != nil { // from then on r.up stays as it is
-		r = r.up
-		if l, ok := r.pacer.(gate); ok {
+	for x := r.around(); x != nil; x = x.around() {
+		if l, ok := x.pacer.(gate); ok {
 			l.learn(e.elsewhere())
 		}
 	}
+}
+
+// around is the room above, for who has not got the lock: once there is one it stays.
+func (r *room) around() *room {
+	if r.mu.of.Load() == nil {
+		return nil
+	}
+	return r.up
 }
 
 // peek is pass for a call that does not go yet.

@@ -23,6 +23,8 @@ type pacer interface {
 	atLeast(now instant, n int) time.Duration
 	// hold tells that nobody goes before until.
 	hold(now, until instant)
+	// maxCost is the highest cost that is ever let go. It never changes.
+	maxCost() int
 }
 
 // A room is where calls wait for a pacer. Waiters stand in line and hold no
@@ -66,15 +68,18 @@ var errNilContext = errors.New("cruise: nil context")
 // without a pacer.
 var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
 
-// admit is enter for a limiter whose calls cost so much at most, or nothing.
-func (r *room) admit(ctx context.Context, n, most int) (came, sent instant, err error) {
+// admit is enter for a call that may cost nothing, or more than is ever let go.
+func (r *room) admit(ctx context.Context, n int) (came, sent instant, err error) {
 	switch {
 	case r.pacer == nil:
 		return came, sent, errZeroLimiter
 	case n <= 0:
 		return free(ctx, n)
-	case n > most:
-		return came, sent, costError(n, most)
+	}
+	for x := r; x != nil; x = x.around() {
+		if most := x.pacer.maxCost(); n > most {
+			return came, sent, costError(n, most)
+		}
 	}
 	return r.enter(ctx, n)
 }

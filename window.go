@@ -84,7 +84,7 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 }
 
 func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return s.room.admit(ctx, n, s.maxCost())
+	return s.room.admit(ctx, n)
 }
 
 // Learn pauses the window if the attempt was throttled, or if a quota is
@@ -198,6 +198,8 @@ func (s *spans) atLeast(now instant, n int) time.Duration {
 	}
 	return wait
 }
+
+func (s *spans) maxCost() int { return s.most }
 
 func (s *spans) counts(now instant) bool {
 	for i := range s.all {
