@@ -540,13 +540,13 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 	return wait
 }
 
-func (a *AdaptiveLimiter) atLeast(now instant, n int) time.Duration {
+func (a *AdaptiveLimiter) atLeast(now instant, ahead, n int) time.Duration {
 	if !a.paced {
 		return 0
 	}
 	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
 	b.limit = limitOf(a.law.soon())
-	return b.atLeast(now, n)
+	return b.atLeast(now, ahead, n)
 }
 
 func (a *AdaptiveLimiter) maxCost() int {

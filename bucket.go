@@ -153,7 +153,7 @@ func (b *bucket) pass(now instant, n int) time.Duration {
 	left := b.at(now) - float64(n)
 	// Whoever lacks less than a nanosecond's worth goes.
 	if n > b.burst || left < 0 && -left/float64(b.limit)*1e9 >= 1 {
-		return max(1, b.atLeast(now, n))
+		return max(1, b.atLeast(now, 0, n))
 	}
 	b.tokens, b.last = left, now
 	return 0
@@ -164,14 +164,14 @@ func (b *bucket) peek(now instant, n int) time.Duration {
 	if b.limit == rate.Inf || b.at(now) >= float64(n) {
 		return 0
 	}
-	return max(1, b.atLeast(now, n))
+	return max(1, b.atLeast(now, 0, n))
 }
 
-func (b *bucket) atLeast(now instant, n int) time.Duration {
+func (b *bucket) atLeast(now instant, ahead, n int) time.Duration {
 	if b.limit == rate.Inf {
 		return 0
 	}
-	return ceilSeconds((float64(n) - b.at(now)) / float64(b.limit))
+	return ceilSeconds((float64(ahead+n) - b.at(now)) / float64(b.limit))
 }
 
 func (b *bucket) maxCost() int { return b.burst }

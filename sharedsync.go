@@ -176,18 +176,18 @@ func (s *SharedLimiter) free(now instant) {
 	}
 }
 
-func (s *SharedLimiter) atLeast(now instant, n int) time.Duration {
+func (s *SharedLimiter) atLeast(now instant, ahead, n int) time.Duration {
 	if s.isAlone() {
 		if s.local == nil {
 			return 0
 		}
-		return s.local.atLeast(now, n)
+		return s.local.atLeast(now, ahead, n)
 	}
-	if wait, ok := s.slots.wait(now, n); ok {
+	if wait, ok := s.slots.wait(now, ahead+n); ok {
 		return wait
 	}
 	// Who knows when others give way: at best there is nobody else.
-	missing := n - s.slots.n - int(s.sharedLaw.Burst)
+	missing := ahead + n - s.slots.n - int(s.sharedLaw.Burst)
 	if missing <= 0 || s.known.Rate <= 0 {
 		return 0
 	}

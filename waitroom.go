@@ -18,9 +18,9 @@ type pacer interface {
 	// pass lets a call of cost n go now and returns 0, or returns how long from
 	// now it must wait: never if only an event can let it go.
 	pass(now instant, n int) time.Duration
-	// atLeast is a lower bound of the time until calls of cost n in all have
-	// gone.
-	atLeast(now instant, n int) time.Duration
+	// atLeast is a lower bound of the time until a call of cost n goes, behind
+	// others of a cost in all.
+	atLeast(now instant, ahead, n int) time.Duration
 	// hold tells that nobody goes before until.
 	hold(now, until instant)
 	// maxCost is the highest cost that is ever let go. It never changes.
@@ -295,7 +295,7 @@ func (r *room) least(now instant, w *waiter, ahead int) time.Duration {
 		return max(0, r.delays.goes(w, r.resume).since(now))
 	}
 	pause := max(0, r.resume.since(now))
-	if wait := pause + r.pacer.atLeast(now.after(pause), ahead+w.n); wait >= 0 {
+	if wait := pause + r.pacer.atLeast(now.after(pause), ahead, w.n); wait >= 0 {
 		return wait
 	}
 	return never // overflow

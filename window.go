@@ -172,29 +172,32 @@ func (s *spans) peek(now instant, n int) time.Duration {
 	for i := range s.all {
 		s.all[i].expire(now)
 	}
-	wait := s.atLeast(now, n)
-	if s.resuming {
-		first := &s.all[0]
-		over := min(first.per, herdOver)
-		if now.since(s.resumed) >= over {
-			s.resuming = false
-		} else {
-			wait = max(wait, share(over, s.since, first.n)-now.since(s.resumed))
-		}
+	if s.resuming && now.since(s.resumed) >= s.over() {
+		s.resuming = false
 	}
-	return wait
+	return s.atLeast(now, 0, n)
 }
+
+// over is how long calls are spread after a pause.
+func (s *spans) over() time.Duration { return min(s.all[0].per, herdOver) }
 
 // share is per × k / n, rounded up.
 func share(per time.Duration, k, n int) time.Duration {
 	return ceilSeconds(per.Seconds() * float64(k) / float64(n))
 }
 
-func (s *spans) atLeast(now instant, n int) time.Duration {
+func (s *spans) atLeast(now instant, ahead, n int) time.Duration {
 	var wait time.Duration
 	for _, w := range s.all { // copies: a pause that ends by then may be lifted before
 		w.expire(now)
-		wait = max(wait, w.wait(now, n))
+		wait = max(wait, w.wait(now, ahead+n))
+	}
+	if s.resuming {
+		spread := s.over()
+		if first, before := s.all[0].n, s.since+ahead; before < first {
+			spread = min(spread, share(spread, before, first))
+		}
+		wait = max(wait, spread-now.since(s.resumed))
 	}
 	return wait
 }

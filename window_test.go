@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/assert"
 )
 
 func TestNewSlidingWindow(t *testing.T) {
@@ -55,7 +57,7 @@ func FuzzNewSlidingWindow(f *testing.F) {
 			return
 		}
 		now := instant(1)
-		if wait := s.spans.atLeast(now, max(1, cost)); wait < 0 {
+		if wait := s.spans.atLeast(now, 0, max(1, cost)); wait < 0 {
 			t.Fatalf("negative wait %v", wait)
 		}
 		if cost = max(1, cost); cost > s.spans.most {
@@ -69,7 +71,7 @@ func FuzzNewSlidingWindow(f *testing.F) {
 			t.Fatalf("then %v", wait)
 		}
 		if wait > 0 {
-			if least := s.spans.atLeast(now, cost); least > wait {
+			if least := s.spans.atLeast(now, 0, cost); least > wait {
 				t.Fatalf("at least %v, but %v is enough", least, wait)
 			}
 			if again := s.spans.pass(now.after(wait), cost); again != 0 {
@@ -167,7 +169,7 @@ func TestSlidingWindowWaitsNoLongerThanNeeded(t *testing.T) {
 			for _, w := range windows {
 				want = max(want, modelWait(calls, w, at, n))
 			}
-			if least := s.atLeast(instant(at), n); least != want {
+			if least := s.atLeast(instant(at), 0, n); least != want {
 				t.Fatalf("seed %d: at least %v for %d at %v, want %v", seed, least, n, at, want)
 			}
 			got := s.pass(instant(at), n)
@@ -348,6 +350,40 @@ func TestSlidingWindowRefusesInAPause(t *testing.T) {
 		}
 		time.Sleep(time.Minute)
 	})
+}
+
+// The calls that are spread after a pause are refused at once too if they cannot be in time.
+func TestSlidingWindowRefusesWhatIsSpread(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		went, ahead int // after the pause, and in line
+		within      time.Duration
+	}{
+		{"in the pause", 0, 0, time.Second},
+		{"in the pause, behind others", 0, 3, 1300 * ms},
+		{"in the pause, behind a whole window", 0, 10, 2 * time.Second},
+		{"behind one that went", 1, 0, 100 * ms},
+		{"behind one that went, and others", 1, 3, 400 * ms},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := Must(NewSlidingWindow(Window{10, time.Second}))
+				s.Pause(time.Second)
+				for range tt.went {
+					assert.NoError(t, s.WaitN(t.Context(), 1))
+				}
+				for range tt.ahead {
+					go func() { _ = s.WaitN(t.Context(), 1) }()
+				}
+				synctest.Wait()
+				start := time.Now()
+				assert.ErrorIs(t, s.WaitN(within(t, tt.within), 1), ErrDeadline)
+				assert.Zero(t, time.Since(start), "it waited in vain")
+				assert.NoError(t, s.WaitN(within(t, tt.within+1), 1))
+				assert.Equal(t, tt.within, time.Since(start))
+			})
+		})
+	}
 }
 
 // What can't be said in a Duration is a wait without end.
