@@ -62,7 +62,7 @@ func (b *Budget) Left() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveBack(clock(), 0)
-	return b.capacity - b.spent
+	return max(0, b.capacity-b.spent) // which rounding may have made less
 }
 
 // success gives back what a success is worth.

@@ -79,6 +79,7 @@ func TestTenSuccessesPayForOneRetry(t *testing.T) {
 		for range 20 {
 			succeed(t, b, 10)
 			spend(t, b, 1)
+			assert.GreaterOrEqual(t, b.Left(), 0.)
 		}
 	}
 }
