@@ -540,7 +540,7 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 	return wait
 }
 
-func (a *AdaptiveLimiter) atLeast(now instant, ahead, n int) time.Duration {
+func (a *AdaptiveLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 	if !a.paced {
 		return 0
 	}

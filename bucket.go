@@ -167,11 +167,11 @@ func (b *bucket) peek(now instant, n int) time.Duration {
 	return max(1, b.atLeast(now, 0, n))
 }
 
-func (b *bucket) atLeast(now instant, ahead, n int) time.Duration {
+func (b *bucket) atLeast(now instant, ahead int64, n int) time.Duration {
 	if b.limit == rate.Inf {
 		return 0
 	}
-	return ceilSeconds((float64(ahead+n) - b.at(now)) / float64(b.limit))
+	return ceilSeconds((float64(ahead) + float64(n) - b.at(now)) / float64(b.limit))
 }
 
 func (b *bucket) maxCost() int { return b.burst }

@@ -224,7 +224,7 @@ func (d *delays) pass(instant, int) time.Duration {
 	return d.delay
 }
 
-func (d *delays) atLeast(instant, int, int) time.Duration { return 0 }
+func (d *delays) atLeast(instant, int64, int) time.Duration { return 0 }
 
 func (d *delays) hold(instant, instant) {}
 

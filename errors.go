@@ -46,11 +46,11 @@ func (s *sentinel) Unwrap() error { return s.is }
 type lateError struct {
 	reason error
 	paused time.Duration // everyone is
-	ahead  int           // cost of the calls that go first
+	ahead  int64         // cost of the calls that go first
 }
 
 // late is a reason with what is known of a wait.
-func late(reason error, paused time.Duration, ahead int) error {
+func late(reason error, paused time.Duration, ahead int64) error {
 	if paused <= 0 && ahead == 0 {
 		return reason
 	}

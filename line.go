@@ -40,7 +40,7 @@ type waiter struct {
 // line is a doubly linked list of waiters, so that anyone can leave in O(1).
 type line struct {
 	head, tail *waiter
-	cost       int
+	cost       int64 // of many, more than an int holds where that has 32 bits
 }
 
 func (l *line) push(w *waiter) {
@@ -50,7 +50,7 @@ func (l *line) push(w *waiter) {
 		l.head = w
 	}
 	l.tail = w
-	l.cost += w.n
+	l.cost += int64(w.n)
 }
 
 func (l *line) remove(w *waiter) {
@@ -65,5 +65,5 @@ func (l *line) remove(w *waiter) {
 		l.tail = w.prev
 	}
 	w.prev, w.next = nil, nil
-	l.cost -= w.n
+	l.cost -= int64(w.n)
 }

@@ -176,19 +176,20 @@ func (s *SharedLimiter) free(now instant) {
 	}
 }
 
-func (s *SharedLimiter) atLeast(now instant, ahead, n int) time.Duration {
+func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 	if s.isAlone() {
 		if s.local == nil {
 			return 0
 		}
 		return s.local.atLeast(now, ahead, n)
 	}
-	if wait, ok := s.slots.wait(now, ahead+n); ok {
+	missing := ahead + int64(n) - int64(s.slots.n)
+	if missing <= 0 {
+		wait, _ := s.slots.wait(now, int(ahead)+n)
 		return wait
 	}
 	// Who knows when others give way: at best there is nobody else.
-	missing := ahead + n - s.slots.n - int(s.sharedLaw.Burst)
-	if missing <= 0 || s.known.Rate <= 0 {
+	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 {
 		return 0
 	}
 	return ceilSeconds(float64(missing) / (float64(s.known.Rate) / 1e6))
@@ -203,12 +204,12 @@ func (s *SharedLimiter) hold(now, until instant) {
 
 // want is how many slots the worker should have for its calls of the next period.
 func (s *SharedLimiter) want() int {
-	cost := int(math.Ceil(s.demand * syncPeriod.Seconds()))
-	waiting := 0
+	cost := int64(math.Ceil(s.demand * syncPeriod.Seconds()))
+	waiting := int64(0)
 	for i := range s.room.lines {
 		waiting += s.room.lines[i].cost
 	}
-	return min(max(cost, waiting), sharedMost)
+	return int(min(max(cost, waiting), sharedMost))
 }
 
 // hurry begins a sync if something is to be told at once.

@@ -20,7 +20,7 @@ type pacer interface {
 	pass(now instant, n int) time.Duration
 	// atLeast is a lower bound of the time until a call of cost n goes, behind
 	// others of a cost in all.
-	atLeast(now instant, ahead, n int) time.Duration
+	atLeast(now instant, ahead int64, n int) time.Duration
 	// hold tells that nobody goes before until.
 	hold(now, until instant)
 	// maxCost is the highest cost that is ever let go. It never changes.
@@ -154,9 +154,9 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 }
 
 // outlook is what is known of the wait of w, behind others of a cost in all.
-func (r *room) outlook(now instant, w *waiter, ahead int) Waiting {
+func (r *room) outlook(now instant, w *waiter, ahead int64) Waiting {
 	wait := r.least(now, w, ahead)
-	o := Waiting{AtLeast: wait, Ahead: ahead, Paused: max(0, r.resume.since(now))}
+	o := Waiting{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: max(0, r.resume.since(now))}
 	for x := r.up; x != nil; x = x.up {
 		now := x.advance(r.reading(now))
 		wait := x.least(now, w, 0) // who knows how many are ahead
@@ -249,11 +249,10 @@ func (r *room) push(w *waiter) {
 
 // ahead is the cost of those who surely go before a newcomer of a class. Of the
 // background, other work is not: it gets turns.
-func (r *room) ahead(c class) int {
+func (r *room) ahead(c class) (cost int64) {
 	if r.delays != nil {
 		return 0
 	}
-	cost := 0
 	for k := range c + 1 {
 		if k.background() == c.background() {
 			cost += r.lines[k].cost
@@ -263,7 +262,7 @@ func (r *room) ahead(c class) int {
 }
 
 // refusal is why w need not wait at all, behind others of a cost in all.
-func (r *room) refusal(now instant, w *waiter, ahead int) error {
+func (r *room) refusal(now instant, w *waiter, ahead int64) error {
 	err := r.refuse(now, w, ahead)
 	for x := r.up; x != nil && err == nil; x = x.up {
 		err = x.refuse(x.advance(r.reading(now)), w, 0) // who knows how many are ahead
@@ -271,7 +270,7 @@ func (r *room) refusal(now instant, w *waiter, ahead int) error {
 	return err
 }
 
-func (r *room) refuse(now instant, w *waiter, ahead int) error {
+func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 	pause := r.resume.since(now)
 	if pause > 0 && r.news != nil && r.news(now) == never {
 		return nil // it may be over: what comes will tell
@@ -290,7 +289,7 @@ func (r *room) refuse(now instant, w *waiter, ahead int) error {
 }
 
 // least is how long w must wait at least, behind others of a cost in all.
-func (r *room) least(now instant, w *waiter, ahead int) time.Duration {
+func (r *room) least(now instant, w *waiter, ahead int64) time.Duration {
 	if r.delays != nil {
 		return max(0, r.delays.goes(w, r.resume).since(now))
 	}
@@ -541,7 +540,7 @@ func (r *room) changed(now instant) {
 }
 
 func (r *room) sweep(now instant) {
-	row, ahead := r.row(), 0
+	row, ahead := r.row(), int64(0)
 	for c := range row {
 		if r.delays != nil || class(c) == backgroundRetryClass {
 			ahead = 0
@@ -561,7 +560,7 @@ func (r *room) sweep(now instant) {
 				w = next
 				continue
 			}
-			ahead += w.n
+			ahead += int64(w.n)
 			w = next
 		}
 	}

@@ -3,6 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -120,6 +121,33 @@ func TestWhatACallWouldWaitFor(t *testing.T) {
 				err := r.Do(within(t, time.Second), func(context.Context) error { t.Error("called"); return nil })
 				assert.EqualError(t, err, "cruise: call not made: "+tt.want)
 				assert.ErrorIs(t, err, tt.reason)
+			})
+		})
+	}
+}
+
+// What is ahead in all may cost more than an int holds where that has 32 bits.
+func TestRefusalBehindTheHighestCosts(t *testing.T) {
+	const most = math.MaxInt32
+	for name, l := range map[string]Limiter{
+		"bucket":   Must(NewTokenBucket(most, most)),
+		"window":   Must(NewSlidingWindow(Window{most, time.Second})),
+		"adaptive": Must(NewAdaptiveLimiter(WithMaxRate(most))),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				require.NoError(t, l.WaitN(t.Context(), most))
+				l.(interface{ Pause(time.Duration) }).Pause(time.Second)
+				ctx, cancel := context.WithCancel(t.Context())
+				for range 3 {
+					go func() { _ = l.WaitN(ctx, most) }()
+				}
+				synctest.Wait()
+				start := time.Now()
+				assert.ErrorContains(t, l.WaitN(within(t, 3*time.Second), most), ": 6442450941 ahead in line")
+				assert.Zero(t, time.Since(start))
+				cancel()
+				synctest.Wait()
 			})
 		})
 	}

@@ -186,16 +186,16 @@ func share(per time.Duration, k, n int) time.Duration {
 	return ceilSeconds(per.Seconds() * float64(k) / float64(n))
 }
 
-func (s *spans) atLeast(now instant, ahead, n int) time.Duration {
+func (s *spans) atLeast(now instant, ahead int64, n int) time.Duration {
 	var wait time.Duration
 	for _, w := range s.all { // copies: a pause that ends by then may be lifted before
 		w.expire(now)
-		wait = max(wait, w.wait(now, ahead+n))
+		wait = max(wait, w.wait(now, ahead+int64(n)))
 	}
 	if s.resuming {
 		spread := s.over()
-		if first, before := s.all[0].n, s.since+ahead; before < first {
-			spread = min(spread, share(spread, before, first))
+		if first, before := s.all[0].n, int64(s.since)+ahead; before < int64(first) {
+			spread = min(spread, share(spread, int(before), first))
 		}
 		wait = max(wait, spread-now.since(s.resumed))
 	}
@@ -300,8 +300,8 @@ func (w *span) add(at instant, n int) {
 // wait is the least time until n more calls have gone; it is exact if they may
 // all go at once. Call m waits for the one n before it, which may be one that is
 // still to come itself.
-func (w *span) wait(at instant, n int) time.Duration {
-	m := int64(w.used()) + int64(n)
+func (w *span) wait(at instant, n int64) time.Duration {
+	m := int64(w.used()) + n
 	rounds := (m - 1) / int64(w.n)
 	if rounds == 0 {
 		return 0
