@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -699,6 +700,26 @@ func TestScopeLimiterByHand(t *testing.T) {
 }
 
 // The default limiter of a scope tells the observer of the Retrier.
+// A limiter may get a place below another one while a third gets one below it: then all
+// three have one lock.
+func TestRoomAdoptsWhileItIsAdopted(t *testing.T) {
+	var root, middle, inner room
+	middle.mu.own.Lock() // holds up its adoption in the middle
+	var wg sync.WaitGroup
+	wg.Go(func() { middle.adopt(&root) })
+	for !middle.adopted.Load() {
+		runtime.Gosched()
+	}
+	wg.Go(func() { inner.adopt(&middle) })
+	for range 1000 { // enough for that to end, were it not held up
+		runtime.Gosched()
+	}
+	middle.mu.own.Unlock()
+	wg.Wait()
+	assert.Same(t, &root.mu.own, middle.mu.root())
+	assert.Same(t, &root.mu.own, inner.mu.root())
+}
+
 func TestScopeObserver(t *testing.T) {
 	for name, opts := range map[string][]Option{"own": nil, "given": {WithoutLimiter()}} {
 		pauses := 0

@@ -93,9 +93,15 @@ var (
 	_ peeker = (*AdaptiveLimiter)(nil)
 )
 
+// adopting is held while a room gets its place: which lock it shares is settled only once
+// it is settled where the one above stands.
+var adopting sync.Mutex
+
 // adopt makes a room stand below up, or at the root if that is nil, and reports
 // whether it did: it does so only once.
 func (r *room) adopt(up *room) bool {
+	adopting.Lock()
+	defer adopting.Unlock()
 	if r == up || !r.adopted.CompareAndSwap(false, true) {
 		return false
 	}
