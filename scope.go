@@ -104,14 +104,11 @@ func giveBack(limiters []Limiter, n int) {
 // learn tells each limiter what concerns it.
 func (l *scopeLimiter) learn(f ending) {
 	s := l.scopes
-	s.mu.Lock()
-	e, _, _ := s.find(l, clock())
-	s.mu.Unlock()
+	e, blamed := s.blame(l, f)
 	if e == nil {
 		return // of a call that was never let go
 	}
 	defer s.unuse(e)
-	blamed := e.blamed(f.scope)
 	for x := e; x != nil; x = x.id.parent {
 		its := f
 		if x != blamed {

@@ -65,6 +65,37 @@ func TestScopesAreForgotten(t *testing.T) {
 	})
 }
 
+// What the server asked for is not forgotten with a limiter of another make either, which
+// pauses in its own way.
+func TestPausedScopesOfAnotherMakeAreNotForgotten(t *testing.T) {
+	for _, blamed := range []string{"", "A", "B"} {
+		t.Run("blames "+blamed, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(WithMaxScopes(1), WithScopeIdle(time.Minute), WithScopeLimiter(func(string, string) (Limiter, error) {
+					return struct{ *TokenBucket }{Must(NewTokenBucket(rate.Inf, 1))}, nil
+				})))
+				use := func() {
+					for i := range 20 {
+						assert.NoError(t, r.Scope("A", fmt.Sprint(i)).Do(t.Context(), ok))
+					}
+				}
+				key, start := r.Scope("A", "a").Scope("B", "b"), time.Now()
+				assert.ErrorIs(t, key.Do(t.Context(), func(context.Context) error {
+					return Throttled(errBusy, RetryAfter(3*time.Minute), InScope(blamed))
+				}, WithoutRetries()), errBusy)
+				use()
+				time.Sleep(2 * time.Minute)
+				use()
+				assert.NoError(t, key.Do(t.Context(), ok))
+				assert.Equal(t, 3*time.Minute, time.Since(start))
+				time.Sleep(time.Hour)
+				use()
+				assert.Len(t, r.scopes.entries, 1, "kept in the end")
+			})
+		})
+	}
+}
+
 // The time after which a scope is forgotten begins anew with each call.
 func TestScopesInUseAreNotForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

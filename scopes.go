@@ -47,6 +47,7 @@ type scopeEntry struct {
 	room       *room // of limiter, in the tree; nil if limiter is asked before
 	uses       int   // calls that wait or are in flight, and entries below
 	used       instant
+	resume     instant                // until when the server last asked for a pause
 	budget     atomic.Pointer[Budget] // nil until there is a retry
 	next, prev *scopeEntry
 }
@@ -239,14 +240,32 @@ func (e *scopeEntry) blamed(scope string) *scopeEntry {
 	return e
 }
 
-// paused reports whether the limiter lets nobody go, as far as those of this package
-// tell: no other's code runs under the lock.
-func (e *scopeEntry) paused() bool {
-	r := e.room
-	if d, ok := e.limiter.(*DelayLimiter); ok { // which is in no tree
-		r = &d.room
+// blame returns the entry of l, nil if there is none, and that whose scope a server blames.
+func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := clock()
+	if e, _, _ = s.find(l, now); e == nil {
+		return nil, nil
 	}
-	return r != nil && r.pauseLeft() > 0
+	blamed = e.blamed(f.scope)
+	if f.outcome == OutcomeThrottled || f.outcome == OutcomeQuotaExhausted {
+		blamed.resume = max(blamed.resume, now.after(f.retryAfter))
+	}
+	return e, blamed
+}
+
+// paused reports whether the limiter lets nobody go. One that is not of this package is
+// not asked, since no other's code runs under the lock: it pauses for as long as it was
+// told that the server asks for.
+func (e *scopeEntry) paused(now instant) bool {
+	switch d, ok := e.limiter.(*DelayLimiter); {
+	case ok: // which is in no tree
+		return d.room.pauseLeft() > 0
+	case e.room == nil:
+		return now < e.resume
+	}
+	return e.room.pauseLeft() > 0
 }
 
 // counts reports whether calls that went still count against the limiter's limit.
@@ -269,7 +288,7 @@ func (s *scopes) forget(now instant, few int) {
 			return
 		}
 		tooMany := len(s.entries) > s.max
-		if e.uses > 0 || e.paused() || !tooMany && e.counts() {
+		if e.uses > 0 || e.paused(now) || !tooMany && e.counts() {
 			s.touch(e) // asked again in its turn
 			continue
 		}
