@@ -187,7 +187,7 @@ func WithMaxScopes(n int) Option {
 
 // WithScopeIdle is after how long without a call the limiter of a scope may be
 // forgotten, above 0. It is kept for longer while calls that went still count: while a
-// bucket is not full, or a window not empty. Default 30 minutes.
+// bucket is not full, that of x/time too, or a window not empty. Default 30 minutes.
 func WithScopeIdle(d time.Duration) Option {
 	return option(func(c *config) {
 		c.want(d > 0, "WithScopeIdle(%v): want above 0", d)

@@ -168,6 +168,7 @@ func TestScopesKeepTheirLimits(t *testing.T) {
 		return NewSlidingWindow(Window{N: 100, Per: 24 * time.Hour})
 	}
 	bucket := func(string, string) (Limiter, error) { return NewTokenBucket(rate.Every(time.Hour), 96) }
+	xtime := func(string, string) (Limiter, error) { return rate.NewLimiter(rate.Every(time.Hour), 96), nil }
 	for _, c := range []struct {
 		name string
 		opts []Option
@@ -176,6 +177,7 @@ func TestScopesKeepTheirLimits(t *testing.T) {
 		{"window of a day", []Option{WithScopeLimiter(day)}, 100},
 		{"window of a day, no room to spare", []Option{WithScopeLimiter(day), WithMaxScopes(2)}, 100},
 		{"bucket", []Option{WithScopeLimiter(bucket)}, 96 + 6},
+		{"bucket of x/time", []Option{WithScopeLimiter(xtime)}, 96 + 6},
 		{"highest rate", []Option{WithMaxRate(rate.Every(2 * time.Hour))}, 1 + 3},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/time/rate"
 )
 
 // Defaults of the scopes of a [Retrier].
@@ -269,7 +271,12 @@ func (e *scopeEntry) paused(now instant) bool {
 }
 
 // counts reports whether calls that went still count against the limiter's limit.
-func (e *scopeEntry) counts() bool { return e.room != nil && e.room.counts() }
+func (e *scopeEntry) counts() bool {
+	if x, ok := e.limiter.(*rate.Limiter); ok {
+		return x.Limit() != rate.Inf && x.Tokens() < float64(x.Burst())
+	}
+	return e.room != nil && e.room.counts()
+}
 
 // touch makes e the most recently used.
 func (s *scopes) touch(e *scopeEntry) {
