@@ -699,7 +699,6 @@ func TestScopeLimiterByHand(t *testing.T) {
 	}
 }
 
-// The default limiter of a scope tells the observer of the Retrier.
 // A limiter may get a place below another one while a third gets one below it: then all
 // three have one lock.
 func TestRoomAdoptsWhileItIsAdopted(t *testing.T) {
@@ -720,6 +719,7 @@ func TestRoomAdoptsWhileItIsAdopted(t *testing.T) {
 	assert.Same(t, &root.mu.own, inner.mu.root())
 }
 
+// The default limiter of a scope tells the observer of the Retrier.
 func TestScopeObserver(t *testing.T) {
 	for name, opts := range map[string][]Option{"own": nil, "given": {WithoutLimiter()}} {
 		pauses := 0
