@@ -70,6 +70,7 @@ func TestUpgradedConnectionsAreLeftAlone(t *testing.T) {
 				for {
 					line, err := rw.ReadString('\n')
 					if err != nil {
+						_, _ = io.WriteString(conn, "bye\n")
 						return
 					}
 					_, _ = rw.WriteString("> " + line)
@@ -93,6 +94,12 @@ func TestUpgradedConnectionsAreLeftAlone(t *testing.T) {
 				require.NoError(t, err)
 				assert.Equal(t, fmt.Sprintf("> %d\n", i), line)
 			}
+			half, ok := conn.(interface{ CloseWrite() error })
+			require.True(t, ok, "%T", conn)
+			require.NoError(t, half.CloseWrite())
+			line, err := lines.ReadString('\n')
+			require.NoError(t, err)
+			assert.Equal(t, "bye\n", line)
 			require.NoError(t, conn.Close())
 			assert.Eventually(t, func() bool { return hook.hooks.Load() == 0 }, time.Second, time.Millisecond, "left on the context")
 		})

@@ -177,3 +177,11 @@ func (u *upgraded) Close() error {
 	defer u.end()
 	return u.ReadWriteCloser.Close()
 }
+
+// CloseWrite ends one direction, which a proxy passes on.
+func (u *upgraded) CloseWrite() error {
+	if conn, ok := u.ReadWriteCloser.(interface{ CloseWrite() error }); ok {
+		return conn.CloseWrite()
+	}
+	return fmt.Errorf("cruisehttp: CloseWrite: %w", http.ErrNotSupported)
+}
