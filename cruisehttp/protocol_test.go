@@ -404,6 +404,20 @@ func TestParkedAnswersAreSmall(t *testing.T) {
 	}
 }
 
+// Who gets the response may change it, as a proxy does, while others look at the answer.
+func TestParkedAnswersHaveHeadersOfTheirOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		tr := transport(t, inOrder(says(429, "", "Retry-After: 7200", "Connection: close")), cruisehttp.WithQuotaResponses())
+		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		_, err = tr.RoundTrip(request(t, "GET", example, nil))
+		e, ok := errors.AsType[*cruisehttp.ResponseError](err)
+		require.True(t, ok)
+		resp.Header.Del("Connection")
+		assert.Equal(t, "close", e.Header.Get("Connection"))
+	})
+}
+
 // What a server chooses to write does not flood or garble the logs of its clients.
 func TestErrorsQuoteLittleOfTheServer(t *testing.T) {
 	long := strings.Repeat("x", 1<<16)

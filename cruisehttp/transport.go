@@ -310,6 +310,7 @@ func (x *exchange) park(wait time.Duration, reason error) {
 	if sizeOf(answer.Header) > MaxBody {
 		answer.Header = nil
 	}
+	answer.Header = answer.Header.Clone() // who gets the response may change its own
 	if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
 		x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
 	}
