@@ -121,8 +121,14 @@ type exchange struct {
 // attempt sends the request once. It reports whether the Retrier is to decide
 // how it goes on; if not, resp and err are what RoundTrip returns.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
-	if x.answer != nil && x.refusal(x.unprocessed()) != nil {
-		return false // a classifier of the Retrier's own wants it again
+	switch { // a classifier of the Retrier's own may want again what must not be sent
+	case x.answer != nil && x.refusal(x.unprocessed()) != nil:
+		return false
+	case x.err != nil:
+		if why := x.refusal(unsent(x.err)); why != nil {
+			x.err = refused(x.err, why)
+			return false
+		}
 	}
 	r := x.req.WithContext(a.Context())
 	if err := x.fill(a, r); err != nil {

@@ -2,6 +2,7 @@ package cruisehttp_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
@@ -816,6 +817,22 @@ func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 		assert.Equal(t, "not yet", text(t, resp), "not sent twice")
 		assert.Equal(t, 1, base.count())
 	})
+}
+
+// A classifier does not know what has become of the body.
+func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
+	for method, want := range map[string]error{"PUT": cruisehttp.ErrBody, "POST": cruisehttp.ErrNotIdempotent} {
+		synctest.Test(t, func(t *testing.T) {
+			alert := tls.AlertError(42) // of a server that refuses the certificate, when it has a part of the body
+			base := inOrder(fails(alert), says(200, ""))
+			_, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict {
+				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+			}))).RoundTrip(request(t, method, example, io.MultiReader(strings.NewReader("body"))))
+			require.ErrorIs(t, err, want)
+			require.ErrorIs(t, err, alert)
+			assert.Equal(t, []string{"body"}, base.bodies)
+		})
+	}
 }
 
 // A server leads elsewhere: credentials stay behind, and so does what is known of
