@@ -4,32 +4,63 @@ import (
 	"bytes"
 	"io"
 	"net/http"
+	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
 // peeked is a body whose first bytes have been read, or still are.
 type peeked struct {
-	ready  chan struct{} // closed when they have been; until then nobody else looks at them
-	head   []byte
-	err    error // how the body ended, if those were all
-	rest   io.ReadCloser
+	ready  chan struct{} // closed when they have been
+	err    error         // how the body ended, if those were all; to be looked at when ready
+	rest   io.ReadCloser // to be read when ready
+	enough atomic.Bool   // no more is to be read ahead
 	closed atomic.Bool
+
+	mu    sync.Mutex
+	head  []byte // what has been read
+	given int    // bytes of the head that the caller has
 }
 
 func (p *peeked) Read(b []byte) (int, error) {
-	<-p.ready
+	n := p.take(b)
+	if n == 0 {
+		<-p.ready
+		n = p.take(b)
+	}
 	switch {
 	case p.closed.Load():
 		return 0, http.ErrBodyReadAfterClose
-	case len(p.head) > 0:
-		n := copy(b, p.head)
-		p.head = p.head[n:]
+	case n > 0:
 		return n, nil
 	case p.err != nil:
 		return 0, p.err
 	}
 	return p.rest.Read(b)
+}
+
+func (p *peeked) take(b []byte) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := copy(b, p.head[p.given:])
+	p.given += n
+	return n
+}
+
+// readAhead reads at most MaxBody, until there is enough.
+func (p *peeked) readAhead(size int) {
+	defer close(p.ready)
+	head := make([]byte, 0, size)
+	for p.err == nil && len(head) < MaxBody && !p.enough.Load() {
+		head = slices.Grow(head, 1)
+		var n int
+		n, p.err = p.rest.Read(head[len(head):min(cap(head), MaxBody)])
+		head = head[:len(head)+n]
+		p.mu.Lock()
+		p.head = head
+		p.mu.Unlock()
+	}
 }
 
 func (p *peeked) Close() error {
@@ -49,25 +80,18 @@ func peek(resp *http.Response, patience time.Duration) []byte {
 	}
 	body := &peeked{ready: make(chan struct{}), rest: resp.Body}
 	resp.Body = body
-	size := int64(bytes.MinRead)
+	size := bytes.MinRead
 	if resp.ContentLength > 0 {
-		size += min(resp.ContentLength, MaxBody)
+		size += int(min(resp.ContentLength, MaxBody))
 	}
-	go func() { // ends with the body at the latest
-		defer close(body.ready)
-		head := bytes.NewBuffer(make([]byte, 0, size))
-		_, err := head.ReadFrom(io.LimitReader(body.rest, MaxBody))
-		if err == nil && head.Len() < MaxBody {
-			err = io.EOF
-		}
-		body.head, body.err = head.Bytes(), err
-	}()
+	go body.readAhead(size) // ends with the body at the latest
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-body.ready:
 		return body.head
 	case <-timer.C:
+		body.enough.Store(true) // the caller gets the rest as it comes
 		return nil
 	}
 }
@@ -85,7 +109,7 @@ func discard(resp *http.Response) {
 	if body, ok := resp.Body.(*peeked); ok {
 		select {
 		case <-body.ready:
-			body.head, unread = nil, body.err == nil
+			body.given, unread = len(body.head), body.err == nil && !body.enough.Load()
 		default:
 			unread = false
 		}

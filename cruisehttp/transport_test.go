@@ -493,6 +493,36 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 	}
 }
 
+// An error may be a stream too, such as a log, which its reader wants to follow.
+func TestTransportHandsOnASlowErrorAsItComes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := roundTripper(func(*http.Request) (*http.Response, error) {
+			body, w := io.Pipe()
+			go func() {
+				for i := range 4 {
+					_, _ = fmt.Fprint(w, i)
+					time.Sleep(time.Minute)
+				}
+				_ = w.Close()
+			}()
+			resp := answer(404, "")
+			resp.Body = body
+			return resp, nil
+		})
+		begin := time.Now()
+		resp, err := transport(t, base).RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		for i, at := range []time.Duration{2 * time.Second, time.Minute, 2 * time.Minute, 3 * time.Minute} {
+			line := make([]byte, 9)
+			n, err := resp.Body.Read(line)
+			require.NoError(t, err)
+			assert.Equal(t, fmt.Sprint(i), string(line[:n]))
+			assert.Equal(t, at, time.Since(begin))
+		}
+		assert.Empty(t, text(t, resp))
+	})
+}
+
 // As with net/http, whatever the Transport has read of it before.
 func TestClosedBodiesHoldNothing(t *testing.T) {
 	resp, err := transport(t, inOrder(says(404, "not found"))).RoundTrip(request(t, "GET", example, nil))
