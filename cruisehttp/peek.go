@@ -63,9 +63,20 @@ func (p *peeked) readAhead(size int) {
 	}
 }
 
+// Close does not wait for a Read that goes on, as Close does of a body which net/http
+// unpacks, until there is a head to unpack.
 func (p *peeked) Close() error {
 	p.closed.Store(true)
-	return p.rest.Close()
+	select {
+	case <-p.ready:
+		return p.rest.Close()
+	default:
+	}
+	if timed, ok := p.rest.(*timedBody); ok {
+		timed.end() // and the Read with it
+	}
+	go func() { _ = p.rest.Close() }()
+	return nil
 }
 
 // bodyPatience is how long to wait for the body of an error, or for what is left

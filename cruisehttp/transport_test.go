@@ -485,8 +485,68 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 					} else {
 						text(t, resp)
 					}
+					synctest.Wait()
 					assert.Zero(t, base.open.Load())
 					time.Sleep(time.Hour)
+				})
+			})
+		}
+	}
+}
+
+// A packedBody is silent, and its Close waits for the Read, as that of net/http does
+// before it has read the head of what it unpacks.
+type packedBody struct {
+	ctx  context.Context
+	open atomic.Bool
+}
+
+func (b *packedBody) Read([]byte) (int, error) {
+	<-b.ctx.Done()
+	return 0, b.ctx.Err()
+}
+
+func (b *packedBody) Close() error {
+	<-b.ctx.Done()
+	b.open.Store(false)
+	return nil
+}
+
+func TestTransportDoesNotWaitForAPackedError(t *testing.T) {
+	for name, c := range map[string]struct {
+		opt  cruisehttp.Option
+		open bool // while the context of the request lasts
+	}{
+		"no timeout":     {cruisehttp.WithLongWait(time.Hour), true},
+		"header timeout": {cruisehttp.WithHeaderTimeout(time.Hour), false},
+	} {
+		for _, status := range []int{404, 503} {
+			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					body := &packedBody{}
+					base := roundTripper(func(r *http.Request) (*http.Response, error) {
+						if body.ctx != nil {
+							return answer(200, ""), nil
+						}
+						body.ctx = r.Context()
+						body.open.Store(true)
+						resp := answer(status, "")
+						resp.Body = body
+						return resp, nil
+					})
+					begin := time.Now()
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					resp, err := transport(t, base, c.opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).
+						RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+					require.NoError(t, err)
+					require.NoError(t, resp.Body.Close())
+					assert.Equal(t, 2*time.Second, time.Since(begin))
+					synctest.Wait()
+					assert.Equal(t, c.open, body.open.Load())
+					cancel()
+					synctest.Wait()
+					assert.False(t, body.open.Load())
 				})
 			})
 		}
