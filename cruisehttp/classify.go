@@ -15,9 +15,10 @@ import (
 
 // Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
 // as a [cruise.Classifier]: a name that does not exist, a certificate that is
-// not trusted, a server that speaks no TLS and a request that net/http cannot send are
-// permanent, and the error code ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a
-// throttle. nil is a success. It declines all others, which [cruise.Classify]
+// not trusted, a server that speaks no TLS, a proxy that wants other credentials and a
+// request that net/http cannot send are permanent; the error code ENHANCE_YOUR_CALM of
+// HTTP/2 (RFC 9113 section 7) and a proxy that has too many requests are throttles. nil is
+// a success. It declines all others, which [cruise.Classify]
 // understands: a cancellation is dropped, timeouts, resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
 	if err == nil {
@@ -26,11 +27,13 @@ func Classify(err error) cruise.Verdict {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return cruise.Verdict{}
 	}
-	if permanentFailure(err) || unsendable(err) {
+	text := innermost(err)
+	if permanentFailure(err) || unsendable(text) || text == http.StatusText(http.StatusProxyAuthRequired) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
-	// The types of net/http for this are not exported.
-	if strings.Contains(err.Error(), "ENHANCE_YOUR_CALM") {
+	// The types of net/http for this are not exported, and what a proxy answers to CONNECT
+	// is a phrase.
+	if strings.Contains(err.Error(), "ENHANCE_YOUR_CALM") || text == http.StatusText(http.StatusTooManyRequests) {
 		return cruise.Verdict{Outcome: cruise.OutcomeThrottled}
 	}
 	return cruise.Verdict{}
@@ -79,12 +82,16 @@ var misuses = []string{
 	"request header list larger than peer's advertised limit",
 }
 
-// unsendable looks at the innermost error: what is around it quotes URLs and servers.
-func unsendable(err error) bool {
+// innermost is the text of the innermost error: what is around it quotes URLs and servers.
+func innermost(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
 	}
-	text := strings.TrimPrefix(err.Error(), "net/")
+	return err.Error()
+}
+
+func unsendable(text string) bool {
+	text = strings.TrimPrefix(text, "net/")
 	return slices.ContainsFunc(misuses, func(misuse string) bool { return strings.HasPrefix(text, misuse) })
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"runtime"
 	"strings"
 	"sync"
@@ -227,6 +228,31 @@ func TestRequestsThatCannotBeSentAreTriedOnce(t *testing.T) {
 				assert.Equal(t, cruise.OutcomePermanent.String(), cruisehttp.Classify(fmt.Errorf("x: %w", err)).Outcome.String())
 			})
 		}
+	}
+}
+
+// Of what a proxy answers to CONNECT, net/http tells no more than the phrase.
+func TestProxiesThatRefuse(t *testing.T) {
+	for code, want := range map[int][]cruise.Outcome{
+		http.StatusProxyAuthRequired:  {cruise.OutcomePermanent},
+		http.StatusTooManyRequests:    {cruise.OutcomeThrottled, cruise.OutcomeThrottled},
+		http.StatusServiceUnavailable: {cruise.OutcomeTransient, cruise.OutcomeTransient},
+	} {
+		t.Run(fmt.Sprint(code), func(t *testing.T) {
+			proxy, _ := serve(t, status(code))
+			at, err := url.Parse(proxy)
+			require.NoError(t, err)
+			var outcomes []cruise.Outcome
+			tr := transport(t, &http.Transport{Proxy: http.ProxyURL(at)}, cruisehttp.WithRetrier(
+				cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{}), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					if e, ok := e.(cruise.AttemptEnded); ok {
+						outcomes = append(outcomes, e.Outcome)
+					}
+				}))))
+			_, err = tr.RoundTrip(request(t, "GET", "https://api.example.com", nil))
+			require.ErrorContains(t, err, http.StatusText(code))
+			assert.Equal(t, want, outcomes)
+		})
 	}
 }
 
