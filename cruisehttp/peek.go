@@ -2,6 +2,7 @@ package cruisehttp
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -51,6 +52,11 @@ func (p *peeked) take(b []byte) int {
 // readAhead reads at most MaxBody, until there is enough.
 func (p *peeked) readAhead(size int) {
 	defer close(p.ready)
+	defer func() {
+		if v := recover(); v != nil { // nobody else could, and the program would end
+			p.err = fmt.Errorf("cruisehttp: reading the body panicked: %v", v)
+		}
+	}()
 	head := make([]byte, 0, size)
 	for p.err == nil && len(head) < MaxBody && !p.enough.Load() {
 		head = slices.Grow(head, 1)

@@ -583,6 +583,24 @@ func TestTransportHandsOnASlowErrorAsItComes(t *testing.T) {
 	})
 }
 
+type panicking struct{}
+
+func (panicking) Read([]byte) (int, error) { panic("corrupt") }
+func (panicking) Close() error             { return nil }
+
+// Such as that of what a server sends to a library that unpacks it.
+func TestTransportMakesAnErrorOfAPanicOfABody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		resp := answer(404, "")
+		resp.Body = panicking{}
+		got, err := transport(t, inOrder(func() (*http.Response, error) { return resp, nil })).RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		_, err = io.ReadAll(got.Body)
+		require.EqualError(t, err, "cruisehttp: reading the body panicked: corrupt")
+		require.NoError(t, got.Body.Close())
+	})
+}
+
 // As with net/http, whatever the Transport has read of it before.
 func TestClosedBodiesHoldNothing(t *testing.T) {
 	resp, err := transport(t, inOrder(says(404, "not found"))).RoundTrip(request(t, "GET", example, nil))
