@@ -50,8 +50,7 @@ func permanentFailure(err error) bool {
 		errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
-	alert, ok := errors.AsType[tls.AlertError](err)
-	return ok && permanentAlert(alert)
+	return permanentAlert(err)
 }
 
 func is[E error](err error) bool {
@@ -95,12 +94,14 @@ func unsendable(text string) bool {
 	return slices.ContainsFunc(misuses, func(misuse string) bool { return strings.HasPrefix(text, misuse) })
 }
 
-// permanentAlert tells the alerts about certificates and versions (RFC 8446
-// section 6.2) from those that a broken connection may cause.
-func permanentAlert(a tls.AlertError) bool {
-	switch a {
-	case 40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 112, 116, 120:
-		return true
+// permanentAlerts are about certificates and versions, unlike those that a broken
+// connection may cause (RFC 8446 section 6.2).
+var permanentAlerts = []tls.AlertError{40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 112, 116, 120}
+
+func permanentAlert(err error) bool {
+	text := innermost(err) // those of TCP are of a type that is not exported
+	if alert, ok := errors.AsType[tls.AlertError](err); ok {
+		text = alert.Error()
 	}
-	return false
+	return slices.ContainsFunc(permanentAlerts, func(a tls.AlertError) bool { return a.Error() == text })
 }

@@ -3,8 +3,10 @@ package cruisehttp_test
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -252,6 +254,33 @@ func TestProxiesThatRefuse(t *testing.T) {
 			_, err = tr.RoundTrip(request(t, "GET", "https://api.example.com", nil))
 			require.ErrorContains(t, err, http.StatusText(code))
 			assert.Equal(t, want, outcomes)
+		})
+	}
+}
+
+// What a server has against a handshake it will have against the next one.
+func TestHandshakesThatAServerRefusesAreTriedOnce(t *testing.T) {
+	for name, c := range map[string]struct {
+		server *tls.Config
+		says   string
+	}{
+		"no certificate":           {&tls.Config{ClientAuth: tls.RequireAnyClientCert, MaxVersion: tls.VersionTLS12}, "remote error: tls: handshake failure"},
+		"no version that both can": {&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, "remote error: tls: protocol version not supported"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nothingLeft(t)
+			srv := httptest.NewUnstartedServer(status(200))
+			srv.TLS = c.server
+			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+			srv.StartTLS()
+			defer srv.Close()
+			attempts := 0
+			_, err := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+				attempts++
+				return srv.Client().Transport.RoundTrip(r)
+			})).RoundTrip(request(t, "GET", srv.URL, nil))
+			require.EqualError(t, err, c.says)
+			assert.Equal(t, 1, attempts)
 		})
 	}
 }
