@@ -82,6 +82,9 @@ type SharedLimiter struct {
 	err      error         // why, nil while the store answers
 	backTime time.Duration // between the last failure and the next sync
 	settled  instant       // until when local is in force beside the store
+
+	untold  []Event // of syncs
+	telling bool    // somebody tells them
 }
 
 var (
@@ -398,6 +401,26 @@ func (s *SharedLimiter) tell(events []Event) {
 	for _, e := range events {
 		notify(context.Background(), s.conf.observer, e)
 	}
+}
+
+// tellSyncs tells what syncs have come to, one after the other though each has a goroutine
+// of its own: who heard that the store is back before that it is away would take it for
+// away from then on.
+func (s *SharedLimiter) tellSyncs() {
+	s.room.mu.Lock()
+	defer s.room.mu.Unlock()
+	if s.telling {
+		return
+	}
+	s.telling = true
+	for len(s.untold) > 0 {
+		events := s.untold
+		s.untold = nil
+		s.room.mu.Unlock()
+		s.tell(events)
+		s.room.mu.Lock()
+	}
+	s.telling = false
 }
 
 // Limit returns the rate in calls per second: that of all workers together, or

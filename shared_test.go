@@ -870,6 +870,49 @@ func TestSharedOutage(t *testing.T) {
 	}
 }
 
+// Who is slow to hear that the store is away does not hear that it is back before.
+func TestSharedOutageIsToldInOrder(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		fault func(context.Context, StoreRequest) (StoreReply, error)
+	}{
+		{"an error", down},
+		{"no answer in time", func(context.Context, StoreRequest) (StoreReply, error) {
+			time.Sleep(DefaultStoreTimeout + time.Millisecond)
+			return StoreReply{}, errDown
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				var mu sync.Mutex
+				var told []string
+				watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+					if _, away := e.(StoreDegraded); away {
+						time.Sleep(time.Second)
+					} else if _, back := e.(StoreRecovered); !back {
+						return
+					}
+					mu.Lock()
+					defer mu.Unlock()
+					told = append(told, fmt.Sprintf("%T", e))
+				}))
+				workers := fleet(t, store, 1, append(steady(100), watch)...)
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+				defer cancel()
+				sent := drive(ctx, workers, 2)
+				time.Sleep(time.Second)
+				store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+					store.fails(nil)
+					return tt.fault(ctx, q)
+				})
+				sent()
+				assert.Equal(t, []string{"cruise.StoreDegraded", "cruise.StoreRecovered"}, told)
+			})
+		})
+	}
+}
+
 // What a sync that failed had to tell is told by the next one, whether the store has
 // heard it or not: it knows the same in the end as if none had failed.
 func TestSharedToldAgain(t *testing.T) {

@@ -307,14 +307,13 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
 	// Whatever the store does with its context, nobody waits longer.
 	stop := context.AfterFunc(ctx, func() {
 		s.room.mu.Lock()
-		var events []Event
 		if s.syncing && s.turn == turn && s.degraded == 0 {
 			now := s.room.advance(clock())
-			events = s.degrade(now, q, errStoreTimeout)
+			s.untold = append(s.untold, s.degrade(now, q, errStoreTimeout)...)
 			s.room.changed(now)
 		}
 		s.room.mu.Unlock()
-		s.tell(events)
+		s.tellSyncs()
 	})
 	reply, err := ask(ctx, s.store, q)
 	onTime := stop()
@@ -328,17 +327,16 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
 	s.room.mu.Lock()
 	now := s.room.advance(clock())
 	s.syncing = false
-	var events []Event
 	if err != nil {
 		s.stats.Failures++
-		events = s.failed(now, q, err)
+		s.untold = append(s.untold, s.failed(now, q, err)...)
 		s.room.changed(now)
 	} else {
-		events = s.adopt(now, q, reply)
+		s.untold = append(s.untold, s.adopt(now, q, reply)...)
 	}
 	s.hurry(now)
 	s.room.mu.Unlock()
-	s.tell(events)
+	s.tellSyncs()
 }
 
 // ask is Sync of a store, whose panics must not end the program.
