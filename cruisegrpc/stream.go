@@ -216,6 +216,11 @@ func (s *stream) settle(err error) {
 	s.committed.Store(true)
 	s.turn.Lock()
 	defer s.turn.Unlock()
+	s.last(err)
+}
+
+// last is settle; turn must be held.
+func (s *stream) last(err error) {
 	if s.attempt == nil {
 		return
 	}
@@ -279,7 +284,11 @@ func (s *stream) RecvMsg(m any) error {
 func (s *stream) SendMsg(m any) error {
 	cs, err := s.send(m)
 	if err != nil && !errors.Is(err, io.EOF) {
-		s.settle(s.failed(err, nil, true))
+		s.committed.Store(true)
+		if s.turn.TryLock() { // else RecvMsg may be backing off, and sees it then
+			s.last(s.failed(err, nil, true))
+			s.turn.Unlock()
+		}
 		cs.cancel()
 	}
 	return err

@@ -298,6 +298,38 @@ func open(t *testing.T, ctx context.Context, streamer func(context.Context) (grp
 	})
 }
 
+// Who sends what cannot be sent hears so at once, though the stream is between two
+// attempts.
+func TestStreamRefusesAMessageWhileItBacksOff(t *testing.T) {
+	s := serve(t, &service{gate: func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
+		trailer(metadata.Pairs(cruisegrpc.PushbackKey, "60000"))
+		return slowDown
+	}})
+	client, seen := throttle(t, s)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stream, err := client.FullDuplexCall(ctx, grpc.MaxCallSendMsgSize(1000))
+	require.NoError(t, err)
+	received, sent := make(chan error, 1), make(chan error, 1)
+	go func() {
+		_, err := stream.Recv()
+		received <- err
+	}()
+	require.Eventually(t, func() bool { return len(seen.pauses()) > 0 }, 10*time.Second, time.Millisecond)
+	go func() {
+		sent <- stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: make([]byte, 5000)}})
+	}()
+	select {
+	case err := <-sent:
+		assert.ErrorContains(t, err, "trying to send message larger than max")
+	case <-time.After(10 * time.Second):
+		t.Error("the message is not refused")
+	}
+	cancel()
+	assert.Equal(t, codes.Canceled, status.Code(<-received))
+	assert.EqualValues(t, 1, s.seen.Load())
+}
+
 // silent is the stream of a server that never says a word.
 type silent struct {
 	grpc.ClientStream
