@@ -267,9 +267,10 @@ func (s *stream) RecvMsg(m any) error {
 			}
 			return err
 		case s.committed.Load():
-			s.settle(s.broken(cs, err))
+			failure := s.broken(cs, err)
+			s.settle(failure)
 			cs.free()
-			return err
+			return bare(failure)
 		}
 		failure := s.broken(cs, err)
 		cs.detach()

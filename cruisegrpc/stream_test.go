@@ -369,6 +369,24 @@ func TestContextEndsWhileAStreamOpens(t *testing.T) {
 	assert.Equal(t, []string{"dropped"}, seen.outcomes())
 }
 
+// A stream that is not retried says too why its attempt was ended: nobody has cancelled it.
+func TestStreamSaysThatItsAttemptTookTooLong(t *testing.T) {
+	for name, buffer := range map[string]int{"which is not repeated": cruisegrpc.DefaultStreamBuffer, "which nothing is kept of": 0} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, err := open(t, t.Context(), func(ctx context.Context) (grpc.ClientStream, error) {
+					return silent{ctx: ctx}, nil
+				}, cruisegrpc.WithStreamBuffer(buffer), cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(time.Second)))
+				require.NoError(t, err)
+				require.NoError(t, s.SendMsg(hello()))
+				err = s.RecvMsg(hello())
+				assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+				assert.ErrorContains(t, err, "no message within the time of one attempt")
+			})
+		})
+	}
+}
+
 func TestSilentStreamsOpenSlowlyWithoutARate(t *testing.T) {
 	for name, tc := range map[string]struct {
 		opts []cruise.Option
