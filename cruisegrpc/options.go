@@ -99,7 +99,8 @@ func WithStrict() Option { return func(c *config) { c.strict = true } }
 // can be retried, 0 or more, with the 5 bytes that gRPC puts before each; a stream
 // that has sent more is not retried. A message that is not a
 // [google.golang.org/protobuf/proto.Message] counts as 16 KiB. Messages must not be
-// changed after they were sent. Default 256 KiB.
+// changed after they were sent, as a retry would send what they are by then. So give 0
+// to a proxy that receives one message after the other into the same. Default 256 KiB.
 func WithStreamBuffer(bytes int) Option {
 	return func(c *config) {
 		if bytes < 0 {
