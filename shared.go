@@ -413,14 +413,16 @@ func (s *SharedLimiter) tellSyncs() {
 		return
 	}
 	s.telling = true
+	defer func() { s.telling = false }()
 	for len(s.untold) > 0 {
 		events := s.untold
 		s.untold = nil
-		s.room.mu.Unlock()
-		s.tell(events)
-		s.room.mu.Lock()
+		func() {
+			s.room.mu.Unlock()
+			defer s.room.mu.Lock() // also if an observer ends the goroutine
+			s.tell(events)
+		}()
 	}
-	s.telling = false
 }
 
 // Limit returns the rate in calls per second: that of all workers together, or

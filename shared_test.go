@@ -913,6 +913,33 @@ func TestSharedOutageIsToldInOrder(t *testing.T) {
 	}
 }
 
+// An observer that ends the goroutine in which it is told, as a failed assertion does,
+// hears what comes after.
+func TestSharedObserverThatEndsItsGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		var back atomic.Bool
+		s := fleet(t, store, 1, append(steady(100), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+			switch e.(type) {
+			case StoreDegraded:
+				runtime.Goexit()
+			case StoreRecovered:
+				back.Store(true)
+			}
+		})))...)[0]
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		store.fails(down)
+		s.Pause(time.Millisecond) // which it tells at once
+		time.Sleep(time.Second)
+		store.fails(nil)
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		time.Sleep(10 * time.Second)
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		time.Sleep(time.Second)
+		assert.True(t, back.Load())
+	})
+}
+
 // What a sync that failed had to tell is told by the next one, whether the store has
 // heard it or not: it knows the same in the end as if none had failed.
 func TestSharedToldAgain(t *testing.T) {
