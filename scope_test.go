@@ -281,8 +281,58 @@ func TestScopeWaiters(t *testing.T) {
 	}
 }
 
+// checkAtRest holds that a room is in order while nothing happens: the costs in its lines add
+// up, and the first in line has a timer, or a seat in the room above if only that holds it up.
+func checkAtRest(t *testing.T, r *room) {
+	t.Helper()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now, waiting := r.advance(clock()), 0
+	for c := range r.lines {
+		cost := int64(0)
+		for w := r.lines[c].head; w != nil; w = w.next {
+			waiting++
+			cost += int64(w.n)
+			if w.deadline != 0 && w.deadline < r.reading(now) {
+				t.Error("waits past its deadline")
+			}
+			if w.below != nil && (w.below.up != r || w.below.seat.n != w.n) {
+				t.Error("a seat of another room, or of another cost")
+			}
+		}
+		if cost != r.lines[c].cost {
+			t.Errorf("line of class %d costs %d, counted as %d", c, cost, r.lines[c].cost)
+		}
+	}
+	if waiting != r.waiting || r.busy.Load() != (waiting > 0) {
+		t.Errorf("%d wait, counted as %d", waiting, r.waiting)
+	}
+	w := r.head()
+	if w == nil {
+		if r.timer != nil || r.seat.queued {
+			t.Error("timer or seat for nobody")
+		}
+		return
+	}
+	wait := r.peek(now, w.n)
+	switch {
+	case wait > 0 && r.seat.queued:
+		t.Errorf("a seat although held up for %v", wait)
+	case wait <= 0 && r.up == nil:
+		t.Error("the first in line may go")
+	case wait <= 0 && !r.seat.queued && (w.below == nil || w.below.seat.queued):
+		t.Error("no seat for the first in line")
+	case wait > 0 && wait != never && (r.timer == nil || r.fires.since(now) > wait+time.Microsecond):
+		t.Errorf("no timer in %v", wait)
+	case r.seat.queued && r.timer != nil:
+		t.Error("a timer beside the seat")
+	case r.seat.queued && (r.seat.n != w.n || r.seat.class != r.rank(w)):
+		t.Error("the seat is not that of the first in line")
+	}
+}
+
 // Random calls, pauses and cancellations in a tree: neither limit is ever
-// exceeded, and everyone comes to an end.
+// exceeded, everyone comes to an end, and rooms are in order all the time.
 func TestScopeTreeModel(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
@@ -295,7 +345,12 @@ func TestScopeTreeModel(t *testing.T) {
 			start := time.Now()
 			var wg sync.WaitGroup
 			for range 300 {
-				time.Sleep(time.Duration(rnd.IntN(100)) * ms)
+				time.Sleep(time.Duration(rnd.IntN(100))*ms + 17) // beside the times at which timers go off
+				synctest.Wait()
+				checkAtRest(t, r.scopes.root.room)
+				for _, e := range r.scopes.entries {
+					checkAtRest(t, e.room)
+				}
 				key, n, act := fmt.Sprint(rnd.IntN(4)), 1+rnd.IntN(3), rnd.IntN(10)
 				timeout := time.Duration(rnd.IntN(5000)) * ms
 				wg.Go(func() {
@@ -666,6 +721,24 @@ func TestScopeHeldUpAboveLearnsNothingFromThat(t *testing.T) {
 		if got := limiter.Limit(); got < 20 {
 			t.Errorf("%v a second, want half of what it gave while it was asked", got)
 		}
+	})
+}
+
+// Who stands in line for the limit around a scope, and is held up by the scope then, wants
+// nothing of that limit: the time does not make the server slow.
+func TestScopeThatPausesLeavesTheLineAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, inner := Must(NewAdaptiveLimiter(WithInitialRate(10))), Must(NewTokenBucket(rate.Inf, 1))
+		r := Must(New(WithLimiter(root), WithMaxServerDelay(time.Hour), WithScopeLimiter(func(string, string) (Limiter, error) { return inner, nil })))
+		s := r.Scope("A", "a")
+		for range 100 {
+			require.NoError(t, s.Do(t.Context(), ok))
+		}
+		was := root.Limit()
+		time.AfterFunc(ms, func() { inner.Pause(time.Hour) })
+		require.NoError(t, s.Do(t.Context(), ok))
+		assert.ErrorIs(t, r.Do(t.Context(), func(context.Context) error { return Throttled(errBusy) }, WithoutRetries()), errBusy)
+		assert.Greater(t, root.Limit(), was/4)
 	})
 }
 
