@@ -197,7 +197,8 @@ func micros(d time.Duration) int64 {
 }
 
 // Sync is one step of the state, at a time of the store's clock. A clock that goes
-// back takes all times with it; one that leaps ahead is time gone by.
+// back takes all times with it; one that leaps ahead is time gone by. A state that no
+// Sync can have left is begun anew, by what the worker knows.
 func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 	t := now.Microseconds()
 	s.awake(t, q)
@@ -249,10 +250,18 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 	}
 }
 
-// awake makes a state of none, and of an older one than the worker knows.
+// damaged reports that no Sync has left s behind: workers would refuse each answer, or wait
+// for it in vain.
+func (s *SharedState) damaged() bool {
+	return s.Rate < 1 || min(s.Ceiling, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 || s.Why > whyQuota ||
+		max(s.Until, s.Lifted)-s.At > micros(MaxSharedPause) || s.Tat-s.At > 100*sharedYear || s.CountEnd-s.At > sharedCount ||
+		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.OutageAt, s.QuotaAt, s.HintAt) > s.At
+}
+
+// awake makes a state of none, of a damaged one, and of an older one than the worker knows.
 func (s *SharedState) awake(t int64, q StoreRequest) {
 	switch {
-	case s.Epoch == 0:
+	case s.Epoch == 0 || s.damaged():
 		*s = SharedState{
 			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, Lifted: t,
 			ClosedAt: t, OutageAt: t - sharedYear, QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,

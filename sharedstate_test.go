@@ -236,7 +236,7 @@ func TestSharedVoidSlotsCutNothing(t *testing.T) {
 // calledState is that of a scope whose workers make ten calls a second, as the rate allows.
 func calledState(at int64) SharedState {
 	return SharedState{
-		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + 1e9,
+		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + sharedCount,
 		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1,
 	}
 }
@@ -406,5 +406,44 @@ func TestSharedTurn(t *testing.T) {
 		{100, 10, 5 * time.Second},
 	} {
 		assert.Equal(t, tt.want.Microseconds(), sharedTurn(tt.workers, int64(tt.rate*1e6)), "%d workers, %v calls a second", tt.workers, tt.rate)
+	}
+}
+
+// A state that no sync leaves behind, as a store may be damaged, is begun anew by what the
+// worker knows.
+func TestSharedStateThatIsDamaged(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for name, damage := range map[string]func(s *SharedState){
+		"rate":       func(s *SharedState) { s.Rate = 0 },
+		"ceiling":    func(s *SharedState) { s.Ceiling = -1 },
+		"cause":      func(s *SharedState) { s.Why = whyQuota + 1 },
+		"no cause":   func(s *SharedState) { s.Why = -1 },
+		"level":      func(s *SharedState) { s.Level = -1 },
+		"resumes":    func(s *SharedState) { s.Resumes = -1 },
+		"cap":        func(s *SharedState) { s.Cap = -1 },
+		"cap before": func(s *SharedState) { s.CapBefore = -1 },
+		"pause":      func(s *SharedState) { s.Until = s.At + micros(MaxSharedPause) + 1 },
+		"lifted":     func(s *SharedState) { s.Lifted = s.At + micros(MaxSharedPause) + 1 },
+		"next slot":  func(s *SharedState) { s.Tat = s.At + 100*sharedYear + 1 },
+		"count":      func(s *SharedState) { s.CountEnd = s.At + sharedCount + 1 },
+		"credit":     func(s *SharedState) { s.Credit = s.At + 1 },
+		"cut":        func(s *SharedState) { s.CutAt = s.At + 1 },
+		"born":       func(s *SharedState) { s.Born = s.At + 1 },
+		"closed":     func(s *SharedState) { s.ClosedAt = s.At + 1 },
+		"outage":     func(s *SharedState) { s.OutageAt = s.At + 1 },
+		"quota":      func(s *SharedState) { s.QuotaAt = s.At + 1 },
+		"hint":       func(s *SharedState) { s.HintAt = s.At + 1 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var s SharedState
+			at := time.Duration(1e15) * time.Microsecond
+			known := s.Sync(at, StoreRequest{Law: law, Epoch: 7, Rate: 20e6})
+			s.Total = 1000
+			damage(&s)
+			r := s.Sync(at, StoreRequest{Law: law, Epoch: known.Epoch, Rate: known.Rate, Count: known.Count, Want: 1, Least: 1})
+			assert.Zero(t, s.Total)
+			assert.NoError(t, r.check(StoreRequest{Want: 1, Least: 1}))
+			assert.Equal(t, []int64{7, 20e6, 0}, []int64{r.Epoch, r.Rate, int64(r.Pause)})
+		})
 	}
 }

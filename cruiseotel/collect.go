@@ -50,6 +50,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 			left = b.Left()
 		}
 		for s := range retrier.Scopes() {
+			left = min(left, s.Retries) // budgets are not shared with a limiter
 			if another(seen, s.Limiter, i) {
 				continue
 			}
@@ -59,7 +60,6 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 			if s.Degraded {
 				alone++
 			}
-			left = min(left, s.Retries)
 			name := o.pathName(s.Path)
 			g := found[name]
 			if g == nil {

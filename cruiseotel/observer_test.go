@@ -209,6 +209,21 @@ func TestALimiterOfSeveralRetriersIsReportedOnce(t *testing.T) {
 	}
 }
 
+// The limiter is reported once, but each Retrier has a budget of its own for it.
+func TestBudgetsBesideASharedLimiterAreAllLookedAt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := newMeters()
+		o := m.observer(t)
+		for _, err := range []error{nil, errBoom} {
+			api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBackoff(cruise.Backoff{}),
+				cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return turnstile{}, nil })))
+			o.Add(api)
+			assert.ErrorIs(t, api.Scope("S", "1").Do(t.Context(), func(context.Context) error { return err }), err)
+		}
+		assert.Equal(t, []string{"budget.remaining{} 96"}, m.read(t, "cruise.budget"))
+	})
+}
+
 // turnstile is a limiter that lets everyone through.
 type turnstile struct{}
 
