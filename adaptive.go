@@ -457,8 +457,11 @@ func (a *AdaptiveLimiter) Pause(d time.Duration) {
 
 // Resume ends a pause. Those who waited go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() {
-	a.room.resumeNow()
+	left := a.room.resumeNow()
 	a.stopped()
+	if left > 0 && a.observer != nil {
+		notify(context.Background(), a.observer, Resumed{Left: left})
+	}
 }
 
 // stopped tells the law until when nobody goes, whatever the server would give.

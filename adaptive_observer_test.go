@@ -63,7 +63,11 @@ func TestAdaptiveEvents(t *testing.T) {
 		assert.Empty(t, seen.since(), "a pause within another")
 		a.Pause(time.Minute)
 		assert.Equal(t, []Event{pausedFor(time.Minute)}, seen.since())
+		time.Sleep(10 * time.Second)
 		a.Resume()
+		assert.Equal(t, []Event{Resumed{Left: 50 * time.Second}}, seen.since())
+		a.Resume()
+		assert.Empty(t, seen.since(), "there is no pause")
 
 		require.NoError(t, a.SetLimit(10))
 		assert.Equal(t, []Event{RateChanged{From: is, To: 10, Why: CauseSet}}, seen.since())

@@ -338,7 +338,8 @@ func TestObserverThatBlocksHoldsNoLock(t *testing.T) {
 				<-b.blocked
 				start := time.Now()
 				a.Stats()
-				a.Resume()
+				wg.Go(a.Resume)
+				synctest.Wait()
 				for range 3 {
 					assert.NoError(t, a.WaitN(t.Context(), 1))
 					a.Learn(cruise.Feedback{Outcome: cruise.OutcomeDropped, Cost: 1})

@@ -29,8 +29,8 @@ func (f ObserverFunc) Observe(ctx context.Context, event Event) { f(ctx, event) 
 
 // An Event is one of [Waiting], [AttemptStarted], [AttemptEnded],
 // [RetryScheduled] and [GaveUp], which a [Retrier] tells, and [ThrottleSeen],
-// [RateChanged], [Paused], [StoreDegraded] and [StoreRecovered], which a limiter
-// tells.
+// [RateChanged], [Paused], [Resumed], [StoreDegraded] and [StoreRecovered], which a
+// limiter tells.
 type Event interface{ event() }
 
 // Waiting: a limiter of this package does not let an attempt go at once. It is told
@@ -90,6 +90,13 @@ type Paused struct {
 	For   time.Duration // from now
 }
 
+// Resumed: a pause ended before the moment that Paused told, since Resume was called, on
+// this worker or on another one. If a Paused follows, the rest of the time is its own. The
+// end of a pause at its time is not told.
+type Resumed struct {
+	Left time.Duration // what was left of the pause
+}
+
 // StoreDegraded: a [SharedLimiter] cannot reach its store, and goes on by itself
 // as [WithFallback] says. It tries again in the background.
 type StoreDegraded struct {
@@ -120,6 +127,7 @@ func (GaveUp) event()         {}
 func (ThrottleSeen) event()   {}
 func (RateChanged) event()    {}
 func (Paused) event()         {}
+func (Resumed) event()        {}
 func (StoreDegraded) event()  {}
 func (StoreRecovered) event() {}
 

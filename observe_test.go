@@ -39,6 +39,8 @@ func (d *diary) Observe(_ context.Context, event cruise.Event) {
 		text = fmt.Sprintf("rate %v to %v by %v", e.From, e.To, e.Why)
 	case cruise.Paused:
 		text = fmt.Sprintf("paused for %v", e.For)
+	case cruise.Resumed:
+		text = fmt.Sprintf("resumed %v early", e.Left)
 	}
 	d.lines = append(d.lines, fmt.Sprintf("%v %s", time.Since(d.began), text))
 }

@@ -469,16 +469,20 @@ func (s *SharedLimiter) Resume() {
 		return
 	}
 	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
 	now := s.room.advance(clock())
 	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
-	if now < s.room.resume {
+	left := max(0, s.room.resume.since(now))
+	if left > 0 {
 		s.room.resume = now
 		s.hold(now, now)
 	}
 	s.stopped(now)
 	s.hurry(now)
 	s.room.release(now)
+	s.room.mu.Unlock()
+	if left > 0 {
+		s.tell([]Event{Resumed{Left: left}})
+	}
 }
 
 // stopped tells the law of this worker until when nobody goes, whatever the server

@@ -452,23 +452,48 @@ func TestSharedSaysOnceThatItPauses(t *testing.T) {
 	}
 }
 
-// A worker that hears of another one's pause says so.
-func TestSharedSaysThatOthersPause(t *testing.T) {
+// A worker that hears of another one's pause says so, and so it does of its end before its
+// time, and of one that is shorter.
+func TestSharedSaysThatOthersPauseAndResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var paused []Event
+		var said []Event
 		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
-			if e, ok := e.(Paused); ok {
-				paused = append(paused, e)
+			switch e.(type) {
+			case Paused, Resumed:
+				said = append(said, e)
 			}
 		}))
 		store := NewMemoryStore()
-		fleet(t, store, 1, steady(10)...)[0].Pause(10 * time.Second)
+		const s = time.Second
+		other, own := fleet(t, store, 1, steady(10)...)[0], fleet(t, store, 1, append(steady(10), watch)...)[0]
+		other.Pause(20 * s)
 		synctest.Wait()
-		until := time.Now().Add(10 * time.Second)
-		require.NoError(t, fleet(t, store, 1, append(steady(10), watch)...)[0].WaitN(t.Context(), 1))
-		assert.Equal(t, until, time.Now())
+		start := time.Now()
+		time.AfterFunc(9750*ms, func() {
+			other.Resume()
+			other.Pause(5 * s)
+		})
+		require.NoError(t, own.WaitN(t.Context(), 1))
+		assert.Equal(t, 14750*ms, time.Since(start))
+		other.Pause(20 * s)
 		synctest.Wait()
-		assert.Equal(t, []Event{Paused{Until: until, For: 10 * time.Second}}, paused)
+		start = time.Now()
+		time.AfterFunc(9750*ms, other.Resume)
+		require.NoError(t, own.WaitN(t.Context(), 1))
+		assert.InDelta(t, 10, time.Since(start).Seconds(), .2)
+		own.Pause(10 * s)
+		own.Resume()
+		synctest.Wait()
+		for i, e := range said {
+			if p, ok := e.(Paused); ok {
+				p.Until = time.Time{}
+				said[i] = p
+			}
+		}
+		assert.Equal(t, []Event{
+			Paused{For: 20 * s}, Resumed{Left: 10 * s}, Paused{For: 4750 * ms},
+			Paused{For: 20 * s}, Resumed{Left: 10 * s}, Paused{For: 10 * s}, Resumed{Left: 10 * s},
+		}, said)
 	})
 }
 

@@ -516,19 +516,22 @@ func (r *room) pauseFor(d time.Duration) bool {
 	return true
 }
 
-// resumeNow is Resume of the limiters.
-func (r *room) resumeNow() {
+// resumeNow is Resume of the limiters. It returns what was left of the pause, 0 if there
+// was none.
+func (r *room) resumeNow() (left time.Duration) {
 	if r.pacer == nil {
-		return
+		return 0
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	if now < r.resume {
+	left = max(0, r.resume.since(now))
+	if left > 0 {
 		r.resume = now
 		r.pacer.hold(now, now)
 		r.release(now)
 	}
+	return left
 }
 
 // changed must follow a change for the slower, once the state is whole again:

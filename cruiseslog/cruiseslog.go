@@ -4,8 +4,8 @@
 //	api, err := cruise.New(cruise.WithObserver(cruiseslog.NewObserver(logger)))
 //
 // At warn: throttled, rate cut, paused, gave up, shared store unreachable. At info:
-// rate recovered, no longer throttled, goes on after a pause, rate raised, rate lowered,
-// rate set, shared store back. At debug, for each call: attempts, retries, and why a call
+// rate recovered, no longer throttled, goes on after a pause, resumed by hand, rate raised,
+// rate lowered, rate set, shared store back. At debug, for each call: attempts, retries, and why a call
 // waits.
 //
 // What repeats itself without changing anything is counted, and told by the
@@ -135,9 +135,6 @@ func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
 // another line.
 const change = .1
 
-// late is how far two events may be from the order in which they happened.
-const late = time.Second
-
 // noWait is what it takes at most to pass a limiter without waiting.
 const noWait = time.Millisecond
 
@@ -160,6 +157,8 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 		o.keep(ctx).rateChanged(ctx, e)
 	case cruise.Paused:
 		o.keep(ctx).pause(ctx, e)
+	case cruise.Resumed:
+		o.unkept(cruise.ScopeOf(ctx)).resumed(ctx, e)
 	case cruise.StoreDegraded:
 		o.unkept(cruise.ScopeOf(ctx)).log(ctx, slog.LevelWarn, "cruise: shared store unreachable", failure(e.Err)...)
 	case cruise.StoreRecovered:
@@ -456,9 +455,6 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	o.mu.Lock()
 	o.seen = now
 	left := max(0, o.pausedTo.Sub(now))
-	if began := o.pausedTo.Add(-o.pauseFor); left-e.For > late && now.Sub(began) > late {
-		left, o.pausedAt = 0, time.Time{} // only what outlasts a pause in force is told: Resume has ended that one
-	}
 	longer := float64(e.For) > (1+change)*float64(left)
 	if longer {
 		o.pausedTo, o.pauseFor = e.Until, e.For
@@ -470,6 +466,13 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	if longer {
 		o.changed(ctx, slog.LevelWarn, "cruise: paused", slog.Duration("for", round(e.For)), slog.Time("until", now.Add(e.For)))
 	}
+}
+
+func (o *track) resumed(ctx context.Context, e cruise.Resumed) {
+	o.mu.Lock()
+	o.pausedTo, o.pausedAt = time.Now(), time.Time{}
+	o.mu.Unlock()
+	o.changed(ctx, slog.LevelInfo, "cruise: resumed", slog.Duration("left", round(e.Left)))
 }
 
 func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {

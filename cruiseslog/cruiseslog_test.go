@@ -266,8 +266,9 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// Resume is not told, but whoever pauses again after it must have a line.
-func TestAPauseAfterResumeHasALine(t *testing.T) {
+// The end that was told of a pause does not hold after Resume, so that has a line, and
+// whoever pauses again has another one.
+func TestResumeHasALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{level: slog.LevelInfo}
 		api := cruise.Must(cruise.New(cruise.WithInitialRate(10), cruise.WithObserver(cruiseslog.NewObserver(slog.New(r)))))
@@ -278,12 +279,18 @@ func TestAPauseAfterResumeHasALine(t *testing.T) {
 		limiter.Resume()
 		call()
 		limiter.Pause(30 * time.Second)
+		limiter.Resume()
+		limiter.Resume() // does nothing
+		limiter.Pause(20 * time.Second)
 		call()
 		limiter.Pause(time.Second)
 		assert.Equal(t, []string{
 			"WARN paused for=1h0m0s in=1h0m0s",
+			"INFO resumed left=59m0s",
 			"WARN paused for=30s in=30s",
-			"INFO goes on after a pause after=30s",
+			"INFO resumed left=30s",
+			"WARN paused for=20s in=20s",
+			"INFO goes on after a pause after=20s",
 			"WARN paused for=1s in=1s",
 		}, r.take())
 	})

@@ -289,6 +289,7 @@ func TestTheStateIsThatOfNow(t *testing.T) {
 		cancel()
 		limiter.Resume()
 		synctest.Wait()
+		assert.Equal(t, []string{"resumed", "1 min 5 s early"}, []string{now().Changes[0].What, now().Changes[0].Text})
 
 		time.Sleep(20 * time.Second)
 		call(cruise.Permanent(cruise.Throttled(errors.New("no")))) // the outermost wrapper counts

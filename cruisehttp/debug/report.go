@@ -332,7 +332,7 @@ func rateNow(past []Point) float64 { return past[len(past)-1].Rate }
 
 func (n *notes) latest() []Note {
 	list := make([]Note, 0, len(n.list))
-	for _, x := range n.list {
+	for _, x := range slices.Backward(n.list) {
 		list = append(list, Note{x.at, x.last, x.what, x.text, x.times})
 	}
 	slices.SortStableFunc(list, func(a, b Note) int { return -cmp.Compare(a.Last.UnixNano(), b.Last.UnixNano()) })

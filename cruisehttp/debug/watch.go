@@ -131,6 +131,8 @@ func (w *Watch) Observe(ctx context.Context, event cruise.Event) {
 		})
 	case cruise.Paused:
 		w.note(&w.changes, now, w.about(ctx, "paused"), func() string { return "for " + duration(e.For) })
+	case cruise.Resumed:
+		w.note(&w.changes, now, w.about(ctx, "resumed"), func() string { return duration(e.Left) + " early" })
 	}
 	if w.isDue(now) {
 		w.look(now, true)
