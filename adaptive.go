@@ -193,11 +193,9 @@ var defaultMinRate = rate.Every(10 * time.Minute)
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	c := defaultAdaptive()
 	for i, opt := range opts {
-		if opt == nil {
-			c.want(false, "option %d is nil", i+1)
-			continue
+		if c.want(opt != nil, "option %d is nil", i+1) {
+			opt.limiter(&c)
 		}
-		opt.limiter(&c)
 	}
 	if len(c.faults) == 0 {
 		c.checkRates()

@@ -201,8 +201,7 @@ func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
 	c := backoffConfig{Backoff: b}
 	for i, opt := range opts {
-		c.want(opt != nil, "option %d is nil", i+1)
-		if opt != nil {
+		if c.want(opt != nil, "option %d is nil", i+1) {
 			opt(&c)
 		}
 	}

@@ -10,11 +10,13 @@ import (
 // faults gathers all that is wrong with what a constructor was given.
 type faults []error
 
-// want adds a fault unless ok. It reads "WithX(value): want …" for an option.
-func (f *faults) want(ok bool, format string, args ...any) {
+// want adds a fault unless ok, which it returns. It reads "WithX(value): want …" for
+// an option.
+func (f *faults) want(ok bool, format string, args ...any) bool {
 	if !ok {
 		*f = append(*f, fmt.Errorf("cruise: "+format, args...))
 	}
+	return ok
 }
 
 // What is wrong with a limit or a burst, after its name and value.

@@ -201,8 +201,7 @@ func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.obs
 func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.faults) }
 
 func (o observerOption) beside(others Observer, f *faults) Observer {
-	if isNil(o.Observer) {
-		f.want(false, "WithObserver(nil): want an Observer")
+	if !f.want(!isNil(o.Observer), "WithObserver(nil): want an Observer") {
 		return others
 	}
 	return both(others, o.Observer)

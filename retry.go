@@ -51,11 +51,9 @@ func New(opts ...Option) (*Retrier, error) {
 	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff}}
 	c := &r.config
 	for i, opt := range opts {
-		if opt == nil {
-			c.want(false, "option %d is nil", i+1)
-			continue
+		if c.want(opt != nil, "option %d is nil", i+1) {
+			opt.retrier(c)
 		}
-		opt.retrier(c)
 	}
 	if !c.limiterSet {
 		opts := slices.Clip(c.limiterOpts)

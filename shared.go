@@ -197,11 +197,9 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	c.cold = 0 // others of the scope may have succeeded
 	c.want(!isNil(store), "NewSharedLimiter: store is nil: want a Store")
 	for i, opt := range opts {
-		if opt == nil {
-			c.want(false, "option %d is nil", i+1)
-			continue
+		if c.want(opt != nil, "option %d is nil", i+1) {
+			opt.shared(&c)
 		}
-		opt.shared(&c)
 	}
 	if len(c.faults) == 0 {
 		c.checkShared()
