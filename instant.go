@@ -5,6 +5,14 @@ import (
 	"time"
 )
 
+const (
+	// never is the delay of a call that cannot go before something else happens.
+	never = time.Duration(math.MaxInt64)
+	// farthest is the longest pause, about 100 years.
+	farthest = 100 * year
+	year     = 365 * 24 * time.Hour
+)
+
 // An instant is a reading of the monotonic clock, in nanoseconds since base: a
 // third of the size of a [time.Time], without a pointer. Zero is no instant, and
 // before all others.
@@ -50,3 +58,16 @@ func (t instant) after(d time.Duration) instant {
 
 // since is the time from u to t.
 func (t instant) since(u instant) time.Duration { return time.Duration(t - u) }
+
+// ceilSeconds is s seconds as a Duration, rounded up and saturated. What is
+// negative or no number is 0.
+func ceilSeconds(s float64) time.Duration {
+	ns := math.Ceil(s * 1e9)
+	switch {
+	case !(ns > 0):
+		return 0
+	case ns >= math.MaxInt64:
+		return never
+	}
+	return time.Duration(ns)
+}

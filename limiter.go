@@ -3,7 +3,6 @@ package cruise
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -17,6 +16,8 @@ type Limiter interface {
 	// before the context's deadline or n can never be admitted.
 	WaitN(ctx context.Context, n int) error
 }
+
+var _ Limiter = (*rate.Limiter)(nil)
 
 // A Learner is a limiter that learns from what became of the calls that it let go.
 // After Learn of [OutcomeThrottled] or [OutcomeQuotaExhausted] with a positive
@@ -91,25 +92,18 @@ func (l foreign) learn(e ending) {
 	}
 }
 
-var _ Limiter = (*rate.Limiter)(nil)
-
-// ceilSeconds is s seconds as a Duration, rounded up and saturated. What is
-// negative or no number is 0.
-func ceilSeconds(s float64) time.Duration {
-	ns := math.Ceil(s * 1e9)
-	switch {
-	case !(ns > 0):
-		return 0
-	case ns >= math.MaxInt64:
-		return never
+// waitFor waits for a limiter of whatever make. x/time's says why it refuses in text
+// alone.
+func waitFor(ctx context.Context, l Limiter, n int) error {
+	err := l.WaitN(ctx, n)
+	if x, ok := l.(*rate.Limiter); ok && err != nil && ctx.Err() == nil {
+		if burst := x.Burst(); n > burst {
+			return costError(n, burst)
+		}
+		return &Error{Reason: ErrDeadline}
 	}
-	return time.Duration(ns)
+	return err
 }
-
-// farthest is the longest pause, about 100 years.
-const farthest = 100 * year
-
-const year = 365 * 24 * time.Hour
 
 // free admits a call that costs nothing.
 func free(ctx context.Context, n int) (came, sent instant, err error) {
@@ -135,17 +129,4 @@ func checkCost(n int) error {
 
 func costError(n, most int) error {
 	return &Error{Reason: fmt.Errorf("%w: cost %d, at most %d", ErrCost, n, most)}
-}
-
-// waitFor waits for a limiter of whatever make. x/time's says why it refuses in text
-// alone.
-func waitFor(ctx context.Context, l Limiter, n int) error {
-	err := l.WaitN(ctx, n)
-	if x, ok := l.(*rate.Limiter); ok && err != nil && ctx.Err() == nil {
-		if burst := x.Burst(); n > burst {
-			return costError(n, burst)
-		}
-		return &Error{Reason: ErrDeadline}
-	}
-	return err
 }

@@ -8,9 +8,6 @@ import (
 	"time"
 )
 
-// never is the delay of a call that cannot go before something else happens.
-const never = time.Duration(math.MaxInt64)
-
 // A pacer decides when calls may leave a room. It is a state machine of
 // explicit times; the room calls it with its lock held and never with a time
 // before that of an earlier call.
