@@ -42,7 +42,7 @@ type AdaptiveLimiter struct {
 	burst    int // 0: by the rate
 	min, max rate.Limit
 
-	room    room // guards the fields below too
+	housing // guards the fields below too
 	law     *aimd
 	tokens  bucket
 	paced   bool    // there is a rate
@@ -260,10 +260,6 @@ func newAdaptive(now instant, c adaptiveConfig) *AdaptiveLimiter {
 func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 	_, _, err := a.admit(ctx, n)
 	return err
-}
-
-func (a *AdaptiveLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return a.room.admit(ctx, n)
 }
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or

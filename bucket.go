@@ -25,9 +25,9 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {
-	room   room   // guards the fields below too
-	tokens bucket // its burst never changes
-	brake  roomBrake
+	housing        // guards the fields below too
+	tokens  bucket // its burst never changes
+	brake   roomBrake
 }
 
 var _ Learner = (*TokenBucket)(nil)
@@ -57,10 +57,6 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 	_, _, err := b.admit(ctx, n)
 	return err
-}
-
-func (b *TokenBucket) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return b.room.admit(ctx, n)
 }
 
 // Learn pauses the bucket if the attempt was throttled, or if a quota is

@@ -35,8 +35,8 @@ import (
 // A DelayLimiter is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type DelayLimiter struct {
-	room   room // guards the fields below too
-	delays delays
+	housing // guards the fields below too
+	delays  delays
 }
 
 var _ Learner = (*DelayLimiter)(nil)
@@ -65,10 +65,6 @@ func NewDelayLimiter(rule DelayRule) (*DelayLimiter, error) {
 func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 	_, _, err := d.admit(ctx, n)
 	return err
-}
-
-func (d *DelayLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return d.room.admit(ctx, n)
 }
 
 // Learn raises the delay if the attempt was throttled, counts it if it succeeded,

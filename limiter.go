@@ -37,26 +37,48 @@ type gate interface {
 	learn(ending)
 }
 
-var (
-	_ gate = (*AdaptiveLimiter)(nil)
-	_ gate = (*TokenBucket)(nil)
-	_ gate = (*SlidingWindow)(nil)
-	_ gate = (*DelayLimiter)(nil)
-	_ gate = (*SharedLimiter)(nil)
-	_ gate = foreign{}
-)
-
-// gateOf is the gate of a limiter of whatever make, nil for nil. One that embeds a
-// limiter of this package is another one: its own methods count, not those that it
-// got with it.
+// gateOf is the gate of a limiter of whatever make, nil for nil.
 func gateOf(l Limiter) gate {
-	switch l := l.(type) {
-	case nil:
+	if l == nil {
 		return nil
-	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *DelayLimiter, *SharedLimiter:
-		return l.(gate)
+	}
+	if own, ok := ownOf(l); ok {
+		return own
 	}
 	return foreign{l}
+}
+
+// housed is a limiter of this package.
+type housed interface {
+	gate
+	house() *room
+}
+
+var (
+	_ housed = (*AdaptiveLimiter)(nil)
+	_ housed = (*TokenBucket)(nil)
+	_ housed = (*SlidingWindow)(nil)
+	_ housed = (*DelayLimiter)(nil)
+	_ housed = (*SharedLimiter)(nil)
+)
+
+// ownOf is l if it is a limiter of this package. One that embeds such a limiter is
+// another one: its own methods count, not those that it got with it.
+func ownOf(l Limiter) (own housed, ok bool) {
+	switch l.(type) {
+	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *DelayLimiter, *SharedLimiter:
+		own, ok = l.(housed)
+	}
+	return own, ok
+}
+
+// housing is the room of a limiter of this package, with what all of them do alike.
+type housing struct{ room room }
+
+func (h *housing) house() *room { return &h.room }
+
+func (h *housing) admit(ctx context.Context, n int) (came, sent instant, err error) {
+	return h.room.admit(ctx, n)
 }
 
 // ending is a [Feedback] inside the package: it fits in registers.

@@ -79,27 +79,16 @@ func newScopes(c *config) *scopes {
 	return s
 }
 
-// housed is a limiter whose room may be part of a tree.
-type housed interface {
-	Learner
-	house() *room
-}
-
-// roomOf is the room of a limiter that can be part of a tree; nil if it has none, was
-// not made by its constructor, or embeds another: see gateOf.
+// roomOf is the room of a limiter that can be part of a tree; nil if l is none, or was
+// not made by its constructor.
 func roomOf(l Limiter) *room {
-	switch l := l.(type) {
-	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *SharedLimiter:
-		if r := l.(housed).house(); r.pacer != nil {
-			return r
+	if own, ok := ownOf(l); ok {
+		if _, ok := own.house().pacer.(peeker); ok {
+			return own.house()
 		}
 	}
 	return nil
 }
-
-func (b *TokenBucket) house() *room     { return &b.room }
-func (s *SlidingWindow) house() *room   { return &s.room }
-func (a *AdaptiveLimiter) house() *room { return &a.room }
 
 // Keys above this length are kept as their hash.
 const longKey = 64
@@ -261,13 +250,10 @@ func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 // not asked, since no other's code runs under the lock: it pauses for as long as it was
 // told that the server asks for.
 func (e *scopeEntry) paused(now instant) bool {
-	switch d, ok := e.limiter.(*DelayLimiter); {
-	case ok: // which is in no tree
-		return d.room.pauseLeft() > 0
-	case e.room == nil:
-		return now < e.resume
+	if own, ok := ownOf(e.limiter); ok {
+		return own.house().pauseLeft() > 0
 	}
-	return e.room.pauseLeft() > 0
+	return now < e.resume
 }
 
 // counts reports whether calls that went still count against the limiter's limit.

@@ -43,9 +43,9 @@ type SharedLimiter struct {
 	fallback  Fallback
 	pauseOnly bool
 
-	room  room // guards the fields below too
-	stats SharedStats
-	local *AdaptiveLimiter // of this worker alone; its own room is not used; nil unless in force
+	housing // guards the fields below too
+	stats   SharedStats
+	local   *AdaptiveLimiter // of this worker alone; its own room is not used; nil unless in force
 
 	// What is known of the shared state.
 	known   StoreReply
@@ -87,11 +87,7 @@ type SharedLimiter struct {
 	telling bool    // somebody tells them
 }
 
-var (
-	_ Learner = (*SharedLimiter)(nil)
-	_ gate    = (*SharedLimiter)(nil)
-	_ peeker  = (*SharedLimiter)(nil)
-)
+var _ Learner = (*SharedLimiter)(nil)
 
 // SharedStats is what a [SharedLimiter] is doing, at one moment, and what it has
 // done.
@@ -267,12 +263,6 @@ func (s *SharedLimiter) WaitN(ctx context.Context, n int) error {
 	_, _, err := s.admit(ctx, n)
 	return err
 }
-
-func (s *SharedLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return s.room.admit(ctx, n)
-}
-
-func (s *SharedLimiter) house() *room { return &s.room }
 
 func (s *SharedLimiter) maxCost() int {
 	if s.conf.burst > 0 {

@@ -188,25 +188,19 @@ func statsOf(l Limiter) (s ScopeStats) {
 			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft, Learns: true,
 			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
 		}
-		if own, ok := l.(*AdaptiveLimiter); ok {
-			s.Waiting, s.PauseLeft = own.room.now()
-		}
 	case *SharedLimiter:
 		a := l.Stats()
 		s = ScopeStats{
 			Limit: a.Limit, Degraded: a.Degraded, Learns: true,
 			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
 		}
-		s.Waiting, s.PauseLeft = l.room.now()
 	case *TokenBucket:
 		s.Limit = l.Limit()
-		s.Waiting, s.PauseLeft = l.room.now()
-	case *SlidingWindow:
-		s.Waiting, s.PauseLeft = l.room.now()
-	case *DelayLimiter:
-		s.Waiting, s.PauseLeft = l.room.now()
 	case *rate.Limiter:
 		s.Limit = min(l.Limit(), rate.Inf) // that may be a float's infinity too
+	}
+	if own, ok := ownOf(l); ok {
+		s.Waiting, s.PauseLeft = own.house().now()
 	}
 	return s
 }

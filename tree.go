@@ -91,6 +91,7 @@ var (
 	_ peeker = (*bucket)(nil)
 	_ peeker = (*spans)(nil)
 	_ peeker = (*AdaptiveLimiter)(nil)
+	_ peeker = (*SharedLimiter)(nil)
 )
 
 // adopting is held while a room gets its place: which lock it shares is settled only once

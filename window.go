@@ -41,9 +41,9 @@ const ExactCalls = 10_000
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type SlidingWindow struct {
-	room  room // guards the fields below too
-	spans spans
-	brake roomBrake
+	housing // guards the fields below too
+	spans   spans
+	brake   roomBrake
 }
 
 var _ Learner = (*SlidingWindow)(nil)
@@ -81,10 +81,6 @@ func checkWindows(windows []Window) error {
 func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 	_, _, err := s.admit(ctx, n)
 	return err
-}
-
-func (s *SlidingWindow) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	return s.room.admit(ctx, n)
 }
 
 // Learn pauses the window if the attempt was throttled, or if a quota is
