@@ -45,8 +45,7 @@ type AdaptiveLimiter struct {
 	housing // guards the fields below too
 	law     *aimd
 	tokens  bucket
-	paced   bool    // there is a rate
-	largest int     // cost seen
+	largest int     // the highest cost seen
 	told    instant // the latest that the law was told of
 
 	mail  mail // what the law is yet to be told of
@@ -395,9 +394,8 @@ func pausedFor(d time.Duration) Paused {
 // may go at once, since timers are no finer than that.
 func (a *AdaptiveLimiter) apply(now instant) {
 	limit := a.law.limit()
-	a.paced = !math.IsInf(limit, 1)
 	burst := a.burst
-	if burst == 0 && a.paced {
+	if burst == 0 && !math.IsInf(limit, 1) {
 		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
 	}
 	if burst > 0 && burst != a.tokens.burst {
@@ -406,6 +404,9 @@ func (a *AdaptiveLimiter) apply(now instant) {
 	a.tokens.setLimit(now, limitOf(limit))
 	a.room.rehold(now)
 }
+
+// paced reports whether there is a rate.
+func (a *AdaptiveLimiter) paced() bool { return a.tokens.limit != rate.Inf }
 
 // Limit returns the rate in calls per second, [rate.Inf] before the first
 // throttle.
@@ -524,7 +525,7 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 	a.open(now)
 	a.told = now
 	wait := a.law.wait(now)
-	if wait == 0 && a.paced {
+	if wait == 0 && a.paced() {
 		if n > a.largest && a.burst == 0 {
 			a.largest = n
 			a.apply(now)
@@ -538,9 +539,6 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 }
 
 func (a *AdaptiveLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
-	if !a.paced {
-		return 0
-	}
 	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
 	b.limit = limitOf(a.law.soon())
 	return b.atLeast(now, ahead, n)
@@ -553,10 +551,10 @@ func (a *AdaptiveLimiter) maxCost() int {
 	return math.MaxInt32
 }
 
-func (a *AdaptiveLimiter) counts(now instant) bool { return a.paced && a.tokens.counts(now) }
+func (a *AdaptiveLimiter) counts(now instant) bool { return a.tokens.counts(now) }
 
 func (a *AdaptiveLimiter) hold(now, until instant) {
-	if a.paced {
+	if a.paced() {
 		a.tokens.hold(now, until)
 		a.tokens.spend() // the server has none of that
 	}
