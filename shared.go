@@ -37,11 +37,8 @@ import (
 // sync is under way, and none else.
 type SharedLimiter struct {
 	store     Store
-	conf      adaptiveConfig
-	sharedLaw SharedLaw
-	timeout   time.Duration
-	fallback  Fallback
-	pauseOnly bool
+	conf      sharedConfig
+	sharedLaw SharedLaw // what the store is told of conf
 
 	housing // guards the fields below too
 	stats   SharedStats
@@ -203,25 +200,9 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
-	s := &SharedLimiter{
-		store:     store,
-		conf:      c.adaptiveConfig,
-		timeout:   c.timeout,
-		fallback:  c.fallback,
-		pauseOnly: c.pauseOnly,
-		sharedLaw: SharedLaw{
-			Min: microRate(c.min), Max: microRate(c.max), Initial: microRate(min(c.initial, c.max)),
-			Decrease: int64(math.Round(c.decrease * 1e6)), Increase: int64(math.Round(c.increase * 1e6)),
-			Burst: int64(max(1, c.burst)), Forgive: int64(c.forgive), PauseBase: c.pause.base,
-		},
-	}
-	if c.initial == rate.Inf {
-		s.sharedLaw.Initial = min(max(sharedInitial*1e6, s.sharedLaw.Min), s.sharedLaw.Max)
-	}
+	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
 	if c.pauseOnly {
-		s.local = newAdaptive(clock(), s.conf)
-		// Its rates are its own: those who share one are not to be bound by them.
-		s.sharedLaw.Min, s.sharedLaw.Max, s.sharedLaw.Initial = 1, sharedMostRate*1e6, sharedInitial*1e6
+		s.local = newAdaptive(clock(), c.adaptiveConfig)
 	}
 	s.room.pacer, s.room.news = s, s.lifted
 	return s, nil
@@ -239,6 +220,22 @@ func (c *sharedConfig) checkShared() {
 	c.want(c.burst <= sharedMostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.burst, sharedMostCost)
 	c.want(c.decrease >= 1e-6 && c.decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.decrease)
 	c.want(c.increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.increase)
+}
+
+// law is what a store is told of the options.
+func (c *sharedConfig) law() SharedLaw {
+	law := SharedLaw{
+		Min: microRate(c.min), Max: microRate(c.max), Initial: microRate(min(c.initial, c.max)),
+		Decrease: int64(math.Round(c.decrease * 1e6)), Increase: int64(math.Round(c.increase * 1e6)),
+		Burst: int64(max(1, c.burst)), Forgive: int64(c.forgive), PauseBase: c.pause.base,
+	}
+	switch {
+	case c.pauseOnly: // those who share a rate are not to be bound by those of this worker
+		law.Min, law.Max, law.Initial = 1, sharedMostRate*1e6, sharedInitial*1e6
+	case c.initial == rate.Inf:
+		law.Initial = min(max(sharedInitial*1e6, law.Min), law.Max)
+	}
+	return law
 }
 
 // sane is a count of calls that a store can reckon with.
@@ -321,17 +318,17 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		if e.outcome == OutcomeSuccess {
 			s.stats.Successes++
 		}
-		if !s.pauseOnly {
+		if !s.conf.pauseOnly {
 			s.answered(now, e, late)
 		}
 	case OutcomeTransient, OutcomeDropped:
 		went := e.outcome == OutcomeTransient || e.sent != 0 // see aimd
-		if !s.pauseOnly && went {
+		if !s.conf.pauseOnly && went {
 			s.errs += int64(e.cost)
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++
-		closed := s.fallback == FallbackClosed && !s.pauseOnly // so it went before the store was lost
+		closed := s.conf.fallback == FallbackClosed && !s.conf.pauseOnly // so it went before the store was lost
 		if !late && (closed || !s.isAlone()) {
 			s.congested(e)
 		}
@@ -500,7 +497,7 @@ func (s *SharedLimiter) Stats() SharedStats {
 		st.Limit = rate.Inf
 		if s.local != nil {
 			st.Limit = limitOf(s.local.law.limit())
-		} else if s.fallback == FallbackClosed {
+		} else if s.conf.fallback == FallbackClosed {
 			st.Limit = 0
 		}
 	}

@@ -561,7 +561,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	// Slots that were given out at the old rate are void as soon as their owners
 	// hear of it. Until then they are used, and the first new one follows the last
 	// of them at the new distance.
-	s.Tat = min(s.Tat, t+s.turn(workers)*(workers-1)/workers+s.spacing())
+	s.Tat = min(s.Tat, t+sharedTurn(workers, s.Rate)*(workers-1)/workers+s.spacing())
 
 	s.Level, s.Passed = min(s.Level+1, 60), 0
 	most := int64(math.Ceil(pauseGaps * q.cost() * 1e12 / float64(s.Rate)))
@@ -585,14 +585,9 @@ func (s *SharedState) spent(t int64, q StoreRequest) bool {
 // spacing is the time from one slot to the next.
 func (s *SharedState) spacing() int64 { return int64(math.Ceil(1e12 / float64(s.Rate))) }
 
-// turn is how long it takes until all workers have synced, where there are fewer
-// slots than they want.
-func (s *SharedState) turn(workers int64) int64 {
-	return sharedTurn(workers, s.Rate)
-}
-
-// sharedTurn is the time in which each worker gets two slots, if that is more than
-// the period and there are enough of them to use up what is ahead meanwhile.
+// sharedTurn is how long it takes until all workers have synced, where there are fewer
+// slots than they want: the time in which each gets two slots, if that is more than the
+// period and there are enough of them to use up what is ahead meanwhile.
 func sharedTurn(workers, rate int64) int64 {
 	two := min(2e12*float64(workers)/float64(rate), sharedMaxTurn)
 	return max(sharedPeriod, min(int64(two), sharedHorizon*workers/8))
@@ -621,7 +616,7 @@ func (s *SharedState) give(t int64, q StoreRequest, workers int64) (slots, wait,
 	if start-t > sharedQueue {
 		// Calls wait for slots, so each worker has its share of a turn, and nobody
 		// more for having had more before.
-		part = min(part, math.Ceil(float64(s.turn(workers))/spacing/float64(workers)))
+		part = min(part, math.Ceil(float64(sharedTurn(workers, s.Rate))/spacing/float64(workers)))
 	}
 	slots = int64(min(max(least, min(want, part)), sharedMost))
 	span = int64(math.Ceil(float64(slots) * spacing))

@@ -48,7 +48,7 @@ func (s *SharedLimiter) peek(now instant, n int) time.Duration {
 	switch {
 	case s.degraded != 0:
 		return s.fallen(now, n)
-	case s.pauseOnly:
+	case s.conf.pauseOnly:
 		if wait := s.fresh(now); wait > 0 {
 			return wait
 		}
@@ -86,7 +86,7 @@ func (s *SharedLimiter) tooMuch(now instant, n int) time.Duration {
 }
 
 // isAlone reports whether the rate is that of this worker.
-func (s *SharedLimiter) isAlone() bool { return s.pauseOnly || s.degraded != 0 }
+func (s *SharedLimiter) isAlone() bool { return s.conf.pauseOnly || s.degraded != 0 }
 
 // slot is how long from now the next call must wait for a slot.
 func (s *SharedLimiter) slot(now instant, n int) time.Duration {
@@ -135,7 +135,7 @@ func (s *SharedLimiter) fresh(now instant) time.Duration {
 // period is how often to ask for news alone: as often as a worker syncs that is short
 // of slots, so that a large fleet asks no more than when it runs.
 func (s *SharedLimiter) period() time.Duration {
-	if s.pauseOnly || s.known.Rate <= 0 {
+	if s.conf.pauseOnly || s.known.Rate <= 0 {
 		return syncPeriod
 	}
 	return time.Duration(sharedTurn(int64(s.known.Workers), s.known.Rate)) * time.Microsecond
@@ -163,7 +163,7 @@ func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
 	switch {
 	case s.local != nil:
 		return min(wait, s.local.peek(now, n))
-	case s.fallback == FallbackClosed:
+	case s.conf.fallback == FallbackClosed:
 		return wait
 	}
 	return 0
@@ -227,7 +227,7 @@ func (s *SharedLimiter) begin(now instant, n int) {
 		return
 	}
 	q := s.account(now)
-	if !s.pauseOnly {
+	if !s.conf.pauseOnly {
 		if head := s.room.head(); head != nil {
 			n = max(n, head.n)
 		}
@@ -270,7 +270,7 @@ func (s *SharedLimiter) initial(cost int) int64 {
 
 // account is what to tell. It need not be told again, unless that fails.
 func (s *SharedLimiter) account(now instant) StoreRequest {
-	if now.since(s.resumedAt) > lastProbe+s.timeout {
+	if now.since(s.resumedAt) > lastProbe+s.conf.timeout {
 		s.resume = false // there may be another pause now
 	}
 	q := StoreRequest{
@@ -287,7 +287,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		if !s.newPause {
 			// As long as it has been under way at most, so that a pause does not
 			// grow by being told.
-			left -= s.timeout
+			left -= s.conf.timeout
 		}
 		q.Pause = max(0, left)
 	}
@@ -302,7 +302,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 
 // sync asks the store. It runs in a goroutine of its own.
 func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.timeout)
+	ctx, cancel := context.WithTimeout(context.Background(), s.conf.timeout)
 	defer cancel()
 	// Whatever the store does with its context, nobody waits longer.
 	stop := context.AfterFunc(ctx, func() {
@@ -392,7 +392,11 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events []Event) {
 	s.degraded, s.err = now, err
 	s.slots.drop()
-	if !s.pauseOnly && s.fallback == FallbackShare {
+	switch {
+	case s.conf.pauseOnly: // its rate is its own in any case
+	case s.conf.fallback != FallbackShare:
+		s.local = nil
+	default:
 		if s.local == nil || s.known.Rate > 0 {
 			s.local = s.fairShare(now, q.Throttled)
 			s.room.rehold(now)
@@ -403,8 +407,6 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 				events = append(events, pausedFor(pause))
 			}
 		}
-	} else if !s.pauseOnly {
-		s.local = nil
 	}
 	return append(events, StoreDegraded{Err: err})
 }
@@ -412,7 +414,7 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 // fairShare is a limiter that begins at this worker's share of the rate, with
 // nothing saved.
 func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter {
-	c := s.conf
+	c := s.conf.adaptiveConfig
 	if s.known.Rate <= 0 {
 		return newAdaptive(now, c)
 	}
@@ -450,7 +452,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		s.epochAt, s.unproved = now, true
 		s.throttled = false // one heard meanwhile is of an attempt of before
 	}
-	if was != r.Rate && !s.pauseOnly {
+	if was != r.Rate && !s.conf.pauseOnly {
 		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
 		if e.To < e.From {
 			e.Why = r.Why
@@ -471,7 +473,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	} else if r.Pause > 0 && until > s.common && !s.resume {
 		s.common = until
 		// A pause that is known seems to move by the time that answers take.
-		news := until.since(s.room.resume) > s.timeout
+		news := until.since(s.room.resume) > s.conf.timeout
 		paused = s.room.pause(now, until)
 		if news {
 			events = append(events, pausedFor(r.Pause))
@@ -511,7 +513,7 @@ func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
 		return 0
 	}
 	// There is less than is wanted: everyone gets something in turn.
-	turn := time.Duration(sharedTurn(int64(r.Workers), r.Rate)) * time.Microsecond
+	turn := s.period()
 	turn = turn/2 + rand.N(turn/2+1)
 	if r.Slots == 0 {
 		// Not all at the same moment, when the nearest would win each time.
