@@ -42,14 +42,6 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 	return func(yield func(*Attempt, error) bool) {
 		var c calling
 		a := &Attempt{c: &c}
-		switch {
-		case r == nil:
-			yield(a, errZeroRetrier)
-			return
-		case ctx == nil:
-			yield(a, errNilContext)
-			return
-		}
 		if err := c.begin(r, ctx, opts); err != nil {
 			yield(a, err)
 			return

@@ -27,11 +27,14 @@ type calling struct {
 // begin prepares the first attempt.
 func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) error {
 	c.r, c.ctx, c.attemptCtx, c.cost = r, ctx, ctx, 1
+	switch {
+	case r == nil || r.maxAttempts == 0:
+		return errZeroRetrier
+	case ctx == nil:
+		return errNilContext
+	}
 	if r.observer != nil || r.maxElapsed > 0 || r.gate == nil {
 		c.started = clock() // else the limiter tells when the call came
-	}
-	if r.maxAttempts == 0 {
-		return errZeroRetrier
 	}
 	for _, o := range opts {
 		if o.costSet {

@@ -141,17 +141,11 @@ var (
 // fn is called from the caller's goroutine. Its panics pass through, after the
 // limiter has been told.
 func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts ...CallOption) error {
-	if r == nil {
-		return errZeroRetrier
-	}
-	if ctx == nil {
-		return errNilContext
-	}
 	if fn == nil {
 		return errNilFunc
 	}
 	var c calling
-	if r.bare && len(opts) == 0 && ctx.Err() == nil {
+	if r != nil && r.bare && ctx != nil && ctx.Err() == nil && len(opts) == 0 {
 		err := fn(ctx)
 		if err == nil {
 			r.budget.success()
@@ -181,12 +175,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 // sense, 0 if that is unknown, and the server's last error, nil if there is none. If ctx
 // has ended, that is the reason.
 func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Duration, last error) error {
-	switch {
-	case r == nil:
-		return errZeroRetrier
-	case ctx == nil:
-		return errNilContext
-	case reason == nil:
+	if reason == nil {
 		return errNilReason
 	}
 	c := calling{last: last}
