@@ -171,9 +171,9 @@ func (l *scopeLimiter) succeeded() {
 		return
 	}
 	s.mu.Lock()
-	e, _, _ := s.find(l, clock())
+	e, missing := s.find(l, clock())
 	s.mu.Unlock()
-	if e != nil {
+	if missing == nil {
 		e.budget.Load().success()
 	}
 }

@@ -116,8 +116,8 @@ var (
 // be followed by an unuse.
 func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
 	for {
-		e, missing, parent := s.enter(l)
-		if e != nil {
+		e, missing := s.enter(l)
+		if missing == nil {
 			return e, nil
 		}
 		limiter, err := s.make(missing)
@@ -127,19 +127,19 @@ func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
 		if isNil(limiter) {
 			return nil, errNilScopeLimiter
 		}
-		if err := s.insert(parent, missing, limiter); err != nil {
+		if err := s.insert(e, missing, limiter); err != nil {
 			return nil, err
 		}
 	}
 }
 
 // enter is find that counts a use of the entry.
-func (s *scopes) enter(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
+func (s *scopes) enter(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock()
-	if e, missing, parent = s.find(l, now); e == nil {
-		return nil, missing, parent
+	if e, missing = s.find(l, now); missing != nil {
+		return e, missing
 	}
 	e.uses++
 	few := 0
@@ -147,7 +147,7 @@ func (s *scopes) enter(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter, p
 		few += 4
 	}
 	s.forget(now, few)
-	return e, nil, nil
+	return e, nil
 }
 
 func (s *scopes) unuse(e *scopeEntry) {
@@ -156,33 +156,35 @@ func (s *scopes) unuse(e *scopeEntry) {
 	s.mu.Unlock()
 }
 
-// find returns the entry of l, which is used now, or which of the scopes around it has
-// none yet, and the entry around that.
-func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
-	e, missing, parent = s.lookUp(l)
-	for p := e; p != nil && p != s.root; p = p.id.parent {
-		p.used = now
-		s.touch(p) // later than all within it
+// find is lookUp that makes the entry of l the most recently used, with those around it.
+func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *scopeLimiter) {
+	if e, missing = s.lookUp(l); missing != nil {
+		return e, missing
 	}
-	return e, missing, parent
+	for x := e; x != s.root; x = x.id.parent {
+		x.used = now
+		s.touch(x) // later than all within it
+	}
+	return e, nil
 }
 
-func (s *scopes) lookUp(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter, parent *scopeEntry) {
-	parent = s.root
+// lookUp returns the entry of l. Where l or a scope around it has none yet, it returns the
+// outermost that has none, and the entry around that.
+func (s *scopes) lookUp(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter) {
+	parent := s.root
 	if l.parent != nil {
-		if parent, missing, e = s.lookUp(l.parent); missing != nil {
-			return nil, missing, e
+		if parent, missing = s.lookUp(l.parent); missing != nil {
+			return parent, missing
 		}
 	}
 	key := l.key
 	if len(key) > longKey {
 		key = shortKey(key)
 	}
-	e = s.entries[scopeID{parent, l.scope, key}]
-	if e == nil {
-		return nil, l, parent
+	if e = s.entries[scopeID{parent, l.scope, key}]; e == nil {
+		return parent, l
 	}
-	return e, nil, parent
+	return e, nil
 }
 
 // insert makes an entry, unless there is one by now, or the parent has gone.
@@ -236,7 +238,8 @@ func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock()
-	if e, _, _ = s.find(l, now); e == nil {
+	e, missing := s.find(l, now)
+	if missing != nil {
 		return nil, nil
 	}
 	blamed = e.blamed(f.scope)
