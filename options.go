@@ -12,8 +12,11 @@ type option func(*config)
 
 func (o option) retrier(c *config) { o(c) }
 
-// defaultBackoff is that of a Retrier.
-var defaultBackoff = Must(NewBackoff())
+var (
+	defaultBackoff = Must(NewBackoff())
+	// defaultThrottleBackoff is for throttles where no limiter pauses.
+	defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(20*time.Second)))
+)
 
 type config struct {
 	faults

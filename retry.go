@@ -34,9 +34,6 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// defaultThrottleBackoff is for throttles where no limiter pauses.
-var defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(20*time.Second)))
-
 // New returns a Retrier. Without options it has an [AdaptiveLimiter] of its own, a
 // [Backoff] of 100 ms doubled to 20 s with full jitter, and 5 attempts, between which it
 // backs off for 1.5 s in all at most where none is throttled; it obeys waits of up to 5
@@ -145,7 +142,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 		return errNilFunc
 	}
 	var c calling
-	if r != nil && r.bare && ctx != nil && ctx.Err() == nil && len(opts) == 0 {
+	if r != nil && r.bare && len(opts) == 0 && ctx != nil && ctx.Err() == nil {
 		err := fn(ctx)
 		if err == nil {
 			r.budget.success()

@@ -539,29 +539,29 @@ func (r *room) changed(now instant) {
 	r.release(now)
 }
 
+// sweep refuses all in line, and in the rooms below whose seats stand there, who need not
+// wait any longer.
 func (r *room) sweep(now instant) {
 	row, ahead := r.row(), int64(0)
 	for c := range row {
 		if r.delays != nil || class(c) == backgroundRetryClass {
 			ahead = 0
 		}
-		for w := row[c].head; w != nil; {
-			next := w.next
+		var next *waiter
+		for w := row[c].head; w != nil; w = next {
+			next = w.next
 			if w.below != nil {
 				now := w.below.advance(r.reading(now))
 				w.below.sweep(now)
-				if w.below.stand(now) { // the seat is gone, or further back
-					w = next
-					continue
+				if w.below.stand(now) {
+					continue // the seat is gone, or further back
 				}
 			} else if w.err = r.refusal(now, w, ahead); w.err != nil {
 				r.quit(now, w)
 				close(w.done)
-				w = next
 				continue
 			}
 			ahead += int64(w.n)
-			w = next
 		}
 	}
 }

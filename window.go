@@ -177,11 +177,6 @@ func (s *spans) peek(now instant, n int) time.Duration {
 // over is how long calls are spread after a pause.
 func (s *spans) over() time.Duration { return min(s.all[0].per, herdOver) }
 
-// share is per × k / n, rounded up.
-func share(per time.Duration, k, n int) time.Duration {
-	return ceilSeconds(per.Seconds() * float64(k) / float64(n))
-}
-
 func (s *spans) atLeast(now instant, ahead int64, n int) time.Duration {
 	var wait time.Duration
 	for _, w := range s.all { // copies: a pause that ends by then may be lifted before
@@ -191,7 +186,7 @@ func (s *spans) atLeast(now instant, ahead int64, n int) time.Duration {
 	if s.resuming {
 		spread := s.over()
 		if first, before := s.all[0].n, int64(s.since)+ahead; before < int64(first) {
-			spread = min(spread, share(spread, int(before), first))
+			spread = min(spread, ceilSeconds(spread.Seconds()*float64(before)/float64(first)))
 		}
 		wait = max(wait, spread-now.since(s.resumed))
 	}
