@@ -45,8 +45,7 @@ type roomBrake struct {
 
 // stop pauses the room for an attempt that asks for it.
 func (b *roomBrake) stop(r *room, e ending) {
-	news := e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted
-	if r.pacer == nil || !news && !b.set.Load() {
+	if r.pacer == nil || !e.outcome.stops() && !b.set.Load() {
 		return
 	}
 	r.mu.Lock()

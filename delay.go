@@ -82,10 +82,7 @@ func (d *DelayLimiter) learn(e ending) {
 	e.sent = d.room.sentAt(e.sent)
 	was := d.delays.delay
 	d.delays.learn(now, e)
-	paused := false
-	if e.retryAfter > 0 && (e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted) {
-		paused = d.room.pause(now, now.after(e.retryAfter))
-	}
+	paused := e.outcome.stops() && d.room.pause(now, now.after(e.retryAfter))
 	switch is := d.delays.delay; {
 	case paused || is > was:
 		d.room.changed(now)

@@ -44,6 +44,9 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
+// stops reports whether the server refused a call because of how many there were.
+func (o Outcome) stops() bool { return o == OutcomeThrottled || o == OutcomeQuotaExhausted }
+
 // Quota is what a server reported of a limit it keeps: the Limit, Remaining and
 // Reset of the RateLimit header family. Whoever knows no Remaining has no
 // quota to report.

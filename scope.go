@@ -121,7 +121,7 @@ func (l *scopeLimiter) learn(f ending) {
 // elsewhere is what an attempt tells limiters that what the server said is not about.
 func (e ending) elsewhere() ending {
 	e.quota, e.retryAfter = nil, 0
-	if e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted {
+	if e.outcome.stops() {
 		e.outcome = OutcomeDropped
 	}
 	return e

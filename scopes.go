@@ -243,7 +243,7 @@ func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 		return nil, nil
 	}
 	blamed = e.blamed(f.scope)
-	if f.outcome == OutcomeThrottled || f.outcome == OutcomeQuotaExhausted {
+	if f.outcome.stops() {
 		blamed.resume = max(blamed.resume, now.after(f.retryAfter))
 	}
 	return e, blamed

@@ -291,9 +291,9 @@ func (s *SharedLimiter) learn(e ending) {
 // heed is learn under the lock.
 func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	late := s.epochAt != 0 && e.sent != 0 && e.sent <= s.epochAt
-	paused, slower := false, false
+	slower := false
 	var pause time.Duration // of this worker's own, or asked for
-	if e.retryAfter > 0 && (e.outcome == OutcomeThrottled || e.outcome == OutcomeQuotaExhausted) {
+	if e.outcome.stops() {
 		pause = e.retryAfter
 		s.pauseAll(now, pause)
 	}
@@ -334,8 +334,8 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		}
 		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})
 	}
-	if pause > 0 && s.room.pause(now, now.after(pause)) {
-		paused = true
+	paused := s.room.pause(now, now.after(pause))
+	if paused {
 		events = append(events, pausedFor(pause))
 	}
 	s.hurry(now)
