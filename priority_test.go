@@ -189,6 +189,34 @@ func TestBackgroundDeadline(t *testing.T) {
 	})
 }
 
+// A call that comes behind a background call whose turn it is goes after that.
+func TestDeadlineBehindATurnOfTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 5))
+		r := Must(New(WithLimiter(b)))
+		_ = b.WaitN(t.Context(), 5)
+		ok := func(context.Context) error { return nil }
+		var wg sync.WaitGroup
+		wg.Go(func() { _ = r.Do(t.Context(), ok, WithBackground(), WithCost(5)) })
+		synctest.Wait()
+		for range backgroundTurn - 1 {
+			require.NoError(t, r.Do(t.Context(), ok))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)
+		defer cancel()
+		start := time.Now()
+		err := r.Do(ctx, ok)
+		assert.ErrorIs(t, err, ErrDeadline)
+		assert.ErrorContains(t, err, "5 ahead in line (try again in 6s)")
+		assert.Zero(t, time.Since(start))
+		ctx, cancel = context.WithTimeout(t.Context(), 6*time.Second+1)
+		defer cancel()
+		require.NoError(t, r.Do(ctx, ok))
+		assert.Equal(t, 6*time.Second, time.Since(start))
+		wg.Wait()
+	})
+}
+
 // A retry of background work goes before other background work only.
 func TestBackgroundRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -244,8 +244,9 @@ func (r *room) push(w *waiter) {
 	w.queued = true
 }
 
-// ahead is the cost of those who surely go before a newcomer of a class. Of the
-// background, other work is not: it gets turns.
+// ahead is the cost of those who surely go before a newcomer of a class. Other work does
+// not go before the background, which gets turns; nor that before other work, but for
+// the one whose turn it is.
 func (r *room) ahead(c class) (cost int64) {
 	if r.delays != nil {
 		return 0
@@ -254,6 +255,9 @@ func (r *room) ahead(c class) (cost int64) {
 		if k.background() == c.background() {
 			cost += r.lines[k].cost
 		}
+	}
+	if w := r.head(); w != nil && w.class.background() && !c.background() && r.skipped >= backgroundTurn-1 {
+		cost += int64(w.n)
 	}
 	return cost
 }
