@@ -69,8 +69,8 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	passed := 0          // of them, the outermost first
 	defer func() {
 		if sent == 0 {
+			defer l.scopes.unuse(e)
 			giveBack(before[len(before)-passed:], n)
-			l.scopes.unuse(e)
 		}
 	}()
 	for x := e; x != nil; x = x.id.parent {
@@ -109,13 +109,19 @@ func (l *scopeLimiter) learn(f ending) {
 		return // of a call that was never let go
 	}
 	defer s.unuse(e)
-	for x := e; x != nil; x = x.id.parent {
-		its := f
-		if x != blamed {
-			its = f.elsewhere()
-		}
-		gateOf(x.limiter).learn(its)
+	e.learn(f, blamed)
+}
+
+// learn tells the limiters of e and of all around it, even should one of them panic.
+func (e *scopeEntry) learn(f ending, blamed *scopeEntry) {
+	if e == nil {
+		return
 	}
+	defer e.id.parent.learn(f, blamed)
+	if e != blamed {
+		f = f.elsewhere()
+	}
+	gateOf(e.limiter).learn(f)
 }
 
 // elsewhere is what an attempt tells limiters that what the server said is not about.

@@ -772,6 +772,50 @@ func TestScopeLimiterByHand(t *testing.T) {
 	}
 }
 
+// A limiter that panics when it is told how a call ended keeps that from nobody else, and
+// one that is told so of a call that another refused is forgotten in its turn.
+func TestScopeLimiterThatPanics(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refuse := false
+		r := Must(New(WithScopeLimiter(func(scope, _ string) (Limiter, error) {
+			switch scope {
+			case "panics":
+				return panickyLearner{}, nil
+			case "refuses":
+				return refusing(func() bool { return refuse }), nil
+			}
+			return NewAdaptiveLimiter()
+		})))
+		s := r.Scope("A", "a").Scope("panics", "p").Scope("B", "b").Scope("refuses", "r")
+		for range 10 {
+			start := time.Now()
+			for _, fn := range []func(context.Context) error{ok, func(context.Context) error { panic("call") }} {
+				refuse = false
+				assert.PanicsWithValue(t, "Learn", func() { _ = s.Do(t.Context(), fn) })
+				refuse = true
+				assert.PanicsWithValue(t, "Learn", func() { _ = s.Do(t.Context(), fn) })
+			}
+			assert.Zero(t, time.Since(start))
+		}
+		checkUnused(t, r)
+	})
+}
+
+type panickyLearner struct{}
+
+func (panickyLearner) WaitN(context.Context, int) error { return nil }
+func (panickyLearner) Learn(Feedback)                   { panic("Learn") }
+
+// refusing is a limiter that says when it refuses.
+type refusing func() bool
+
+func (r refusing) WaitN(context.Context, int) error {
+	if r() {
+		return errBusy
+	}
+	return nil
+}
+
 // A limiter may get a place below another one while a third gets one below it: then all
 // three have one lock.
 func TestRoomAdoptsWhileItIsAdopted(t *testing.T) {
