@@ -307,6 +307,9 @@ func (c *calling) teach(v Verdict, err error) {
 			e.quota = c.record.quota.Swap(nil)
 		}
 		r.gate.learn(e)
+		if root := r.scopes.root; root != nil && root.room != nil {
+			root.room.teachAbove(e) // if it is that of another Retrier's scope
+		}
 	}
 	if r.observer != nil {
 		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})

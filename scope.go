@@ -76,9 +76,11 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	for x := e; x != nil; x = x.id.parent {
 		if x.room == nil {
 			before = append(before, x.limiter)
-		} else if most := x.room.pacer.maxCost(); n > most {
-			return came, sent, costError(n, most)
 		}
+	}
+	inner := e.nearest()
+	if err := inner.checkCost(n); err != nil {
+		return came, sent, err
 	}
 	for i := range before {
 		if err := waitFor(ctx, before[len(before)-1-i], n); err != nil {
@@ -86,7 +88,6 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 		}
 		passed++
 	}
-	inner := e.nearest()
 	if inner == nil {
 		return came, clock(), nil
 	}

@@ -772,6 +772,38 @@ func TestScopeLimiterByHand(t *testing.T) {
 	}
 }
 
+// A Retrier whose limiter is that of another's scope leaves nothing in flight around that
+// one, and nothing in line that is never let go there; nor do scopes of its own.
+func TestScopeLimiterOfAnotherRetrier(t *testing.T) {
+	for name, scoped := range map[string]func(*Retrier) *Retrier{
+		"itself":  func(r *Retrier) *Retrier { return r },
+		"a scope": func(r *Retrier) *Retrier { return r.Scope("B", "b").Scope("C", "c") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				around := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithBurst(2))))))
+				other := scoped(Must(New(WithLimiter(around.Scope("A", "a").Limiter()))))
+				start := time.Now()
+				for range 20 {
+					require.NoError(t, other.Do(t.Context(), ok))
+				}
+				for range 20 {
+					err := other.Do(t.Context(), func(context.Context) error { return Permanent(errBusy) })
+					require.Equal(t, errBusy, errors.Unwrap(err))
+				}
+				require.NoError(t, around.Do(t.Context(), ok))
+				assert.Zero(t, time.Since(start), "the limiter around was held up")
+
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				require.NoError(t, other.Do(ctx, ok, WithCost(2)))
+				assert.ErrorIs(t, other.Do(ctx, ok, WithCost(3)), ErrCost)
+				assert.Zero(t, time.Since(start))
+			})
+		})
+	}
+}
+
 // A limiter that panics when it is told how a call ended keeps that from nobody else, and
 // one that is told so of a call that another refused is forgotten in its turn.
 func TestScopeLimiterThatPanics(t *testing.T) {

@@ -118,8 +118,9 @@ func (r *room) adopt(up *room) bool {
 	return true
 }
 
-// teachAbove is for an attempt that only the limiter of r was told of, by its Learn: what
-// counts calls in flight further out let it go too. A Retrier tells each by itself.
+// teachAbove is for an attempt of which nobody further out than the limiter of r was told,
+// as by its Learn: what counts calls in flight there let it go too. A Retrier tells those
+// of its own scopes by itself.
 func (r *room) teachAbove(e ending) {
 	for x := r.around(); x != nil; x = x.around() {
 		if l, ok := x.pacer.(gate); ok {

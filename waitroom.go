@@ -73,12 +73,20 @@ func (r *room) admit(ctx context.Context, n int) (came, sent instant, err error)
 	case n <= 0:
 		return free(ctx, n)
 	}
-	for x := r; x != nil; x = x.around() {
-		if most := x.pacer.maxCost(); n > most {
-			return came, sent, costError(n, most)
-		}
+	if err := r.checkCost(n); err != nil {
+		return came, sent, err
 	}
 	return r.enter(ctx, n)
+}
+
+// checkCost is an error for a cost that r, or a room around it, never lets go.
+func (r *room) checkCost(n int) error {
+	for x := r; x != nil; x = x.around() {
+		if most := x.pacer.maxCost(); n > most {
+			return costError(n, most)
+		}
+	}
+	return nil
 }
 
 // enter waits until a call of cost n may go, and returns when it came and when it
