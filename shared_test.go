@@ -700,7 +700,7 @@ func TestSharedCutOnceWhileAsking(t *testing.T) {
 }
 
 // However the store fails, a caller waits for it no longer than the timeout, is
-// refused nothing, and the server is not taken to have throttled.
+// refused nothing, the server is not taken to have throttled, and the store is asked again.
 func TestSharedStoreFails(t *testing.T) {
 	nonsense := func(change func(*StoreReply)) func(context.Context, StoreRequest) (StoreReply, error) {
 		return func(_ context.Context, q StoreRequest) (StoreReply, error) {
@@ -722,6 +722,7 @@ func TestSharedStoreFails(t *testing.T) {
 			return StoreReply{}, ctx.Err()
 		}, DefaultStoreTimeout, ""},
 		{"panics", func(context.Context, StoreRequest) (StoreReply, error) { panic("no memory") }, 0, "cruise: store panicked: no memory"},
+		{"exits its goroutine", func(context.Context, StoreRequest) (StoreReply, error) { runtime.Goexit(); return StoreReply{}, nil }, 0, "cruise: store exited its goroutine"},
 		{"nothing", nonsense(func(r *StoreReply) { *r = StoreReply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 or more, 1 to 1000000000000, 0 or more"},
 		{"too many slots", nonsense(func(r *StoreReply) { r.Slots = math.MaxInt }), 0, fmt.Sprintf("cruise: store gave %d slots: want 0 to 1", math.MaxInt)},
 		{"negative slots", nonsense(func(r *StoreReply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
@@ -748,6 +749,10 @@ func TestSharedStoreFails(t *testing.T) {
 					assert.EqualError(t, st.Err, tt.want)
 				}
 				time.Sleep(2 * time.Hour) // a hanging sync ends
+				store.fails(nil)
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				synctest.Wait()
+				assert.False(t, s.Stats().Degraded)
 			})
 		})
 	}

@@ -23,7 +23,10 @@ const (
 	keptFor     = 10 * time.Minute       // after which a store may have forgotten, and learned anew
 )
 
-var errStoreTimeout = errors.New("cruise: store did not answer in time")
+var (
+	errStoreTimeout = errors.New("cruise: store did not answer in time")
+	errStoreExited  = errors.New("cruise: store exited its goroutine")
+)
 
 // pass, peek, atLeast, hold and maxCost make a limiter the pacer of its own room.
 
@@ -315,15 +318,19 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
 		s.room.mu.Unlock()
 		s.tellSyncs()
 	})
-	reply, err := ask(ctx, s.store, q)
-	onTime := stop()
+	reply, err := StoreReply{}, errStoreExited
+	defer func() { s.answer(q, reply, err, stop()) }() // also if the store ends the goroutine
+	reply, err = ask(ctx, s.store, q)
+}
+
+// answer takes what a sync has come to.
+func (s *SharedLimiter) answer(q StoreRequest, reply StoreReply, err error, onTime bool) {
 	if err == nil {
 		err = reply.check(q)
 	}
 	if err == nil && !onTime {
 		err = errStoreTimeout
 	}
-
 	s.room.mu.Lock()
 	now := s.room.advance(clock())
 	s.syncing = false
