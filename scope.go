@@ -95,10 +95,11 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	return came, sent, err
 }
 
-// giveBack tells limiters that a call of cost n, which they let go, was never made.
+// giveBack tells limiters that a call of cost n, which they let go, was never made, even
+// should one of them panic.
 func giveBack(limiters []Limiter, n int) {
 	for _, lim := range limiters {
-		gateOf(lim).learn(ending{outcome: OutcomeDropped, cost: n})
+		defer gateOf(lim).learn(ending{outcome: OutcomeDropped, cost: n})
 	}
 }
 

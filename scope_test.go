@@ -811,6 +811,8 @@ func TestScopeLimiterThatPanics(t *testing.T) {
 		refuse := false
 		r := Must(New(WithScopeLimiter(func(scope, _ string) (Limiter, error) {
 			switch scope {
+			case "embeds":
+				return struct{ *AdaptiveLimiter }{Must(NewAdaptiveLimiter())}, nil
 			case "panics":
 				return panickyLearner{}, nil
 			case "refuses":
@@ -818,7 +820,7 @@ func TestScopeLimiterThatPanics(t *testing.T) {
 			}
 			return NewAdaptiveLimiter()
 		})))
-		s := r.Scope("A", "a").Scope("panics", "p").Scope("B", "b").Scope("refuses", "r")
+		s := r.Scope("A", "a").Scope("embeds", "e").Scope("panics", "p").Scope("B", "b").Scope("refuses", "r")
 		for range 10 {
 			start := time.Now()
 			for _, fn := range []func(context.Context) error{ok, func(context.Context) error { panic("call") }} {
