@@ -105,7 +105,9 @@ func (c *calling) pass() (waited time.Duration, err error) {
 func (c *calling) refused(err error) error {
 	reason, wait := err, time.Duration(0)
 	if e, ok := errors.AsType[*Error](err); ok {
-		reason, wait = e.Reason, e.RetryAfter
+		if wait = e.RetryAfter; err == e && e.Last == nil { // else there is more to tell
+			reason = e.Reason
+		}
 	}
 	switch {
 	case c.ctx.Err() != nil:

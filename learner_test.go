@@ -98,6 +98,32 @@ func TestNobodyIsToldOfWhatWasNotLetGo(t *testing.T) {
 	assert.Empty(t, w.told)
 }
 
+// What a limiter of another make says beside the reason is kept: such as what it asked
+// itself by way of another Retrier, which gave up.
+func TestRefusalOfAnotherMake(t *testing.T) {
+	refused := &cruise.Error{Reason: cruise.ErrDeadline, RetryAfter: time.Minute}
+	for _, tt := range []struct {
+		name    string
+		refuse  error
+		reason  error // as it is
+		matches error
+	}{
+		{"as ours do", refused, cruise.ErrDeadline, cruise.ErrDeadline},
+		{"says for whom", fmt.Errorf("tenant 5: %w", refused), fmt.Errorf("tenant 5: %w", refused), cruise.ErrDeadline},
+		{"gave up itself", &cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 2, RetryAfter: time.Minute, Last: errServer},
+			&cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 2, RetryAfter: time.Minute, Last: errServer}, errServer},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			err := plain(cruise.WithLimiter(&witness{refuse: tt.refuse})).Do(t.Context(), func(context.Context) error { t.Error("called"); return nil })
+			e := gaveUp(t, err)
+			assert.Equal(t, tt.reason, e.Reason)
+			assert.Equal(t, time.Minute, e.RetryAfter)
+			assert.Zero(t, e.Attempts)
+			assert.ErrorIs(t, err, tt.matches)
+		})
+	}
+}
+
 // A limiter that let a call go which another one refused is told that it was not made.
 func TestWhatWasNotLetGoInTheEndIsDropped(t *testing.T) {
 	outer, inner := &witness{}, &witness{refuse: errServer}
