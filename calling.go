@@ -57,7 +57,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
-	if !r.bare || c.attempts > 0 || c.background {
+	if !r.bare || c.attempts > 0 || c.background || c.once {
 		c.attemptCtx = c.recorded()
 		if c.attempts > 0 {
 			c.record.retries.Store(int64(c.attempts))

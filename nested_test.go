@@ -113,3 +113,26 @@ func TestSameRetrierWithinItself(t *testing.T) {
 		assert.Equal(t, 1, calls)
 	})
 }
+
+// What must not be sent twice is not, whatever is around and within the Retrier that was told
+// so.
+func TestNestedWithoutRetries(t *testing.T) {
+	for name, outer := range map[string]*cruise.Retrier{
+		"without limiter": plain(),
+		"one attempt":     plain(cruise.WithMaxAttempts(1)),
+		"adaptive":        cruise.Must(cruise.New()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				innermost, inner, calls := plain(), plain(), 0
+				err := outer.Do(t.Context(), func(ctx context.Context) error {
+					return inner.Do(ctx, func(ctx context.Context) error {
+						return innermost.Do(ctx, func(context.Context) error { calls++; return errBoom })
+					})
+				}, cruise.WithoutRetries())
+				assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+				assert.Equal(t, 1, calls)
+			})
+		})
+	}
+}

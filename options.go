@@ -239,5 +239,6 @@ func WithBackground() CallOption { return CallOption{background: true} }
 
 // WithoutRetries makes a call once, for what must not be sent twice. It is paced like
 // others, and what it meets teaches the limiter: a throttle too, which [Permanent] would
-// hide. It ends as with [WithMaxAttempts] of 1.
+// hide. It ends as with [WithMaxAttempts] of 1. Other Retriers within it make their calls
+// once too, unless [WithNestedRetries] says otherwise.
 func WithoutRetries() CallOption { return CallOption{once: true} }
