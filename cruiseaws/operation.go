@@ -53,6 +53,8 @@ func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeIn
 		if o.next != nil {
 			o.stop()
 		}
+		// A middleware around may send the operation once more, with other credentials say.
+		*o = operation{throttle: o.throttle, once: o.once, input: o.input}
 	}()
 	out, metadata, err := next.HandleFinalize(ctx, in)
 	if err != nil && o.gaveUp != nil {

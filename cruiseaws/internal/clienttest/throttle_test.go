@@ -822,6 +822,38 @@ func TestFailuresOfCredentials(t *testing.T) {
 	})
 }
 
+// A middleware around the SDK's loop may send an operation again, with other credentials
+// say: that is an operation of its own.
+func TestOperationThatIsSentAgain(t *testing.T) {
+	expired := `{"__type":"ExpiredTokenException","message":"expired"}`
+	for name, tc := range map[string]struct {
+		failures int64
+		failure  string
+		want     []string
+	}{
+		"after a failure":       {1, expired, []string{"permanent", "success"}},
+		"after a success":       {0, "", []string{"success", "success"}},
+		"after it was given up": {2, emrThrottled, []string{"throttled", "throttled", "success"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modes(t, func(t *testing.T) {
+				cfg, seen := throttled(t, serve(t, first(tc.failures, 400, tc.failure, emrFound)), cruiseaws.WithRetrier(
+					cruise.WithMaxAttempts(2), cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+				var firstErr error
+				cfg.APIOptions = append(cfg.APIOptions, func(stack *middleware.Stack) error {
+					return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Again", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
+						_, _, firstErr = next.HandleInitialize(ctx, in)
+						return next.HandleInitialize(ctx, in)
+					}), middleware.Before)
+				})
+				require.NoError(t, describe(t.Context(), emr.NewFromConfig(cfg)))
+				assert.Equal(t, tc.failures > 0, firstErr != nil, firstErr)
+				assert.Equal(t, tc.want, seen.outcomes())
+			})
+		})
+	}
+}
+
 // Of two Throttles that of the client counts, and not that of the configuration.
 func TestThrottleOfAClient(t *testing.T) {
 	general, own := &log{}, &log{}
