@@ -24,7 +24,9 @@ const publish = "/google.pubsub.v1.Publisher/Publish"
 
 // ClientOptions are what a gRPC client of Google's takes to make its calls through
 // i: see [cruisegrpc.Interceptor.DialOptions]. Its own retries remain; switch them
-// off by [DisableRetries].
+// off by [DisableRetries]. To a client that shows no CallOptions, such as that of
+// cloud.google.com/go/firestore, leave them: give [NewInterceptor]
+// cruisegrpc.WithRetrier(cruise.WithMaxAttempts(1)).
 func ClientOptions(i *cruisegrpc.Interceptor) []option.ClientOption {
 	var opts []option.ClientOption
 	for _, o := range i.DialOptions() {

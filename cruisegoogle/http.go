@@ -31,10 +31,12 @@ import (
 // opts tune all that; a base given there is not used. A client's Timeout would include
 // the time in the limiter: use a context, or [cruisehttp.WithAttemptTimeout].
 //
-// Few clients retry REST calls by themselves. Resumable uploads do, and
+// Some clients retry REST calls by themselves. Resumable uploads do, and
 // cloud.google.com/go/storage: a retry of theirs is paced, and sent once, so that
-// attempts add up and do not multiply. So does cloud.google.com/go/bigquery, which does
-// not say so: leave retries to it by cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)).
+// attempts add up and do not multiply. So do those whose constructors are named like
+// NewTopicAdminRESTClient, and nothing marks their retries: switch them off by [DisableRetries].
+// And so does cloud.google.com/go/bigquery: leave retries to it by
+// cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)).
 //
 // The error is that of the credentials, or names the options that are out of
 // bounds.

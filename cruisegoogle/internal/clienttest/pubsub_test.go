@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -17,6 +20,7 @@ import (
 	"github.com/googleapis/gax-go/v2"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/api/googleapi"
 	"google.golang.org/api/iterator"
 	"google.golang.org/api/option"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -205,6 +209,63 @@ func TestPubSubRetriesReads(t *testing.T) {
 	_, err = client.TopicAdminClient.UpdateTopic(within(t, 20*time.Second), &pubsubpb.UpdateTopicRequest{Topic: &pubsubpb.Topic{Name: topic}})
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.EqualValues(t, 1, r.seen.Load(), "it may be done already")
+}
+
+// A client may keep its retries to itself. They are left to it then, and paced.
+func TestClientThatKeepsItsRetries(t *testing.T) {
+	for name, tc := range map[string]struct {
+		opts []cruisegrpc.Option
+		want int64 // attempts
+	}{
+		"both retry":    {[]cruisegrpc.Option{cruisegrpc.WithRetrier(cruise.WithMaxAttempts(2))}, 6},
+		"it alone does": {[]cruisegrpc.Option{cruisegrpc.WithRetrier(cruise.WithMaxAttempts(1))}, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &refuse{first: 99, err: failure(t, codes.Unavailable)}
+			_, auth := serve(t, "GetTopic", r)
+			throttle, err := cruisegoogle.NewInterceptor(tc.opts...)
+			require.NoError(t, err)
+			client, err := vkit.NewTopicAdminClient(t.Context(), append(cruisegoogle.ClientOptions(throttle), auth...)...)
+			require.NoError(t, err)
+			defer client.Close()
+			asked := 0
+			ownRetries := gax.WithRetry(func() gax.Retryer { return threeTimes{&asked} })
+			_, err = client.GetTopic(within(t, 20*time.Second), &pubsubpb.GetTopicRequest{Topic: topic}, ownRetries)
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.Equal(t, tc.want, r.seen.Load())
+		})
+	}
+}
+
+// threeTimes is a client's own way to retry.
+type threeTimes struct{ asked *int }
+
+func (r threeTimes) Retry(err error) (time.Duration, bool) {
+	*r.asked++
+	return time.Millisecond, status.Code(err) == codes.Unavailable && *r.asked < 3
+}
+
+// Clients that speak REST retry like those that speak gRPC, and are told so in the same way.
+func TestRESTClientWithoutRetries(t *testing.T) {
+	var seen atomic.Int64
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		seen.Add(1)
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, `{"error":{"code":503,"status":"UNAVAILABLE","message":"busy"}}`)
+	}))
+	defer s.Close()
+	paced, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{})},
+		cruisehttp.WithRetrier(cruise.WithMaxAttempts(3), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+	require.NoError(t, err)
+	client, err := vkit.NewTopicAdminRESTClient(t.Context(), option.WithHTTPClient(paced), option.WithEndpoint(s.URL))
+	require.NoError(t, err)
+	defer client.Close()
+	require.NoError(t, cruisegoogle.DisableRetries(client.CallOptions))
+	_, err = client.GetTopic(within(t, 20*time.Second), &pubsubpb.GetTopicRequest{Topic: topic})
+	answer, ok := errors.AsType[*googleapi.Error](err)
+	require.True(t, ok, "%v", err)
+	assert.Equal(t, http.StatusServiceUnavailable, answer.Code)
+	assert.EqualValues(t, 3, seen.Load())
 }
 
 // For a client whose connection is made elsewhere.
