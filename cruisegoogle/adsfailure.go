@@ -82,7 +82,7 @@ func adsQuota(failure []byte) (v cruise.Verdict) {
 			for delay := range submessages(quota, quotaRetryDelay) {
 				var d durationpb.Duration
 				if proto.Unmarshal(delay, &d) == nil {
-					v.RetryAfter = max(v.RetryAfter, d.AsDuration())
+					v.RetryAfter = max(v.RetryAfter, min(d.AsDuration(), maxWait))
 				}
 			}
 		}

@@ -68,13 +68,16 @@ func ClassifyAds(err error) cruise.Verdict {
 	}
 	if m := retrySeconds.FindStringSubmatch(err.Error()); m != nil {
 		seconds, _ := strconv.ParseInt(m[1], 10, 64) // as many digits as fit
-		v.RetryAfter = time.Duration(seconds) * time.Second
+		v.RetryAfter = min(time.Duration(seconds)*time.Second, maxWait)
 	}
 	if v.RetryAfter > cruisehttp.DefaultLongWait {
 		v.Outcome = cruise.OutcomeQuotaExhausted
 	}
 	return v
 }
+
+// maxWait is the longest wait that a server is taken to ask for, as in cruisehttp.
+const maxWait = 365 * 24 * time.Hour
 
 var (
 	rateScope    = regexp.MustCompile(`rateScope\W{1,3}(ACCOUNT|DEVELOPER)`)

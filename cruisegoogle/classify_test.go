@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -191,6 +192,10 @@ func TestClassifyAds(t *testing.T) {
 			errors.New("RateExceededError <rateScope=DEVELOPER, retryAfterSeconds=86400>"),
 			cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 24 * time.Hour, Scope: "DEVELOPER"},
 		},
+		"for 31 years": {
+			errors.New("RateExceededError <rateScope=DEVELOPER, retryAfterSeconds=999999999>"),
+			cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 365 * 24 * time.Hour, Scope: "DEVELOPER"},
+		},
 		"Google Ads":         {rest(429, adsQuota), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "DEVELOPER"}},
 		"Google Ads by gRPC": {adsStatus(t, 4, 2, 5*time.Second), cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: 5 * time.Second, Scope: "ACCOUNT"}},
 		"of the developer":   {adsStatus(t, 5, 3, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled, Scope: "DEVELOPER"}},
@@ -198,6 +203,7 @@ func TestClassifyAds(t *testing.T) {
 		"of a long time":     {adsStatus(t, 6, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted}},
 		"of a week":          {adsStatus(t, 7, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 7 * 24 * time.Hour}},
 		"a long wait":        {adsStatus(t, 4, 2, 2*time.Hour), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 2 * time.Hour, Scope: "ACCOUNT"}},
+		"without an end":     {adsStatus(t, 4, 2, math.MaxInt64), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 365 * 24 * time.Hour, Scope: "ACCOUNT"}},
 		"prohibited":         {adsStatus(t, 3, 0, 0), cruise.Verdict{Outcome: cruise.OutcomePermanent}},
 		"no quota":           {adsStatus(t, 0, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled}}, // by its code
 		"marked by gRPC":     {cruise.Permanent(adsStatus(t, 4, 2, 0)), cruise.Verdict{}},

@@ -25,6 +25,13 @@ const PushbackKey = "grpc-retry-pushback-ms"
 // point in slowing down for it, nor in keeping a call waiting.
 const LongWait = time.Hour
 
+// Bounds of what a server may say, as in cruisehttp: a wait is no longer than a year, and
+// the name of a limit, which may become a label of metrics, no longer than 1 KiB.
+const (
+	maxWait  = 365 * 24 * time.Hour
+	maxScope = 1 << 10
+)
+
 // Classify tells what a gRPC status error means, to use with
 // [cruise.WithClassifier] around calls without an [Interceptor]. It declines
 // errors that hold no gRPC status and those marked by [cruise.Permanent] and its
@@ -207,7 +214,7 @@ func detailsOf(s *status.Status) (d details) {
 		case *errdetails.RetryInfo:
 			d.asked = true
 			if delay := detail.GetRetryDelay(); delay != nil {
-				d.wait = max(d.wait, delay.AsDuration())
+				d.wait = max(d.wait, min(delay.AsDuration(), maxWait))
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range detail.GetViolations() {
@@ -235,7 +242,7 @@ func (d *details) blame(limit, unit, subject string) {
 	month := monthLimit.MatchString(limit) || monthUnit.MatchString(unit)
 	long := month || dayLimit.MatchString(limit) || dayUnit.MatchString(unit)
 	if d.scope == "" || long && !d.long {
-		d.scope = name
+		d.scope = name[:min(len(name), maxScope)]
 	}
 	d.long = d.long || long
 	d.month = d.month || month

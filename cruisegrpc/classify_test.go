@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"strings"
 	"testing"
@@ -154,6 +155,19 @@ func TestClassifyNamesTheLimit(t *testing.T) {
 		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{Subject: "project:7"}}})
 	require.NoError(t, err)
 	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, Scope: "project:7"}, Classify(s.Err()))
+}
+
+// What a server says is bounded, since a wait may become a pause for everybody, and a name a
+// label of metrics.
+func TestClassifyBoundsWhatItIsTold(t *testing.T) {
+	s, err := status.New(codes.ResourceExhausted, "quota").WithDetails(
+		&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: math.MaxInt64}},
+		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaId: strings.Repeat("PerDay", 1<<20)}}})
+	require.NoError(t, err)
+	v := Classify(s.Err())
+	assert.Equal(t, cruise.OutcomeQuotaExhausted, v.Outcome)
+	assert.Equal(t, 365*24*time.Hour, v.RetryAfter)
+	assert.Len(t, v.Scope, 1024)
 }
 
 func TestMethods(t *testing.T) {
