@@ -52,7 +52,7 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 //
 // Only NewStream and RecvMsg replace it, so that they may read it at any time;
 // mu keeps senders off meanwhile, and until what was sent before is sent again. A
-// send can block for as long as the server does not read, so RecvMsg takes mu only
+// send can block for as long as the server does not read, so RecvMsg waits for mu only
 // when the attempt has failed, which ends such a send. CloseSend never blocks, so it
 // does without mu.
 type stream struct {
@@ -226,6 +226,10 @@ func (s *stream) last(err error) {
 	}
 	if cs := s.current.Load(); cs != nil {
 		cs.detach()
+	}
+	if s.mu.TryLock() { // else a message is being sent, and the next one lets go of them
+		s.sent = nil
+		s.mu.Unlock()
 	}
 	s.attempt.Done(err)
 	if err == nil {

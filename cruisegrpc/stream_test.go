@@ -4,10 +4,12 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"runtime"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+	"weak"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -340,6 +342,30 @@ func (s silent) SendMsg(any) error    { return nil }
 func (s silent) CloseSend() error     { return nil }
 func (s silent) Trailer() metadata.MD { return nil }
 func (s silent) RecvMsg(any) error    { <-s.ctx.Done(); return status.FromContextError(s.ctx.Err()).Err() }
+
+// chatty is the stream of a server that has something to say at any time.
+type chatty struct{ silent }
+
+func (chatty) RecvMsg(any) error { return nil }
+
+// A stream that will not be retried keeps nothing for that, however long it lasts.
+func TestStreamForgetsWhatItSent(t *testing.T) {
+	s, err := open(t, t.Context(), func(ctx context.Context) (grpc.ClientStream, error) {
+		return chatty{silent{ctx: ctx}}, nil
+	})
+	require.NoError(t, err)
+	kept := func() weak.Pointer[pb.SimpleRequest] {
+		m := hello()
+		assert.NoError(t, s.SendMsg(m))
+		return weak.Make(m)
+	}()
+	runtime.GC()
+	assert.NotNil(t, kept.Value(), "to be sent again")
+	require.NoError(t, s.RecvMsg(hello()))
+	runtime.GC()
+	assert.Nil(t, kept.Value())
+	runtime.KeepAlive(s)
+}
 
 func TestStreamOfAContextThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
