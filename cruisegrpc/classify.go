@@ -40,7 +40,8 @@ const (
 //	OK                   success
 //	UNAVAILABLE          transient; throttled with RetryInfo, with pushback, for
 //	                     the HTTP status 429 of a proxy, or with a trailer
-//	                     x-envoy-ratelimited
+//	                     x-envoy-ratelimited; permanent for a certificate that is
+//	                     not trusted
 //	RESOURCE_EXHAUSTED   throttled, except
 //	                       a message over its size limit: permanent
 //	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
@@ -111,9 +112,11 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 	case codes.OK:
 		v.Outcome = cruise.OutcomeSuccess
 	case codes.Unavailable:
-		v.Outcome = cruise.OutcomeTransient
-		if d.asked || push.limited || strings.Contains(s.Message(), proxy429) {
+		switch {
+		case d.asked, push.limited, strings.Contains(s.Message(), proxy429):
 			v.Outcome = cruise.OutcomeThrottled
+		case !strings.Contains(s.Message(), untrusted):
+			v.Outcome = cruise.OutcomeTransient
 		}
 	case codes.ResourceExhausted:
 		v.Outcome = exhausted(s, d, strict)
@@ -160,6 +163,7 @@ func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 // Texts that gRPC itself writes. There is nothing else to know them by.
 const (
 	proxy429   = "unexpected HTTP status code received from server: 429"
+	untrusted  = "authentication handshake failed: tls: failed to verify certificate"
 	reset      = "stream terminated by RST_STREAM"
 	brokenFlow = reset + " with error code: FLOW_CONTROL_ERROR"
 )

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
 	"net"
+	"net/http/httptest"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,6 +22,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials"
 	pb "google.golang.org/grpc/interop/grpc_testing"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
@@ -71,6 +75,24 @@ func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
 	assert.Equal(t, []string{"transient", "transient", "transient"}, seen.outcomes())
+}
+
+// A certificate that is not trusted is not trusted at the next attempt.
+func TestUntrustedServersAreTriedOnce(t *testing.T) {
+	s := httptest.NewUnstartedServer(nil)
+	s.EnableHTTP2 = true
+	s.Config.ErrorLog = stdlog.New(io.Discard, "", 0)
+	s.StartTLS()
+	defer s.Close()
+	seen := &log{}
+	i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
+	conn, err := grpc.NewClient(s.Listener.Addr().String(), append(i.DialOptions(), grpc.WithTransportCredentials(credentials.NewTLS(nil)))...)
+	require.NoError(t, err)
+	defer conn.Close()
+	_, err = pb.NewTestServiceClient(conn).UnaryCall(within(t, 10*time.Second), hello())
+	assert.Equal(t, codes.Unavailable, status.Code(err))
+	assert.ErrorContains(t, err, "x509")
+	assert.Equal(t, []string{"permanent"}, seen.outcomes())
 }
 
 func TestWaitForReadyIsRespected(t *testing.T) {
