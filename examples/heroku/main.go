@@ -38,7 +38,7 @@ func main() {
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
+	context.AfterFunc(ctx, stop) // a second Ctrl-C ends the program the hard way
 	if err := compare(ctx, *rate, *bucket, *workers, *requests); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
@@ -84,30 +84,34 @@ func compare(ctx context.Context, rate float64, bucket, workers, requests int) e
 			server := httptest.NewServer(api)
 			defer server.Close()
 			begin := time.Now()
-			failed := crowd(workers, requests, func() error { return c.send(ctx, server.URL) })
-			fmt.Printf("%-7s %5.1f s   %3d of %3d attempts throttled, %4.1f %%   %d requests failed\n", c.name,
-				time.Since(begin).Seconds(), api.throttled.Load(), api.attempts.Load(), 100*api.share(), failed)
+			done, failed := crowd(ctx, workers, requests, func() error { return c.send(ctx, server.URL) })
+			fmt.Printf("%-7s %5.1f s   %3d of %3d attempts throttled, %4.1f %%   %d requests done, %d failed\n", c.name,
+				time.Since(begin).Seconds(), api.throttled.Load(), api.attempts.Load(), 100*api.share(), done, failed)
 		})
 	}
 	group.Wait()
-	return ctx.Err()
+	return context.Cause(ctx)
 }
 
-// crowd has workers do a number of things, and returns how many failed.
-func crowd(workers, things int, do func() error) (failed int64) {
-	var next, bad atomic.Int64
+// crowd has workers do a number of things until ctx ends, and returns how many were done,
+// and how many failed before that.
+func crowd(ctx context.Context, workers, things int, do func() error) (done, failed int64) {
+	var next, good, bad atomic.Int64
 	var group sync.WaitGroup
 	for range workers {
 		group.Go(func() {
-			for next.Add(1) <= int64(things) {
-				if do() != nil {
+			for next.Add(1) <= int64(things) && ctx.Err() == nil {
+				switch err := do(); {
+				case err == nil:
+					good.Add(1)
+				case ctx.Err() == nil:
 					bad.Add(1)
 				}
 			}
 		})
 	}
 	group.Wait()
-	return bad.Load()
+	return good.Load(), bad.Load()
 }
 
 func get(ctx context.Context, client *http.Client, url string) error {
@@ -135,7 +139,11 @@ func plain(ctx context.Context, client *http.Client, url string) (err error) {
 		if err = get(ctx, client, url); err == nil || ctx.Err() != nil {
 			return err
 		}
-		time.Sleep(rand.N(backoff))
+		select {
+		case <-time.After(rand.N(backoff)):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 	return err
 }
