@@ -102,6 +102,10 @@ func (c *counts) throttledShare() float64 {
 func (a *api) report(out io.Writer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if time.Since(a.began) <= a.half {
+		fmt.Fprintln(out, "\ninterrupted before the second half, which would have been measured")
+		return
+	}
 	took := time.Since(a.took).Seconds()
 	var sum, squares float64
 	for _, n := range a.late.admitted {
