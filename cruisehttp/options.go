@@ -60,8 +60,9 @@ func WithRetrier(opts ...cruise.Option) Option {
 
 // WithScope says which requests the server counts together: those with the same
 // key share a limiter and pauses. Given several times, each scope is within the one
-// before, and requests obey the limiters of all. Default [HostKey] in [GlobalScope];
-// see [HeaderKey] for limits of a token or account.
+// before, and requests obey the limiters of all. Default [HostKey] in [GlobalScope]:
+// where a limit of the host is to be around others, that is given too, and first. See
+// [HeaderKey] for limits of a token or account.
 //
 // A throttle concerns the scope whose name the response blames ([Signal.Scope]),
 // such as DEVELOPER or ACCOUNT, or else the innermost. The key is called for each
