@@ -222,3 +222,16 @@ func TestEventsAreDocumented(t *testing.T) {
 		assert.Contains(t, string(doc), "| `"+e[1]+"` |")
 	}
 }
+
+// docs/tuning.md tells what to do about every reason, and has its text for those who look for it.
+func TestReasonsAreDocumented(t *testing.T) {
+	source, err := os.ReadFile("errors.go")
+	require.NoError(t, err)
+	doc, err := os.ReadFile("docs/tuning.md")
+	require.NoError(t, err)
+	reasons := regexp.MustCompile(`(?m)^\t(Err\w+).*"cruise: ([^"]+)"`).FindAllStringSubmatch(string(source), -1)
+	require.GreaterOrEqual(t, len(reasons), 8)
+	for _, r := range reasons {
+		assert.Contains(t, string(doc), "| `"+r[1]+"`: "+r[2]+" |")
+	}
+}
