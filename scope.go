@@ -36,7 +36,8 @@ import (
 //
 // Between limiters of other packages, which cannot be asked without taking, a
 // call waits one after the other, outermost first, and so it does for a
-// [DelayLimiter]; those of this package come last, all at one moment.
+// [DelayLimiter]; those of this package come last, all at one moment, and refuse before
+// what they would keep for too long.
 func (r *Retrier) Scope(scope, key string) *Retrier {
 	if r == nil || r.scopes == nil {
 		return r // Do will say so
@@ -81,6 +82,11 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 	inner := e.nearest()
 	if err := inner.checkCost(n); err != nil {
 		return came, sent, err
+	}
+	if inner != nil && len(before) > 0 {
+		if err := inner.refuses(ctx, n); err != nil { // which it would have waited for in vain
+			return came, sent, err
+		}
 	}
 	for i := range before {
 		if err := waitFor(ctx, before[len(before)-1-i], n); err != nil {

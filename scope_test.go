@@ -933,6 +933,48 @@ func TestScopeOfAnotherMakeWithinALimit(t *testing.T) {
 	}
 }
 
+// A call that its scope would keep past its deadline, or for longer than it may wait, is
+// refused before it waits for limiters that have to be asked first, or takes of them.
+func TestScopeRefusesBeforeOthersAreAsked(t *testing.T) {
+	xtime := func() (Limiter, error) { return rate.NewLimiter(1, 2), nil }
+	delay := func() (Limiter, error) { return NewDelayLimiter(LinearDelay(5 * time.Second)) }
+	for _, tt := range []struct {
+		name           string
+		limiter        func() (Limiter, error)
+		deadline, most time.Duration
+		want           error
+	}{
+		{"x/time, the deadline", xtime, 10 * time.Second, time.Hour, ErrDeadline},
+		{"x/time, the longest wait", xtime, time.Hour, 10 * time.Second, ErrServerDelay},
+		{"delay, the deadline", delay, 10 * time.Second, time.Hour, ErrDeadline},
+		{"delay, the longest wait", delay, time.Hour, 10 * time.Second, ErrServerDelay},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				around := Must(tt.limiter())
+				if d, is := around.(*DelayLimiter); is {
+					d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+					require.Positive(t, d.Delay())
+				}
+				r := Must(New(WithLimiter(around), WithMaxServerDelay(tt.most), buckets(10, 1)))
+				s := r.Scope("A", "a")
+				s.Limiter().(*TokenBucket).Pause(time.Minute)
+				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+				defer cancel()
+				start := time.Now()
+				err := s.Do(ctx, ok)
+				assert.ErrorIs(t, err, tt.want)
+				assert.ErrorContains(t, err, "(try again in 1m0s)")
+				assert.Zero(t, time.Since(start))
+				if x, is := around.(*rate.Limiter); is {
+					assert.EqualValues(t, 2, x.Tokens())
+				}
+				checkUnused(t, r)
+			})
+		})
+	}
+}
+
 // A throttle of a limiter that does not learn is waited for by the call itself.
 func TestScopeThrottleWithoutLearner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

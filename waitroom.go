@@ -270,6 +270,14 @@ func (r *room) ahead(c class) (cost int64) {
 	return cost
 }
 
+// refuses is why a call of cost n need not wait elsewhere before it enters.
+func (r *room) refuses(ctx context.Context, n int) error {
+	w := newWaiter(ctx, n) // asks the context, which may be anyone's code
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.refusal(r.advance(clock()), w, r.ahead(w.class))
+}
+
 // refusal is why w need not wait at all, behind others of a cost in all.
 func (r *room) refusal(now instant, w *waiter, ahead int64) error {
 	err := r.refuse(now, w, ahead)
