@@ -23,6 +23,10 @@ var _ Limiter = (*rate.Limiter)(nil)
 // After Learn of [OutcomeThrottled] or [OutcomeQuotaExhausted] with a positive
 // RetryAfter, WaitN lets nobody go for that long.
 //
+// Behind a Learner a throttled call asks again at once, as that is where everyone pauses.
+// Beside one that pauses nobody for a throttle that names no wait, such as one that only
+// counts, a [Retrier] needs [WithThrottleBackoff].
+//
 // Learn must be called once for every WaitN of 1 or more that returned nil. A [Retrier]
 // does.
 type Learner interface {
