@@ -308,10 +308,11 @@ func (c *calling) teach(v Verdict, err error) {
 		if c.record != nil && c.record.quota.Load() != nil {
 			e.quota = c.record.quota.Swap(nil)
 		}
-		r.gate.learn(e)
 		if root := r.scopes.root; root != nil && root.room != nil {
-			root.room.teachAbove(e) // if it is that of another Retrier's scope
+			// It may be that of another Retrier's scope. First, as a limiter within may panic.
+			root.room.teachAbove(e)
 		}
+		r.gate.learn(e)
 	}
 	if r.observer != nil {
 		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})

@@ -791,6 +791,10 @@ func TestScopeLimiterOfAnotherRetrier(t *testing.T) {
 					err := other.Do(t.Context(), func(context.Context) error { return Permanent(errBusy) })
 					require.Equal(t, errBusy, errors.Unwrap(err))
 				}
+				inner := Must(New(WithLimiter(other.Limiter()), WithScopeLimiter(func(string, string) (Limiter, error) { return panickyLearner{}, nil })))
+				for range 20 {
+					assert.PanicsWithValue(t, "Learn", func() { _ = inner.Scope("panics", "p").Do(t.Context(), ok) })
+				}
 				require.NoError(t, around.Do(t.Context(), ok))
 				assert.Zero(t, time.Since(start), "the limiter around was held up")
 
