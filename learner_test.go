@@ -235,6 +235,20 @@ func TestReport(t *testing.T) {
 		assert.Equal(t, &cruise.Quota{Remaining: 5}, inner.told[0].Quota)
 		assert.Nil(t, outer.told[0].Quota)
 	})
+	t.Run("past those without a limiter", func(t *testing.T) {
+		for name, inner := range map[string]*cruise.Retrier{
+			"bare":    plain(),
+			"watched": plain(cruise.WithObserver(cruise.ObserverFunc(func(context.Context, cruise.Event) {}))),
+			"bounded": plain(cruise.WithAttemptTimeout(time.Hour)),
+		} {
+			assert.Equal(t, &cruise.Quota{Remaining: 5}, call(t, func(ctx context.Context) {
+				require.NoError(t, inner.Do(ctx, func(ctx context.Context) error {
+					cruise.Report(ctx, cruise.Quota{Remaining: 5})
+					return nil
+				}))
+			}), name)
+		}
+	})
 	t.Run("outside of a Retrier, and after the call", func(t *testing.T) {
 		var none context.Context
 		cruise.Report(none, cruise.Quota{})

@@ -50,15 +50,18 @@ func (r *record) kind() (background, retry bool) {
 	return background, retry
 }
 
-// Report tells the limiter of the [Retrier] that made ctx what quota the server
-// reported: call it from within the call, with the headers of any response. The
-// last report of an attempt counts. Without a Retrier, or with a negative
-// Remaining, it does nothing.
+// Report tells the limiter of the [Retrier] that made ctx, or if that has none of the next
+// one around it, what quota the server reported: call it from within the call, with the
+// headers of any response. The last report of an attempt counts. Without a limiter, or
+// with a negative Remaining, it does nothing.
 func Report(ctx context.Context, q Quota) {
 	if ctx == nil || q.Remaining < 0 {
 		return
 	}
-	if r := callOf(ctx); r != nil {
-		r.quota.Store(new(q))
+	for r := callOf(ctx); r != nil; r = callOf(r.Context) {
+		if r.retrier.gate != nil {
+			r.quota.Store(new(q))
+			return
+		}
 	}
 }
