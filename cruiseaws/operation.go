@@ -86,8 +86,8 @@ func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next 
 		cancel()
 	}
 	o.release = nil
-	if err != nil && attempt.Err() != nil && ctx.Err() == nil {
-		err = &timeoutError{err}
+	if errors.Is(err, context.Canceled) && errors.Is(attempt.Err(), context.DeadlineExceeded) {
+		err = &timeoutError{err} // nobody has cancelled it
 	}
 	return out, metadata, err
 }
@@ -136,11 +136,12 @@ func (e extended) Value(key any) any {
 	return e.values.Value(key)
 }
 
-// timeoutError is the end of an attempt that had its time.
+// timeoutError is the end of an attempt that had its time. What the SDK says of that is a
+// cancellation, which callers would take for one of their own.
 type timeoutError struct{ err error }
 
 func (e *timeoutError) Error() string { return "cruiseaws: attempt timed out: " + e.err.Error() }
-func (e *timeoutError) Unwrap() error { return e.err }
+func (e *timeoutError) Unwrap() error { return context.DeadlineExceeded }
 func (e *timeoutError) Timeout() bool { return true }
 
 // MaxAttempts leaves the number to the Retrier.

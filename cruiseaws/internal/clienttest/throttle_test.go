@@ -446,6 +446,45 @@ func TestAttemptTimeout(t *testing.T) {
 	}
 }
 
+// hanging is an HTTP client whose requests end with their context, or a while later.
+type hanging struct{ later time.Duration }
+
+func (h hanging) Do(r *http.Request) (*http.Response, error) {
+	<-r.Context().Done()
+	time.Sleep(h.later)
+	return nil, r.Context().Err()
+}
+
+// A timeout is no cancellation, and nobody takes it for one.
+func TestAttemptsThatTakeTooLong(t *testing.T) {
+	for name, tc := range map[string]struct {
+		deadline time.Duration
+		later    time.Duration
+		want     error
+	}{
+		"both attempts":                        {time.Hour, 0, cruise.ErrAttemptsExhausted},
+		"the deadline passes while one ends":   {1500 * time.Millisecond, time.Second, context.DeadlineExceeded},
+		"the deadline comes before the second": {1200 * time.Millisecond, 0, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			modes(t, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := config("http://emr.test")
+					cfg.HTTPClient = hanging{tc.later}
+					throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2))))
+					throttle.Configure(&cfg)
+					ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
+					defer cancel()
+					err := describe(ctx, emr.NewFromConfig(cfg))
+					assert.ErrorIs(t, err, tc.want)
+					assert.ErrorIs(t, err, context.DeadlineExceeded)
+					assert.NotErrorIs(t, err, context.Canceled)
+				})
+			})
+		})
+	}
+}
+
 // The timeout of an attempt ends with its answer: a body may be read for longer.
 func TestBodyOutlivesItsAttempt(t *testing.T) {
 	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
