@@ -147,11 +147,16 @@ func (s *stream) another(err error) error {
 func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
 	// The attempt's context ends with the attempt, and the stream must not.
 	ctx, cancel := context.WithCancel(mixed{s.ctx, attempt.Context()})
-	detach := context.AfterFunc(attempt.Context(), cancel)
+	detach := context.AfterFunc(attempt.Context(), func() {
+		if s.ctx.Err() == nil { // else ctx ends by itself, and tells whether by a deadline
+			cancel()
+		}
+	})
 	cs, err := s.open(s.call.begin(ctx))
 	if err != nil {
 		detach()
 		cancel()
+		err = s.tookLong(attempt.Context(), err, "cruisegrpc: no stream within the time of one attempt: "+status.Convert(err).Message())
 		return s.failed(err, nil, false), false
 	}
 	s.mu.Lock()
@@ -195,10 +200,16 @@ func (s *stream) replay(o *opened) {
 
 // broken is the error of an attempt whose stream was open.
 func (s *stream) broken(cs *opened, err error) error {
-	if s.ctx.Err() == nil && errors.Is(cs.attempt.Err(), context.DeadlineExceeded) && status.Code(err) == codes.Canceled {
-		err = status.Error(codes.DeadlineExceeded, "cruisegrpc: no message within the time of one attempt")
+	return s.failed(s.tookLong(cs.attempt, err, "cruisegrpc: no message within the time of one attempt"), cs.Trailer(), true)
+}
+
+// tookLong is err, or what it means where gRPC tells of a cancellation because the time of
+// the attempt is over.
+func (s *stream) tookLong(attempt context.Context, err error, text string) error {
+	if status.Code(err) != codes.Canceled || !errors.Is(attempt.Err(), context.DeadlineExceeded) || errors.Is(s.ctx.Err(), context.Canceled) {
+		return err
 	}
-	return s.failed(err, cs.Trailer(), true)
+	return status.Error(codes.DeadlineExceeded, text)
 }
 
 // end lets the loop over attempts go; turn must be held.
@@ -245,7 +256,7 @@ func (s *stream) abandon() {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	s.end()
-	if cs := s.current.Load(); cs != nil {
+	if cs := s.current.Load(); cs != nil && s.ctx.Err() == nil {
 		cs.cancel()
 	}
 }

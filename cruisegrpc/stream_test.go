@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"runtime"
 	"sync"
 	"testing"
@@ -335,13 +336,18 @@ func TestStreamRefusesAMessageWhileItBacksOff(t *testing.T) {
 // silent is the stream of a server that never says a word.
 type silent struct {
 	grpc.ClientStream
-	ctx context.Context
+	ctx   context.Context
+	later time.Duration // until it notices its end
 }
 
 func (s silent) SendMsg(any) error    { return nil }
 func (s silent) CloseSend() error     { return nil }
 func (s silent) Trailer() metadata.MD { return nil }
-func (s silent) RecvMsg(any) error    { <-s.ctx.Done(); return status.FromContextError(s.ctx.Err()).Err() }
+func (s silent) RecvMsg(any) error {
+	<-s.ctx.Done()
+	time.Sleep(s.later)
+	return status.FromContextError(s.ctx.Err()).Err()
+}
 
 // chatty is the stream of a server that has something to say at any time.
 type chatty struct{ silent }
@@ -408,6 +414,49 @@ func TestStreamSaysThatItsAttemptTookTooLong(t *testing.T) {
 				err = s.RecvMsg(hello())
 				assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
 				assert.ErrorContains(t, err, "no message within the time of one attempt")
+			})
+		})
+	}
+}
+
+// A stream that does not open is tried again, as a call is.
+func TestStreamThatOpensTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		seen := &log{}
+		i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen), cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2))))
+		conn := dial(t, "passthrough:///nowhere", append(i.DialOptions(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}))...)
+		defer conn.Close()
+		_, err := pb.NewTestServiceClient(conn).FullDuplexCall(t.Context(), grpc.WaitForReady(true))
+		assert.Equal(t, codes.DeadlineExceeded, status.Code(err))
+		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+		assert.ErrorContains(t, err, "no stream within the time of one attempt")
+		assert.Equal(t, []string{"transient", "transient"}, seen.outcomes())
+	})
+}
+
+// The deadline of the caller is no cancellation, though attempts have an end of their own.
+func TestStreamWhoseDeadlinePasses(t *testing.T) {
+	for name, tc := range map[string]struct{ attempt, later time.Duration }{
+		"before the attempt's":      {time.Hour, 0},
+		"while the attempt ends":    {1500 * time.Millisecond, time.Second},
+		"in the attempt's last one": {2*time.Second - 1, time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(tc.attempt), cruise.WithInitialRate(1e6))))
+				for range 50 { // who was first was chance
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+					s, err := i.Stream()(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/a.B/Watch",
+						func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
+							return silent{ctx: ctx, later: tc.later}, nil
+						})
+					require.NoError(t, err)
+					require.Equal(t, codes.DeadlineExceeded, status.Code(s.RecvMsg(hello())))
+					cancel()
+				}
 			})
 		})
 	}
