@@ -127,8 +127,12 @@ func tookLong(after time.Duration, option string) error {
 
 // timedOut is err, of an attempt in ctx, as a timeout if it was one.
 func timedOut(ctx context.Context, err error) error {
-	cause, ok := context.Cause(ctx).(*timeoutError)
-	if !ok {
+	end := context.Cause(ctx)
+	cause, ok := end.(*timeoutError)
+	switch {
+	case !ok && errors.Is(end, context.DeadlineExceeded) && errors.Is(err, context.Canceled):
+		return end // the caller's deadline, which HTTP/2 takes for the cancellation that it came as
+	case !ok:
 		return err
 	}
 	text := err.Error()

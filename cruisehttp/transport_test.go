@@ -732,6 +732,39 @@ func TestTransportTimeoutsEndWithTheHeadOfASuccess(t *testing.T) {
 	}
 }
 
+// The deadline of the caller is no cancellation, though attempts have an end of their own
+// and HTTP/2 tells only that their context has ended.
+func TestTransportTellsOfTheCallersDeadline(t *testing.T) {
+	for name, base := range map[string]roundTripper{
+		"before the head": func(req *http.Request) (*http.Response, error) {
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		},
+		"before the end": func(req *http.Request) (*http.Response, error) {
+			resp := answer(200, "")
+			r, w := io.Pipe()
+			context.AfterFunc(req.Context(), func() { _ = w.CloseWithError(req.Context().Err()) })
+			resp.Body = r
+			return resp, nil
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Hour)))
+				resp, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+				if err == nil {
+					_, err = io.ReadAll(resp.Body)
+					assert.NoError(t, resp.Body.Close())
+				}
+				assert.ErrorIs(t, err, context.DeadlineExceeded)
+				assert.NotErrorIs(t, err, context.Canceled)
+			})
+		})
+	}
+}
+
 func TestTransportLeavesSuccessesAlone(t *testing.T) {
 	switched := answer(101, "")
 	base := roundTripper(func(*http.Request) (*http.Response, error) { return switched, nil })
