@@ -40,7 +40,7 @@ const (
 )
 
 // adsFailure is what a GoogleAdsFailure among the details of a gRPC status says of a
-// quota. It declines errors without one.
+// quota, the worst if it says several things. It declines errors without one.
 func adsFailure(err error) cruise.Verdict {
 	s, _ := status.FromError(err) // without details where err is none
 	var v cruise.Verdict
@@ -49,8 +49,9 @@ func adsFailure(err error) cruise.Verdict {
 			continue
 		}
 		for failure := range submessages(detail.GetValue(), failureErrors) {
-			if q := adsQuota(failure); q.Outcome != cruise.OutcomeUnknown {
-				v = q
+			q := adsQuota(failure)
+			if q.Outcome > v.Outcome || q.Outcome == v.Outcome && q.RetryAfter > v.RetryAfter {
+				v = q // outcomes are in the order of how bad these are
 			}
 		}
 	}

@@ -158,6 +158,15 @@ func adsStatus(t *testing.T, quota, scope uint64, delay time.Duration) error {
 	}}).Err()
 }
 
+// together is one status with the details of all.
+func together(errs ...error) error {
+	all := &spb.Status{Code: int32(codes.ResourceExhausted)}
+	for _, err := range errs {
+		all.Details = append(all.Details, status.Convert(err).Proto().GetDetails()...)
+	}
+	return status.FromProto(all).Err()
+}
+
 func FuzzAdsFailure(f *testing.F) {
 	f.Add([]byte{0x0a, 0x04, 0x0a, 0x02, 0x58, 0x04})
 	f.Fuzz(func(t *testing.T, failure []byte) {
@@ -204,12 +213,20 @@ func TestClassifyAds(t *testing.T) {
 		"of a week":          {adsStatus(t, 7, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 7 * 24 * time.Hour}},
 		"a long wait":        {adsStatus(t, 4, 2, 2*time.Hour), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 2 * time.Hour, Scope: "ACCOUNT"}},
 		"without an end":     {adsStatus(t, 4, 2, math.MaxInt64), cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: 365 * 24 * time.Hour, Scope: "ACCOUNT"}},
-		"prohibited":         {adsStatus(t, 3, 0, 0), cruise.Verdict{Outcome: cruise.OutcomePermanent}},
-		"no quota":           {adsStatus(t, 0, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled}}, // by its code
-		"marked by gRPC":     {cruise.Permanent(adsStatus(t, 4, 2, 0)), cruise.Verdict{}},
-		"marked":             {cruise.Permanent(errors.New("RateExceededError")), cruise.Verdict{}},
-		"another":            {errors.New("AuthenticationError.CUSTOMER_NOT_FOUND"), cruise.Verdict{}},
-		"none":               {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
+		"a day's, and another": {
+			together(adsStatus(t, 2, 3, 0), adsStatus(t, 4, 2, 5*time.Second)),
+			cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, Scope: "DEVELOPER"},
+		},
+		"two waits": {
+			together(adsStatus(t, 4, 3, time.Minute), adsStatus(t, 4, 2, 5*time.Second)),
+			cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Minute, Scope: "DEVELOPER"},
+		},
+		"prohibited":     {adsStatus(t, 3, 0, 0), cruise.Verdict{Outcome: cruise.OutcomePermanent}},
+		"no quota":       {adsStatus(t, 0, 0, 0), cruise.Verdict{Outcome: cruise.OutcomeThrottled}}, // by its code
+		"marked by gRPC": {cruise.Permanent(adsStatus(t, 4, 2, 0)), cruise.Verdict{}},
+		"marked":         {cruise.Permanent(errors.New("RateExceededError")), cruise.Verdict{}},
+		"another":        {errors.New("AuthenticationError.CUSTOMER_NOT_FOUND"), cruise.Verdict{}},
+		"none":           {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, tc.want, cruisegoogle.ClassifyAds(tc.err))
