@@ -15,7 +15,8 @@ type calling struct {
 	background bool
 	once       bool // no retries
 	started    instant
-	sent       instant // when the limiter let the attempt go
+	waited     time.Duration // in the limiter, for the attempt
+	sent       instant       // when that let it go
 	attemptCtx context.Context
 	attempts   int     // made
 	counted    int     // of them, towards the maximum
@@ -53,7 +54,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	return nil
 }
 
-// admit waits for the limiter and begins an attempt.
+// admit waits for the limiter.
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
@@ -63,15 +64,12 @@ func (c *calling) admit() error {
 			c.record.retries.Store(int64(c.attempts))
 		}
 	}
-	waited, err := c.pass()
-	if err != nil {
+	var err error
+	if c.waited, err = c.pass(); err != nil {
 		return err
 	}
 	c.attempts++
 	c.paid = nil
-	if r.observer != nil {
-		notify(c.told(), r.observer, AttemptStarted{Attempt: c.attempts, Waited: waited})
-	}
 	return nil
 }
 
@@ -140,19 +138,23 @@ func (c *calling) left() (left time.Duration, reason error) {
 	return left, reason
 }
 
-// attempt calls fn. Should fn not return, the limiter is told all the same.
+// attempt calls fn. Should fn not return, or an observer end the goroutine before, the
+// limiter is told all the same.
 func (c *calling) attempt(fn func(context.Context) error) error {
-	if c.r.attemptTimeout > 0 {
-		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
-		defer cancel()
-		c.attemptCtx = ctx
-	}
 	returned := false
 	defer func() {
 		if !returned {
 			c.teach(Verdict{Outcome: OutcomeDropped}, errPanicked)
 		}
 	}()
+	if c.r.observer != nil {
+		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
+	}
+	if c.r.attemptTimeout > 0 {
+		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
+		defer cancel()
+		c.attemptCtx = ctx
+	}
 	err := fn(c.attemptCtx)
 	returned = true
 	return err

@@ -305,6 +305,31 @@ func TestPanicsReleaseTheirSlot(t *testing.T) {
 	}
 }
 
+// So does an attempt that an observer ends with its goroutine before the call is made, as a
+// test does that fails there.
+func TestObserverThatEndsTheGoroutineReleasesTheSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		exit := true
+		r := cruise.Must(cruise.New(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if _, started := e.(cruise.AttemptStarted); started && exit {
+				runtime.Goexit()
+			}
+		}))))
+		for range 10 {
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_ = r.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil })
+			}()
+			<-done
+		}
+		exit = false
+		start := time.Now()
+		require.NoError(t, r.Do(t.Context(), func(context.Context) error { return nil }))
+		assert.Zero(t, time.Since(start))
+	})
+}
+
 func TestCostAboveTheBurst(t *testing.T) {
 	for name, limiter := range map[string]cruise.Limiter{
 		"x/time":       rate.NewLimiter(1, 3),
