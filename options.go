@@ -240,5 +240,6 @@ func WithBackground() CallOption { return CallOption{background: true} }
 // WithoutRetries makes a call once, for what must not be sent twice. It is paced like
 // others, and what it meets teaches the limiter: a throttle too, which [Permanent] would
 // hide. It ends as with [WithMaxAttempts] of 1. Other Retriers within it make their calls
-// once too, unless [WithNestedRetries] says otherwise.
+// once too, unless [WithNestedRetries] says otherwise; one around it makes it again with
+// its own call, unless that is WithoutRetries too.
 func WithoutRetries() CallOption { return CallOption{once: true} }

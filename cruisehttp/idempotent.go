@@ -31,7 +31,8 @@ func AllowRetry(ctx context.Context) context.Context {
 }
 
 // ForbidRetry returns a context whose requests are sent once. They are paced, and
-// what they meet teaches the limiter.
+// what they meet teaches the limiter. A [cruise.Retrier] around them makes them again with
+// its own call, unless that is [cruise.WithoutRetries].
 func ForbidRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, false)
 }
