@@ -37,13 +37,13 @@ type ScopeStats struct {
 
 // Scopes yields what the limiters of r are doing: its own first, unless it has
 // none, then those of its scopes that are kept, the most recently used first, each
-// before those within it. Of a scope's Retrier it is the same as of the Retrier that
-// the scope is of.
+// before those within it. On a scope's Retrier it yields the same as on the Retrier that
+// the scope was made of.
 //
 // Which scopes there are is settled when the loop begins; each limiter is asked
-// when its turn comes, and no lock is held in the loop's body. What has neither
-// a method Stats() [AdaptiveStats] nor is a limiter of this package or of x/time
-// tells nothing but its Path and itself. Looking does not keep a scope from being
+// when its turn comes, and no lock is held in the loop's body. Of a limiter that is
+// neither of this package nor of x/time, and has no method Stats() [AdaptiveStats],
+// only Path, Limiter and Retries are known. Looking does not keep a scope from being
 // forgotten.
 func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 	return func(yield func(ScopeStats) bool) {
@@ -55,17 +55,14 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 		if r.budget != nil {
 			left = r.budget.Left()
 		}
+		all := s.kept()
 		if s.root != nil {
-			stats := statsOf(s.root.limiter)
-			stats.Limiter, stats.Retries = s.root.limiter, left
-			if !yield(stats) {
-				return
-			}
+			all = slices.Insert(all, 0, s.root)
 		}
-		for _, e := range s.kept() {
+		for _, e := range all {
 			stats := statsOf(e.limiter)
 			stats.Path, stats.Limiter, stats.Retries = s.path(e), e.limiter, left
-			if s.budgets {
+			if s.budgets && e != s.root {
 				stats.Retries = e.retries()
 			}
 			if !yield(stats) {
@@ -80,7 +77,7 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 func (s *scopes) kept() []*scopeEntry {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*scopeEntry, 0, len(s.entries))
+	all := make([]*scopeEntry, 0, len(s.entries)+1) // the caller may add the root
 	for e := s.recent.next; e != &s.recent; e = e.next {
 		all = append(all, e)
 	}
@@ -93,6 +90,47 @@ func (e *scopeEntry) retries() float64 {
 		return b.Left()
 	}
 	return DefaultBudgetCapacity
+}
+
+// statsOf is what a limiter tells of itself.
+func statsOf(l Limiter) (s ScopeStats) {
+	switch l := l.(type) {
+	case interface{ Stats() AdaptiveStats }:
+		a := l.Stats()
+		s = ScopeStats{
+			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft, Learns: true,
+			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
+		}
+	case *SharedLimiter:
+		a := l.Stats()
+		s = ScopeStats{
+			Limit: a.Limit, Degraded: a.Degraded, Learns: true,
+			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
+		}
+	case *TokenBucket:
+		s.Limit = l.Limit()
+	case *rate.Limiter:
+		s.Limit = min(l.Limit(), rate.Inf) // that may be a float's infinity too
+	}
+	if own, ok := ownOf(l); ok {
+		s.Waiting, s.PauseLeft = own.house().now()
+	}
+	return s
+}
+
+// now returns how many calls wait here, and for how long nobody goes. The head of
+// the line, once it has a seat above, waits there.
+func (r *room) now() (waiting int, pause time.Duration) {
+	if r.pacer == nil {
+		return 0, 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	waiting = r.waiting
+	if r.seat.queued {
+		waiting--
+	}
+	return waiting, max(0, r.resume.since(r.advance(clock())))
 }
 
 // path is the scopes of an entry, the outermost first.
@@ -179,43 +217,3 @@ func (o *scopeObserver) Value(key any) any {
 }
 
 func (o *scopeObserver) scopePath() []ScopeKey { return slices.Clone(o.path) }
-
-func statsOf(l Limiter) (s ScopeStats) {
-	switch l := l.(type) {
-	case interface{ Stats() AdaptiveStats }:
-		a := l.Stats()
-		s = ScopeStats{
-			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft, Learns: true,
-			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
-		}
-	case *SharedLimiter:
-		a := l.Stats()
-		s = ScopeStats{
-			Limit: a.Limit, Degraded: a.Degraded, Learns: true,
-			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
-		}
-	case *TokenBucket:
-		s.Limit = l.Limit()
-	case *rate.Limiter:
-		s.Limit = min(l.Limit(), rate.Inf) // that may be a float's infinity too
-	}
-	if own, ok := ownOf(l); ok {
-		s.Waiting, s.PauseLeft = own.house().now()
-	}
-	return s
-}
-
-// now returns how many calls wait here, and for how long nobody goes. The head of
-// the line, once it has a seat above, waits there.
-func (r *room) now() (waiting int, pause time.Duration) {
-	if r.pacer == nil {
-		return 0, 0
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	waiting = r.waiting
-	if r.seat.queued {
-		waiting--
-	}
-	return waiting, max(0, r.resume.since(r.advance(clock())))
-}
