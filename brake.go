@@ -17,13 +17,13 @@ type brake struct {
 	level   int           // 0 while all is well
 	passed  int           // un-throttled calls since the level changed
 	at      instant       // when the level last rose
-	closed  bool          // nothing has got through since
-	last    time.Duration // pause that no server asked for
+	closed  bool          // nothing has got through since then
+	last    time.Duration // the last pause that no server asked for
 }
 
 const (
 	defaultForgive = 10
-	defaultCold    = 2 // levels: a second or so, where nobody can know better yet
+	defaultCold    = 2 // levels that a pause is longer before any success: a second or so
 )
 
 func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
@@ -32,7 +32,8 @@ func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForg
 // the control law.
 var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(time.Minute), WithJitter(EqualJitter())))
 
-// late reports whether an attempt sent then says nothing new.
+// late reports whether an attempt was sent before the level last rose, so that its
+// throttle says nothing new.
 func (b *brake) late(sent instant) bool {
 	return b.at != 0 && sent != 0 && sent <= b.at
 }
@@ -43,7 +44,7 @@ type roomBrake struct {
 	set atomic.Bool // the level is above 0; else success costs next to nothing
 }
 
-// stop pauses the room for an attempt that asks for it.
+// stop learns from an attempt, and pauses the room if that asks for it.
 func (b *roomBrake) stop(r *room, e ending) {
 	if r.pacer == nil || !e.outcome.stops() && !b.set.Load() {
 		return
@@ -58,12 +59,14 @@ func (b *roomBrake) stop(r *room, e ending) {
 	b.set.Store(b.level > 0)
 }
 
-// learn returns the pause that an attempt asks for, 0 if none. If the server names
-// none, it is that of the level, or of so many levels ahead, but at most atMost long;
-// never is no bound. Where there is one and nothing got through since the last throttle,
-// the server is closed, and its rate says nothing of how long: then the backoff begins
-// anew, and goes on from the last pause, or the time until the next attempt if the rate
-// held that up for longer.
+// learn returns the pause that an attempt asks for, 0 if none. For a throttle without a
+// Retry-After that is the backoff's delay at the level, raised by ahead, but at most
+// atMost; never is no bound.
+//
+// A bound comes from the rate. Where nothing got through since the last throttle, the
+// server is closed, and the rate says nothing of how long: then there is no bound, but the
+// backoff begins anew. Its delays grow from the last pause, or from the time until the next
+// attempt where the rate held that up for longer.
 func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:

@@ -118,9 +118,9 @@ func (r *room) adopt(up *room) bool {
 	return true
 }
 
-// teachAbove is for an attempt of which nobody further out than the limiter of r was told,
-// as by its Learn: what counts calls in flight there let it go too. A Retrier tells those
-// of its own scopes by itself.
+// teachAbove tells the limiters of the rooms above of an attempt of which nobody further out
+// than the limiter of r was told, as by its Learn: what counts calls in flight there let it
+// go too. A Retrier tells those of its own scopes by itself.
 func (r *room) teachAbove(e ending) {
 	for x := r.around(); x != nil; x = x.around() {
 		if l, ok := x.pacer.(gate); ok {
@@ -129,7 +129,8 @@ func (r *room) teachAbove(e ending) {
 	}
 }
 
-// around is the room above, for who has not got the lock: once there is one it stays.
+// around is the room above, for those who do not hold the lock: once there is one it
+// stays.
 func (r *room) around() *room {
 	if r.mu.of.Load() == nil {
 		return nil
@@ -194,8 +195,8 @@ func (r *room) stand(now instant) (changed bool) {
 	return r.rise(nil)
 }
 
-// rank is the class of the seat for w. Background work whose turn it is stands for all
-// behind it, or they would yield above too.
+// rank is the class of the seat for w: its own, but that of first attempts for background
+// work that has its turn while other work waits behind it. Else that would yield above too.
 func (r *room) rank(w *waiter) class {
 	if w.class.background() && (r.lines[retryClass].head != nil || r.lines[firstClass].head != nil) {
 		return firstClass

@@ -40,11 +40,12 @@ type room struct {
 	pacer  pacer
 	delays *delays // the pacer, if it gives each waiter a time of its own
 	last   instant // latest time seen, so that time never runs backwards
-	skew   instant // of the room's time from the clock: see advance
+	skew   instant // the room's time less the clock's: see advance
 	resume instant // nobody goes before
-	// news is asked in a pause when a call would go or be refused, nil if nobody else can
-	// end the pause. It returns when to ask again, which is later than now; never while an
-	// answer is under way, after which changed is called if the pause lasts.
+	// news is asked, when a pause holds up or would refuse a call, whether somebody
+	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is
+	// to be asked again, or never while an answer is under way: whoever gets that calls
+	// changed if the pause lasts.
 	news    func(now instant) time.Duration
 	lines   [classes]line
 	waiting int
@@ -54,7 +55,7 @@ type room struct {
 	fires   instant     // when that should go off
 
 	catchUp time.Duration // lateness of the timer that is made up for
-	behind  instant       // up to when the pacer has been asked, zero if up to now
+	behind  instant       // after a late timer, the time for which the pacer is asked next; else zero
 	branch
 }
 
@@ -228,7 +229,7 @@ func (r *room) advance(reading instant) instant {
 // reading is the inverse of advance: what the clock said at a time of the room.
 func (r *room) reading(now instant) instant { return now - r.skew }
 
-// sentAt is the room's time of what it gave out by reading, zero if not known.
+// sentAt is the room's time of a call that it let go at a reading, zero if that is.
 func (r *room) sentAt(t instant) instant {
 	if t == 0 {
 		return 0
@@ -253,7 +254,7 @@ func (r *room) push(w *waiter) {
 }
 
 // ahead is the cost of those who surely go before a newcomer of a class. Other work does
-// not go before the background, which gets turns; nor that before other work, but for
+// not surely go before the background, which gets turns; nor that before other work, but for
 // the one whose turn it is.
 func (r *room) ahead(c class) (cost int64) {
 	if r.delays != nil {
@@ -290,7 +291,7 @@ func (r *room) refusal(now instant, w *waiter, ahead int64) error {
 func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 	pause := r.resume.since(now)
 	if pause > 0 && r.news != nil && r.news(now) == never {
-		return nil // it may be over: what comes will tell
+		return nil // the pause may be over: the answer will tell
 	}
 	if pause > w.maxPause {
 		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
@@ -349,13 +350,13 @@ func (r *room) leave(w *waiter) {
 	w.queued = false
 }
 
-// quit takes w out of the line, who does not go.
+// quit takes w out of the line without letting it go.
 func (r *room) quit(now instant, w *waiter) {
 	r.leave(w)
 	r.deserted(now)
 }
 
-// deserted must follow when somebody does not go who was told to wait: a pacer may have to
+// deserted must follow when a call that was told to wait will not go: a pacer may have to
 // know that nobody waits any more.
 func (r *room) deserted(now instant) {
 	if p, ok := r.pacer.(interface{ free(now instant) }); ok && r.waiting == 0 {
@@ -406,7 +407,8 @@ func (r *room) release(now instant) {
 	r.disarm()
 }
 
-// due is pass for someone in line, below 0 too for who might have gone before.
+// due is pass for the head of the line. In the room of a DelayLimiter it is below 0 if w
+// might have gone before now.
 func (r *room) due(now instant, w *waiter) time.Duration {
 	if r.delays != nil {
 		return r.delays.ready(w, r.resume).since(now)
@@ -431,7 +433,7 @@ func (r *room) pass(now instant, n int) time.Duration {
 	return r.pacer.pass(now, n)
 }
 
-// held is how long the pause lasts, or until it may be found to be over before.
+// held is how long the pause lasts, or until news is to be asked again if that is sooner.
 func (r *room) held(now instant) time.Duration {
 	pause := r.resume.since(now)
 	if pause > 0 && r.news != nil {
@@ -440,8 +442,9 @@ func (r *room) held(now instant) time.Duration {
 	return pause
 }
 
-// makeUp asks the pacer, one way or the other, for the turns that a late timer has
-// missed.
+// makeUp asks the pacer, by pass or peek, as if the timer had not been late: at the time
+// at which it should have gone off, but no more than catchUp ago, then whenever the pacer
+// says that a turn is due, up to now.
 func (r *room) makeUp(now instant, n int, ask func(instant, int) time.Duration) time.Duration {
 	r.behind = max(r.behind, now-instant(r.catchUp))
 	for {
