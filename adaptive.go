@@ -42,7 +42,7 @@ type AdaptiveLimiter struct {
 	burst    int // 0: by the rate
 	min, max rate.Limit
 
-	housing // guards the fields below too
+	housing // whose lock guards the fields below too
 	law     *aimd
 	tokens  bucket
 	largest int     // the highest cost seen

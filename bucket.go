@@ -25,7 +25,7 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {
-	housing        // guards the fields below too
+	housing        // whose lock guards the fields below too
 	tokens  bucket // its burst never changes
 	brake   roomBrake
 }

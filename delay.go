@@ -35,7 +35,7 @@ import (
 // A DelayLimiter is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type DelayLimiter struct {
-	housing // guards the fields below too
+	housing // whose lock guards the fields below too
 	delays  delays
 }
 

@@ -40,7 +40,7 @@ type SharedLimiter struct {
 	conf      sharedConfig
 	sharedLaw SharedLaw // what the store is told of conf
 
-	housing // guards the fields below too
+	housing // whose lock guards the fields below too
 	stats   SharedStats
 	local   *AdaptiveLimiter // of this worker alone; its own room is not used; nil unless in force
 
@@ -48,8 +48,8 @@ type SharedLimiter struct {
 	known   StoreReply
 	epochAt instant // when the epoch became known
 	slots   leases
-	due     instant // when the call that waits has its slots, zero if none does
-	paid    instant // until when what went uses this worker's own maximum rate
+	due     instant // when the head of the line has its slots, zero if it has none or does not wait
+	paid    instant // until when the calls that went use up this worker's own maximum rate
 
 	unproved bool // nothing has succeeded in this epoch yet
 
@@ -62,18 +62,18 @@ type SharedLimiter struct {
 	throttled bool
 	elsewhere bool // see StoreRequest
 	backoff   time.Duration
-	common    instant // end of the pause that is everyone's: the room may be in one of this worker's own
+	common    instant // end of everyone's pause; that of the room may be this worker's own
 	newPause  bool
 	resume    bool
 	resumedAt instant // when Resume was called
 
 	// Syncs.
-	syncing  bool
+	syncing  bool          // one is under way
 	turn     uint64        // counts syncs
 	syncedAt instant       // end of the last good one
-	next     instant       // not before
-	urgent   bool          // another one at once
-	taken    int           // slots, since the last good one
+	next     instant       // before which there is none
+	urgent   bool          // the next is to be at once
+	taken    int           // slots used since the last good one
 	demand   float64       // slots per second, an average
 	degraded instant       // since when; zero while the store answers
 	err      error         // why, nil while the store answers

@@ -24,11 +24,13 @@ type StoreRequest struct {
 
 	// Throttled tells that an attempt sent in Epoch was throttled, and Backoff
 	// how long everyone pauses for it at most, 0 if Pause says how long. Elsewhere
-	// says of it that enough was left of the quota, so that something else limits
-	// calls: some by its own Quota, else most by the last of a success.
+	// tells that it was throttled though enough was left of the quota, so that something
+	// else limits calls: anything by the Quota that came with the throttle; where none
+	// came, more than half of the Limit by that of the last success, or more than 10 if
+	// that had no Limit.
 	Throttled, Elsewhere bool
 	Backoff              time.Duration
-	// Successes is the cost of all attempts since the last sync that succeeded, or failed
+	// Successes is the cost of the attempts, since the last sync, that succeeded or failed
 	// for good, and Failed that of others that the server let through.
 	Successes, Failed int64
 	// Quota is the last that a success was told, nil if none was, and QuotaAge how
@@ -103,7 +105,7 @@ type StoreReply struct {
 // calls at a closed door, and a look at what a [Quota] leaves.
 type SharedState struct {
 	At     int64 // of the last sync: all other times are to be seen from there
-	Tat    int64 // from when on no slot is given out yet
+	Tat    int64 // from when on no slot is given out yet: the "theoretical arrival time" of GCRA
 	Until  int64 // end of the pause
 	Credit int64 // until when growth has been paid out
 	CutAt  int64 // of the last cut, or of what else made slots void
@@ -145,7 +147,7 @@ type SharedState struct {
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
-	Cap, CapBefore  int64 // the lowest maximum of those, 0 for none
+	Cap, CapBefore  int64 // the lowest maximum rate of those workers, 0 for none
 	Lifted          int64 // until when a pause that was lifted would have lasted, and the state is to be kept
 }
 

@@ -15,12 +15,12 @@ import (
 const (
 	syncPeriod  = sharedPeriod * time.Microsecond
 	syncHorizon = sharedHorizon * time.Microsecond
-	slotLife    = time.Second            // after which a slot that is due is void,
-	slotLate    = 50 * time.Millisecond  // if it was waited for, but see leases.expire
-	demandOver  = time.Second            // what the average of the demand looks back
-	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again,
-	lastProbe   = 5 * time.Second        // at last
-	keptFor     = 10 * time.Minute       // after which a store may have forgotten, and learned anew
+	slotLife    = time.Second            // a slot that has been due for longer is void: see leases.expire
+	slotLate    = 50 * time.Millisecond  // the same for a slot that a call waits for
+	demandOver  = time.Second            // over which the demand is averaged
+	firstProbe  = 250 * time.Millisecond // after which a store that failed is asked again at first
+	lastProbe   = 5 * time.Second        // the same in the long run
+	keptFor     = 10 * time.Minute       // without a sync: after that a store may have forgotten, and learned anew
 )
 
 var (
@@ -71,7 +71,7 @@ func (s *SharedLimiter) peek(now instant, n int) time.Duration {
 	return wait
 }
 
-// pays is until when a call of cost n that goes now uses the maximum rate.
+// pays is what paid becomes when a call of cost n goes now.
 func (s *SharedLimiter) pays(now instant, n int) instant {
 	gap := s.leastGap()
 	return max(s.paid, now-instant(n-1)*gap) + instant(n)*gap
@@ -80,9 +80,9 @@ func (s *SharedLimiter) pays(now instant, n int) instant {
 // leastGap is between two slots at this worker's own maximum rate.
 func (s *SharedLimiter) leastGap() instant { return instant(1e15 / s.sharedLaw.Max) }
 
-// tooMuch is how long a call must wait although it has its slots, since a store that is
-// in its senses would not have given them: they may be late by the life of one, and a burst
-// be saved, but never are there more than the worker's own maximum rate makes.
+// tooMuch is how long a call must wait although it has its slots, in case the store has
+// given more than the worker's own maximum rate makes. Slots that are late by up to
+// slotLife are not more, nor is a burst that was saved.
 func (s *SharedLimiter) tooMuch(now instant, n int) time.Duration {
 	saved := instant(s.sharedLaw.Burst+1) * s.leastGap()
 	return max(0, (s.pays(now, n) - saved).since(now.after(slotLife)))
@@ -95,8 +95,8 @@ func (s *SharedLimiter) isAlone() bool { return s.conf.pauseOnly || s.degraded !
 func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 	life := slotLife
 	if s.due != 0 && now.since(s.due) > slotLate && s.room.waiting > 0 {
-		// Timers were late, maybe those of all workers: what they have missed would
-		// be a burst.
+		// The timer was late, and so may be those of all workers: all that they missed
+		// would go at once.
 		life = slotLate
 	}
 	s.due = 0
@@ -242,10 +242,10 @@ func (s *SharedLimiter) begin(now instant, n int) {
 	s.send(q)
 }
 
-// report tells what has succeeded at once before the first throttle, as what the server
-// gives must be known by then, but for a rate that is as high as it may be; and soon where
-// it was told a quota, as that may be of a new window. Who has no slot left, as there are
-// too few, would tell it only when asking for the next, seconds later.
+// report tells successes sooner where this worker has no slot left: slots are short then,
+// and it may be seconds until it asks for more. Before the first throttle it tells them at
+// once, as the store must know by then what the server gives, unless the rate is as high
+// as it may be. A quota it tells within a period, as it may be that of a new window.
 func (s *SharedLimiter) report(now instant) {
 	switch {
 	case s.slots.n > 0 || s.degraded != 0 || s.syncing:
@@ -257,13 +257,14 @@ func (s *SharedLimiter) report(now instant) {
 }
 
 func (s *SharedLimiter) send(q StoreRequest) {
-	s.syncing, s.urgent = true, s.newPause // one that is left to be told
+	s.syncing, s.urgent = true, s.newPause // a pause that account has left for the next sync
 	s.turn++
 	s.stats.Syncs++
 	go s.sync(s.turn, q)
 }
 
-// initial is the rate to begin at, which unless it is given is by what calls cost.
+// initial is the rate to begin at: unless WithInitialRate says it, it is so many calls of
+// that cost.
 func (s *SharedLimiter) initial(cost int) int64 {
 	if s.conf.initial != rate.Inf {
 		return s.sharedLaw.Initial
@@ -271,7 +272,8 @@ func (s *SharedLimiter) initial(cost int) int64 {
 	return min(s.sharedLaw.Initial*int64(cost), s.sharedLaw.Max)
 }
 
-// account is what to tell. It need not be told again, unless that fails.
+// account is what to tell the store. It is taken off what is yet to be told: failed puts
+// back what must be told again.
 func (s *SharedLimiter) account(now instant) StoreRequest {
 	if now.since(s.resumedAt) > lastProbe+s.conf.timeout {
 		s.resume = false // there may be another pause now
@@ -288,15 +290,14 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 	}
 	if left := s.common.since(now); left > 0 {
 		if !s.newPause {
-			// As long as it has been under way at most, so that a pause does not
-			// grow by being told.
+			// As much as the request may take, so that a pause does not grow by
+			// being told.
 			left -= s.conf.timeout
 		}
 		q.Pause = max(0, left)
 	}
 	if s.quotaAt != 0 {
-		quota := s.quota
-		q.Quota, q.QuotaAge = &quota, now.since(s.quotaAt)
+		q.Quota, q.QuotaAge = new(s.quota), now.since(s.quotaAt)
 	}
 	s.oks, s.errs, s.quotaAt, s.throttled = 0, 0, 0, false
 	s.newPause, s.resume = s.newPause && s.resume, false // a pause that came after a Resume is told after it
@@ -443,8 +444,8 @@ func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter 
 func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events []Event) {
 	if s.degraded != 0 {
 		events = append(events, StoreRecovered{After: now.since(s.degraded)})
-		// Workers that were cut off too may not be back yet. Until they are, each
-		// keeps to its share.
+		// Other workers that were cut off may not be back yet. Until they are, this
+		// one keeps to its share.
 		s.settled = now.after(2 * s.backTime)
 		s.degraded, s.err, s.backTime = 0, nil, 0
 	}
@@ -457,7 +458,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	if cut {
 		s.slots.drop()
 		s.epochAt, s.unproved = now, true
-		s.throttled = false // one heard meanwhile is of an attempt of before
+		s.throttled = false // a throttle heard during the sync was of an attempt before the cut
 	}
 	if was != r.Rate && !s.conf.pauseOnly {
 		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
@@ -523,8 +524,9 @@ func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
 	turn := s.period()
 	turn = turn/2 + rand.N(turn/2+1)
 	if r.Slots == 0 {
-		// Not all at the same moment, when the nearest would win each time.
-		// Meanwhile the rate may rise, as others tell of a new window.
+		// Not all workers at the same moment: the nearest to the store would win each
+		// time. And no longer than a turn, since the rate may rise meanwhile, as others
+		// tell of a new window.
 		turn = max(turn, min(r.Wait, sharedMaxTurn*time.Microsecond)+rand.N(syncPeriod))
 	}
 	return turn
@@ -569,10 +571,10 @@ func (l *leases) cut(n int) {
 	}
 }
 
-// expire drops the slots that have been due for longer than life. For a call that
-// needs several, those count from when the last of so many is due. No slot is void
-// before the next one is due: that lets no more than one call go late, of all
-// workers, and a room in another one comes back for the slot that it has waited for.
+// expire drops the slots that have been due for longer than life. For a call of cost n
+// life counts from when the last of n slots is due. No slot is void before the next one is
+// due: so a room within another one still finds the slot that it has waited for, and of
+// all workers no more than one call goes late.
 func (l *leases) expire(now instant, n int, life time.Duration) {
 	for len(l.all) > 0 {
 		first := l.all[0]
@@ -580,7 +582,7 @@ func (l *leases) expire(now instant, n int, life time.Duration) {
 		if over <= 0 {
 			return
 		}
-		l.cut(int(min(int64(first.n), 1+int64(over/first.gap)))) // saved slots are a nanosecond apart: too many for 32 bits
+		l.cut(int(min(int64(first.n), 1+int64(over/first.gap)))) // in 64 bits, as saved slots are a nanosecond apart
 	}
 }
 

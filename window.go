@@ -41,7 +41,7 @@ const ExactCalls = 10_000
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type SlidingWindow struct {
-	housing // guards the fields below too
+	housing // whose lock guards the fields below too
 	spans   spans
 	brake   roomBrake
 }
