@@ -22,15 +22,15 @@ import (
 // grows only while it is what holds calls back. An attempt that failed for good is an
 // answer like others, and counts as a success here. A throttle pauses everyone for
 // the server's Retry-After, else for a time that doubles while throttles follow
-// each other: at the first one two call intervals at most, of the rate that it has
-// just been cut to, see [WithPauseBackoff].
+// each other, and begins at two call intervals at most of the rate after the cut: see
+// [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
 // throttled, so that the quota lasts until its reset. Where nothing is left of a window
 // and its reset is at most 10 s away, everyone pauses until then. A window of less than
-// four calls is not told from a bucket: there only throttles teach.
+// four calls cannot be told from a bucket: there only throttles teach.
 //
-// Rates are of calls of cost 1: where each call costs ten, it counts as ten of them.
+// Rates count calls of cost 1: a call that costs ten counts as ten.
 //
 // Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
 //
@@ -46,9 +46,9 @@ type AdaptiveLimiter struct {
 	law     *aimd
 	tokens  bucket
 	largest int     // the highest cost seen
-	told    instant // the latest that the law was told of
+	told    instant // the latest time that the law was told
 
-	mail  mail // what the law is yet to be told of
+	mail  mail // what the law is yet to be told
 	stats AdaptiveStats
 	quota Quota // that stats points to
 }
@@ -276,14 +276,14 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
 	if plain {
 		a.mail.put(now, e)
-		if !a.room.busy.Load() { // asked last: whoever comes to wait later opens the mail
+		if !a.room.busy.Load() { // asked after put: whoever comes to wait later opens the mail
 			return
 		}
 	}
 	a.room.mu.Lock()
 	now = a.room.advance(now)
 	was := a.law.limit()
-	a.open(now)
+	a.openMail(now)
 	var this lesson
 	if !plain {
 		this = a.tellLaw(now, e)
@@ -303,13 +303,13 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	}
 }
 
-// mail is successes, until somebody takes the lock of the room: where nobody waits
-// that is the next call, so a call takes it once, not twice.
+// mail keeps successes for whoever takes the lock of the room next. Where nobody waits that
+// is the next call, so a call takes the lock once, not twice.
 type mail struct {
-	at         atomic.Int64                  // when the last one came
-	took, cost atomic.Int64                  // sums
-	n          atomic.Int64                  // put so far
-	opened     struct{ took, cost, n int64 } // of those; the lock of the room guards them
+	at         atomic.Int64                  // when the last one was put in
+	took, cost atomic.Int64                  // sums over all that were ever put in
+	n          atomic.Int64                  // how many those are
+	opened     struct{ took, cost, n int64 } // the same of those that were taken out; the lock guards them
 }
 
 func (m *mail) put(at instant, e ending) {
@@ -319,10 +319,10 @@ func (m *mail) put(at instant, e ending) {
 	m.n.Add(1)
 }
 
-// open tells the law of the successes in the mail. They have come since the law was
-// last told of anything, nobody knows when: it is told as if in equal steps, of calls
-// that took equally long and cost the same.
-func (a *AdaptiveLimiter) open(now instant) {
+// openMail tells the law of the successes in the mail. They came at some time since the law
+// was last told anything: it is told that they came in equal steps, took equally long and
+// cost the same.
+func (a *AdaptiveLimiter) openMail(now instant) {
 	m := &a.mail
 	was := m.opened
 	m.opened.n = m.n.Load()
@@ -336,7 +336,7 @@ func (a *AdaptiveLimiter) open(now instant) {
 	step := max(0, last.since(a.told)) / time.Duration(n)
 	for i := range n {
 		at := last - instant(step)*instant(n-1-i)
-		part := cost*(i+1)/n - cost*i/n // whole numbers, of which the sum is right
+		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
 		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - instant(took), cost: int(part)})
 	}
 }
@@ -425,7 +425,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock())
-	a.open(now)
+	a.openMail(now)
 	was := a.law.limit()
 	a.law.setLimit(now, perSecond(min(limit, a.max)))
 	is := a.law.limit()
@@ -467,7 +467,7 @@ func (a *AdaptiveLimiter) stopped() {
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
 	now := a.room.advance(clock())
-	a.open(now)
+	a.openMail(now)
 	a.law.stopped(now, max(now, a.room.resume))
 }
 
@@ -482,7 +482,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
 	now := a.room.advance(clock())
-	a.open(now)
+	a.openMail(now)
 	s := a.stats
 	if s.Quota != nil {
 		s.Quota = new(*s.Quota)
@@ -515,14 +515,14 @@ func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 
 // free tells that nobody waits any more, though nobody went.
 func (a *AdaptiveLimiter) free(now instant) {
-	a.open(now)
+	a.openMail(now)
 	a.told = max(a.told, now)
 	a.law.free(a.told)
 }
 
-// ask asks the law, and the tokens in one way or the other.
+// ask asks the law, and then the tokens, by pass or peek.
 func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, int) time.Duration) time.Duration {
-	a.open(now)
+	a.openMail(now)
 	a.told = now
 	wait := a.law.wait(now)
 	if wait == 0 && a.paced() {

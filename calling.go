@@ -18,11 +18,11 @@ type calling struct {
 	waited     time.Duration // in the limiter, for the attempt
 	sent       instant       // when that let it go
 	attemptCtx context.Context
-	attempts   int     // made
-	counted    int     // of them, towards the maximum
-	paid       *Budget // by a retry that is not made yet; nil if none is
-	delay      time.Duration
-	last       error // of the call itself
+	attempts   int           // made
+	counted    int           // of them, towards the maximum
+	paid       *Budget       // has paid for a retry that is not made yet; nil if none has
+	delay      time.Duration // of the last backoff
+	last       error         // of the call itself
 }
 
 // begin prepares the first attempt.
@@ -111,7 +111,8 @@ func (c *calling) refused(err error) error {
 	case c.ctx.Err() != nil:
 		reason = contextError(c.ctx)
 	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
-		// Else it is a deadline of the limiter's own, such as that of its network.
+		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
+		// its network.
 		if left, why := c.left(); left <= 0 || errors.Is(reason, ErrDeadline) {
 			if e, ok := reason.(*lateError); ok {
 				why = late(why, e.paused, e.ahead)
@@ -122,9 +123,9 @@ func (c *calling) refused(err error) error {
 	return c.giveUp(reason, wait)
 }
 
-// left is the time left for waiting, and the reason for which there is no more;
-// nil if there is no end to it. The deadline may lack a monotonic reading, so
-// the clock is read as contexts do.
+// left is the time left for waiting, and the reason to give up with when it is over, nil if
+// there is no end to it. The deadline may lack a monotonic reading, so it is compared with
+// time.Until, as contexts do.
 func (c *calling) left() (left time.Duration, reason error) {
 	left = never
 	if c.r.maxElapsed > 0 {
@@ -225,7 +226,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if left, reason := c.left(); reason != nil && wait >= left {
 		return false, c.giveUp(reason, wait)
 	}
-	if !paced || !r.freeThrottles { // else it is no failure
+	if !paced || !r.freeThrottles { // see WithUncountedThrottles
 		budget := r.Budget()
 		if !budget.take() {
 			return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
@@ -283,7 +284,7 @@ func (c *calling) verdict(err error) Verdict {
 
 // isEnd reports whether err comes from the end of ctx.
 func isEnd(ctx context.Context, err error) (is bool) {
-	defer func() { _ = recover() }() // of the methods of err
+	defer func() { _ = recover() }() // methods of err may panic
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
@@ -291,7 +292,7 @@ func isEnd(ctx context.Context, err error) (is bool) {
 // marked it anew. A classifier that looks for the server's error would find it
 // in there, and retries would multiply.
 func retried(err error) (is bool) {
-	defer func() { _ = recover() }() // of the methods of err
+	defer func() { _ = recover() }() // methods of err may panic
 	if m, ok := errors.AsType[markedError](err); ok {
 		_, is = m.(*Error)
 	}
@@ -302,7 +303,7 @@ func retried(err error) (is bool) {
 func (c *calling) teach(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
-	if r.observer != nil { // who is told first of what the limiter learns, and may be slow
+	if r.observer != nil { // whom the limiter tells first, and who may be slow
 		took = clock().since(c.sent)
 	}
 	if r.gate != nil && c.cost > 0 {

@@ -49,7 +49,7 @@ type lateError struct {
 	ahead  int64         // cost of the calls that go first
 }
 
-// late is a reason with what is known of a wait.
+// late is a reason with what makes the wait so long, if that is known.
 func late(reason error, paused time.Duration, ahead int64) error {
 	if paused <= 0 && ahead == 0 {
 		return reason
