@@ -35,7 +35,7 @@ type aimd struct {
 	moved     instant       // when an attempt was last let go or done
 	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
 	doubted   bool          // the ceiling may be what an outage made it
-	share     float64       // of successes in what was let through, over about the last memoryShort calls
+	share     float64       // of successes among the calls let through, over about the last memoryShort
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
 	closedAt  instant       // when the first of them came
@@ -78,7 +78,7 @@ const (
 	startGrow = .15 // of a call more in flight for each success, before the first throttle
 
 	patience    = time.Second      // silence after which one more call goes
-	patienceMax = 10 * time.Second // most of it at a closed door, where it is twice the latency
+	patienceMax = 10 * time.Second // the same at a closed door at most, where it is twice the latency
 
 	backTo     = .9  // of the ceiling, to which the rate returns quickly after a cut
 	backToSlow = .85 // the same below slowRate, where a throttle costs everyone more time
@@ -101,13 +101,13 @@ const (
 	reopenTo    = .95              // of what it delivered, the closed time included, when it opens
 	reopenAfter = 2                // calls by which that is a measure
 	outageLeast = 3 * time.Minute  // closed, by which it may have been an outage
-	outageApart = 10               // times longer than one, between two outages: what comes sooner is a window
+	outageApart = 10               // times its length that the last one must be ago: what comes sooner is a window
 	outageGap   = 20 * time.Second // call interval that is learnt from one at most
-	outageMost  = 20               // times less than before that is learnt from the Retry-After of one at most
+	outageMost  = 20               // by which the Retry-After of one divides the ceiling at most
 
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
-	usedUpMost  = 10 * time.Second        // to wait for the reset of a window that is used up
+	usedUpMost  = 10 * time.Second        // longest pause until the reset of a window that is used up
 
 	queueTo = .9 // of what comes out of a queue, to which the rate falls
 
@@ -175,9 +175,10 @@ func (l *aimd) sent(now instant) {
 	l.inflight++
 	l.moved = now
 	l.delivered.busy(now)
-	// Unless the next is held back, more than a call interval until it comes is time in
-	// which nobody wanted what the server would have given. Without a rate it is more than
-	// calls take, but for those that wait at the server for something to happen.
+	// If the next call comes more than a call interval from now, though it was not held
+	// back, nobody wanted what the server would have given since then. Without a rate,
+	// twice the latency stands for the interval: calls come one after the other, unless
+	// they wait at the server for something to happen.
 	if !math.IsInf(l.rate, 1) {
 		l.delivered.idle(now, now.after(ceilSeconds(l.gap())))
 	} else if l.latency > 0 {
@@ -191,8 +192,8 @@ func (l *aimd) held(now instant) {
 	l.delivered.busy(now)
 }
 
-// free tells that the rate makes nobody wait now: another limiter may, or they have
-// left.
+// free tells that the rate makes nobody wait now: whoever waited has left, or waits for
+// another limiter.
 func (l *aimd) free(now instant) {
 	if l.inflight == 0 || !math.IsInf(l.rate, 1) {
 		l.delivered.idle(now, l.resume)
@@ -295,10 +296,10 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	return why, reset
 }
 
-// failed is for an attempt that came to nothing, though nobody refused it: the server's
-// limit let it through, so an outage is no time in which that gave nothing.
+// failed is for an attempt that came to nothing, though the server's limit let it through.
+// So it counts as delivered: an outage is not to look like a limit that gives nothing.
 func (l *aimd) failed(now instant) {
-	if l.delivered.n == 0 { // nor does one at the beginning tell what it gives
+	if l.delivered.n == 0 { // an outage at the beginning tells nothing of what the limit gives
 		l.delivered, l.shutAt = meter{}, 0
 		return
 	}
@@ -653,15 +654,14 @@ func (m *meter) busy(now instant) {
 	m.ends = instant(never)
 }
 
-// idle is for a time in which nobody wants anything, but for the part until then, which
-// counts.
+// idle tells that nobody wants anything from now on. The time up to until still counts.
 func (m *meter) idle(now, until instant) {
 	if now < m.ends {
 		m.ends = max(now, until)
 	}
 }
 
-// skip leaves out the time until then, but for the first part of it.
+// skip leaves out the time from now to until, but for its beginning, which is as long as but.
 func (m *meter) skip(now instant, but time.Duration, until instant) {
 	if now >= m.ends {
 		but = 0 // it stands still, but may go on before then
