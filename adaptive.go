@@ -148,7 +148,7 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 
 // WithIncrease is how much the rate grows while it probes for a higher limit: the
 // share of the last ceiling added over 100 successes, above 0 and at most 1.
-// Default 0.1. It takes up to 400 while the ceiling stays where it is.
+// Default 0.1. The 100 become up to 400 while throttles find the ceiling where it was.
 func WithIncrease(share float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
@@ -160,7 +160,7 @@ func WithIncrease(share float64) LimiterOption {
 // by how many follow each other. Default 0.3 s, doubled to a minute, equal jitter. An
 // [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs, while no
 // call has ever succeeded, or 16 times if the throttle comes with a [Quota] that has a
-// Limit and nothing left of it; of a backoff given here it takes what it says.
+// Limit and nothing left of it. A backoff given here is taken as it is.
 //
 // A pause is never longer than two call intervals at the rate after the cut, unless
 // nothing got through since the last throttle: then the backoff begins anew, and each

@@ -52,8 +52,8 @@
 //	retries alone, without pacing         WithoutLimiter
 //	code that does not fit in a function  Retrier.Attempts
 //
-// Constructors return an error too, as options may be out of bounds; [Must] is for those
-// that are constants.
+// Constructors return an error too, as options may be out of bounds; where those are
+// constants, use [Must].
 //
 // # Errors
 //

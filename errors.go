@@ -87,9 +87,9 @@ func (e *attemptTimeoutError) Temporary() bool { return true }
 // [errors.Unwrap] returns nil, as for every error that wraps several.
 type Error struct {
 	// Reason is one of the Err variables of this package, or wraps one with what
-	// makes the wait so long, such as a pause; or for a context that
-	// ended [context.Canceled] or [context.DeadlineExceeded] with its cause, or
-	// the error of a limiter that refused the call.
+	// makes the wait so long, such as a pause. Where the context ended it is
+	// [context.Canceled] or [context.DeadlineExceeded], with its cause; otherwise it
+	// is the error of the limiter that refused the call.
 	Reason error
 	// Attempts is how often the call was made, 0 or more.
 	Attempts int

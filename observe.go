@@ -64,8 +64,8 @@ type RetryScheduled struct {
 	Err     error         // of the attempt that failed
 }
 
-// GaveUp: Do returns an [*Error]. A call whose first attempt failed permanently,
-// or was cancelled, is not given up but done.
+// GaveUp: Do returns an [*Error]. A call whose first attempt failed for good, or was
+// cancelled, ends without it.
 type GaveUp struct {
 	Err *Error
 }
@@ -91,8 +91,8 @@ type Paused struct {
 }
 
 // Resumed: a pause ended before the moment that Paused told, since Resume was called, on
-// this worker or on another one. If a Paused follows, the rest of the time is its own. The
-// end of a pause at its time is not told.
+// this worker or on another one. If a Paused follows, another pause is in force instead.
+// The end of a pause at its time is not told.
 type Resumed struct {
 	Left time.Duration // what was left of the pause
 }

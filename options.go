@@ -43,8 +43,8 @@ type config struct {
 }
 
 // WithLimiter is the limiter that every attempt passes, first or retry; it may be
-// shared by Retriers. Beside it no [LimiterOption] but [WithObserver] may be given: the
-// limiter has had its own. Default: an [AdaptiveLimiter] of the Retrier's own.
+// shared by Retriers. Beside it no [LimiterOption] but [WithObserver] may be given: those
+// are for the limiter's own constructor. Default: an [AdaptiveLimiter] of the Retrier's own.
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
 		c.want(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
@@ -79,9 +79,10 @@ func WithBackoff(b Backoff) Option {
 }
 
 // WithThrottleBackoff is the wait of one call before the retry of a throttled
-// attempt. Default: none if the limiter is a [Learner], which pauses for everyone. All
-// calls share the level of its pauses: it rises with each throttle, and falls by one
-// with every 10 calls that are not throttled. Else 1 s, doubled to 20 s, full jitter.
+// attempt. Default: none where the limiter is a [Learner], which pauses for everyone;
+// elsewhere 1 s, doubled to 20 s, full jitter. All calls share the level of a Learner's
+// pauses: it rises with each throttle, and falls by one with every 10 calls that are not
+// throttled.
 func WithThrottleBackoff(b Backoff) Option {
 	return option(func(c *config) { c.throttleBackoff = &b })
 }

@@ -51,8 +51,8 @@ func (o Outcome) stops() bool { return o == OutcomeThrottled || o == OutcomeQuot
 // Reset of the RateLimit header family. Whoever knows no Remaining has no
 // quota to report.
 //
-// Calls count in it by what they cost here: see [WithCost]. A quota of calls, for calls that
-// cost more than 1, is to be multiplied by their cost.
+// Calls count in it by what they cost here: see [WithCost]. If the server counts calls, and
+// each costs more than 1 here, multiply its numbers by that.
 type Quota struct {
 	// Limit is what a whole window admits; 0 means not reported.
 	Limit int

@@ -89,8 +89,8 @@ func New(opts ...Option) (*Retrier, error) {
 
 // Limiter returns the limiter that attempts pass, nil if there is none. That of a
 // scope is its innermost, which may be another one after a long time without a
-// call. Where that is of this package, a [DelayLimiter] apart, whoever waits for it passes
-// those of this package around it too, and its Learn tells them that the call has ended.
+// call. If it is of this package, but no [DelayLimiter], its WaitN waits for those around it
+// that are so too, and its Learn tells them that the call has ended.
 func (r *Retrier) Limiter() Limiter {
 	if s, ok := r.gate.(*scopeLimiter); ok {
 		return s.own()
@@ -129,11 +129,14 @@ var (
 // Do makes a call, again where that is worth it, and returns nil when it has
 // succeeded. fn should use the context that it is given.
 //
-// When the call fails, Do returns what fn returned, untouched, if that was
-// permanent, or dropped as a cancellation is, on the first attempt; if it means
-// [OutcomeSuccess]; or within a call of another Retrier, which decides on retries.
-// Else it returns an [*Error], which has a reason and wraps the last error of fn. It
-// returns at once when the next wait cannot end before the context's deadline.
+// When the call fails, Do returns an [*Error], which has a reason and wraps the last
+// error of fn. It returns what fn returned, untouched,
+//
+//   - if the first attempt failed for good, or was dropped, as by a cancellation;
+//   - if the error means [OutcomeSuccess];
+//   - within a call of another Retrier, which decides on retries.
+//
+// It returns at once when the next wait cannot end before the context's deadline.
 //
 // fn is called from the caller's goroutine. Its panics pass through, after the
 // limiter has been told.

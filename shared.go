@@ -141,8 +141,8 @@ const (
 	// number of workers, and adapts that alone, up to the whole of the last known
 	// rate. A worker that never knew the rate begins as an [AdaptiveLimiter] does.
 	FallbackShare Fallback = iota
-	// FallbackClosed lets nobody go. That a call under way is throttled is told when the
-	// store is back.
+	// FallbackClosed lets nobody go. If a call that is under way is throttled, the store is
+	// told when it is back.
 	FallbackClosed
 	// FallbackOpen lets everyone go at once.
 	FallbackOpen
