@@ -489,7 +489,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	}
 	s.Limit = limitOf(a.law.limit())
 	s.Waiting = a.room.waiting
-	s.PauseLeft = max(0, a.room.resume.since(now))
+	s.PauseLeft = a.room.leftAt(now)
 	return s
 }
 

@@ -123,7 +123,7 @@ func (d *DelayLimiter) Stats() DelayStats {
 	s := d.delays.stats
 	s.Delay = d.delays.delay
 	s.Waiting = d.room.waiting
-	s.PauseLeft = max(0, d.room.resume.since(d.room.advance(clock())))
+	s.PauseLeft = d.room.leftAt(d.room.advance(clock()))
 	return s
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 )
 
@@ -144,15 +145,10 @@ func (e *Error) means() Verdict { return Verdict{Outcome: OutcomePermanent} }
 type trimmed struct{ err error }
 
 func (t trimmed) String() string {
-	const prefix = "cruise: "
 	if t.err == nil {
 		return "no reason"
 	}
-	text := t.err.Error()
-	if len(text) > len(prefix) && text[:len(prefix)] == prefix {
-		return text[len(prefix):]
-	}
-	return text
+	return strings.TrimPrefix(t.err.Error(), "cruise: ")
 }
 
 // contextError is the end of a context: its error, and its cause where the

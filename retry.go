@@ -130,7 +130,7 @@ var (
 // succeeded. fn should use the context that it is given.
 //
 // When the call fails, Do returns an [*Error], which has a reason and wraps the last
-// error of fn. It returns what fn returned, untouched,
+// error of fn. But it returns what fn returned, untouched,
 //
 //   - if the first attempt failed for good, or was dropped, as by a cancellation;
 //   - if the error means [OutcomeSuccess];

@@ -456,7 +456,7 @@ func (s *SharedLimiter) Resume() {
 	s.room.mu.Lock()
 	now := s.room.advance(clock())
 	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
-	left := max(0, s.room.resume.since(now))
+	left := s.room.leftAt(now)
 	if left > 0 {
 		s.room.resume = now
 		s.hold(now, now)
@@ -504,6 +504,6 @@ func (s *SharedLimiter) Stats() SharedStats {
 	st.Workers = s.known.Workers
 	st.Degraded, st.Err = s.degraded != 0, s.err
 	st.Waiting = s.room.waiting
-	st.PauseLeft = max(0, s.room.resume.since(s.room.advance(clock())))
+	st.PauseLeft = s.room.leftAt(s.room.advance(clock()))
 	return st
 }

@@ -471,7 +471,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	until := now.after(r.Pause)
 	paused := false
 	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
-		events = append(events, Resumed{Left: s.room.resume.since(now)})
+		events = append(events, Resumed{Left: s.room.leftAt(now)})
 		if r.Pause > 0 {
 			events = append(events, pausedFor(r.Pause))
 		}

@@ -130,7 +130,7 @@ func (r *room) now() (waiting int, pause time.Duration) {
 	if r.seat.queued {
 		waiting--
 	}
-	return waiting, max(0, r.resume.since(r.advance(clock())))
+	return waiting, r.leftAt(r.advance(clock()))
 }
 
 // path is the scopes of an entry, the outermost first.

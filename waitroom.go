@@ -162,11 +162,11 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 // outlook is what is known of the wait of w, behind others of a cost in all.
 func (r *room) outlook(now instant, w *waiter, ahead int64) Waiting {
 	wait := r.least(now, w, ahead)
-	o := Waiting{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: max(0, r.resume.since(now))}
+	o := Waiting{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: r.leftAt(now)}
 	for x := r.up; x != nil; x = x.up {
 		now := x.advance(r.reading(now))
 		wait := x.least(now, w, 0) // who knows how many are ahead
-		o.AtLeast, o.Paused = max(o.AtLeast, wait), max(o.Paused, x.resume.since(now))
+		o.AtLeast, o.Paused = max(o.AtLeast, wait), max(o.Paused, x.leftAt(now))
 	}
 	return o
 }
@@ -289,7 +289,7 @@ func (r *room) refusal(now instant, w *waiter, ahead int64) error {
 }
 
 func (r *room) refuse(now instant, w *waiter, ahead int64) error {
-	pause := r.resume.since(now)
+	pause := r.leftAt(now)
 	if pause > 0 && r.news != nil && r.news(now) == never {
 		return nil // the pause may be over: the answer will tell
 	}
@@ -311,7 +311,7 @@ func (r *room) least(now instant, w *waiter, ahead int64) time.Duration {
 	if r.delays != nil {
 		return max(0, r.delays.goes(w, r.resume).since(now))
 	}
-	pause := max(0, r.resume.since(now))
+	pause := r.leftAt(now)
 	if wait := pause + r.pacer.atLeast(now.after(pause), ahead, w.n); wait >= 0 {
 		return wait
 	}
@@ -435,7 +435,7 @@ func (r *room) pass(now instant, n int) time.Duration {
 
 // held is how long the pause lasts, or until news is to be asked again if that is sooner.
 func (r *room) held(now instant) time.Duration {
-	pause := r.resume.since(now)
+	pause := r.leftAt(now)
 	if pause > 0 && r.news != nil {
 		pause = min(pause, r.news(now))
 	}
@@ -502,10 +502,13 @@ func (r *room) rehold(now instant) {
 	}
 }
 
+// leftAt is what is left of the pause at a time, 0 if there is none.
+func (r *room) leftAt(now instant) time.Duration { return max(0, r.resume.since(now)) }
+
 func (r *room) pauseLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(0, r.resume.since(r.advance(clock())))
+	return r.leftAt(r.advance(clock()))
 }
 
 // counts reports whether calls that went keep later ones waiting for longer: a limiter
@@ -545,7 +548,7 @@ func (r *room) resumeNow() (left time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := r.advance(clock())
-	left = max(0, r.resume.since(now))
+	left = r.leftAt(now)
 	if left > 0 {
 		r.resume = now
 		r.pacer.hold(now, now)
