@@ -116,8 +116,14 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		}
 		return wait
 	}
+	return s.await(now, n)
+}
+
+// await is begin, and returns how long a call must wait for what the sync brings: never
+// while that is under way, else until it may begin.
+func (s *SharedLimiter) await(now instant, n int) time.Duration {
 	if s.begin(now, n); s.syncing {
-		return never // until it ends
+		return never
 	}
 	return s.next.since(now)
 }
@@ -150,19 +156,12 @@ func (s *SharedLimiter) lifted(now instant) time.Duration {
 	if wait := s.period() - now.since(s.syncedAt); wait > 0 {
 		return wait
 	}
-	if s.begin(now, 0); s.syncing {
-		return never // until it ends
-	}
-	return s.next.since(now)
+	return s.await(now, 0)
 }
 
 // fallen is how long a call must wait while the store cannot be reached.
 func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
-	s.begin(now, n)
-	wait := never
-	if !s.syncing {
-		wait = s.next.since(now) // for the next try
-	}
+	wait := s.await(now, n)
 	switch {
 	case s.local != nil:
 		return min(wait, s.local.peek(now, n))
