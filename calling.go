@@ -245,16 +245,6 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	return true, nil
 }
 
-// pausesFor reports whether the limiter pauses everyone for a throttle that names
-// a scope.
-func (r *Retrier) pausesFor(scope string) bool {
-	if s, ok := r.gate.(*scopeLimiter); ok {
-		return s.pausesFor(scope)
-	}
-	_, learns := r.limiter.(Learner)
-	return learns
-}
-
 // learn finds out what an attempt means, and tells whom it concerns, even should
 // the classifier panic.
 func (c *calling) learn(err error) Verdict {

@@ -87,45 +87,6 @@ func New(opts ...Option) (*Retrier, error) {
 	return r, nil
 }
 
-// Limiter returns the limiter that attempts pass, nil if there is none. That of a
-// scope is its innermost, which may be another one after a long time without a
-// call. If it is of this package, but no [DelayLimiter], its WaitN waits for those around it
-// that are so too, and its Learn tells them that the call has ended.
-func (r *Retrier) Limiter() Limiter {
-	if s, ok := r.gate.(*scopeLimiter); ok {
-		return s.own()
-	}
-	return r.limiter
-}
-
-// Budget returns what retries are paid from, nil if nothing limits them. That of
-// a scope, like its limiter, may be another one after a long time without a call.
-func (r *Retrier) Budget() *Budget {
-	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
-		if b := l.budget(); b != nil {
-			return b
-		}
-	}
-	return r.budget
-}
-
-// succeeded gives back to the budget what a success is worth.
-func (r *Retrier) succeeded() {
-	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
-		l.succeeded()
-		return
-	}
-	r.budget.success()
-}
-
-var (
-	errNilFunc     = errors.New("cruise: nil function to call")
-	errNilReason   = errors.New("cruise: nil reason")
-	errZeroRetrier = errors.New("cruise: Retrier not made by New")
-	errLeft        = errors.New("cruise: left the loop")
-	errPanicked    = errors.New("cruise: call panicked or exited its goroutine")
-)
-
 // Do makes a call, again where that is worth it, and returns nil when it has
 // succeeded. fn should use the context that it is given.
 //
@@ -169,6 +130,19 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 	}
 }
 
+// DoValue is [Retrier.Do] for a function that returns a value. It returns the
+// value of the last attempt, with an error too.
+func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T, error), opts ...CallOption) (value T, err error) {
+	if fn == nil {
+		return value, errNilFunc
+	}
+	err = r.Do(ctx, func(ctx context.Context) (err error) {
+		value, err = fn(ctx)
+		return err
+	}, opts...)
+	return value, err
+}
+
 // Refuse gives up on a call that is not made, for an adapter that knows it to be in vain,
 // such as one that remembers a quota as used up. Observers are told, and it returns an
 // [*Error] as Do does: with the reason, how long it will be until another try makes
@@ -186,15 +160,51 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 	return c.giveUp(reason, max(0, retryAfter))
 }
 
-// DoValue is [Retrier.Do] for a function that returns a value. It returns the
-// value of the last attempt, with an error too.
-func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T, error), opts ...CallOption) (value T, err error) {
-	if fn == nil {
-		return value, errNilFunc
+// Limiter returns the limiter that attempts pass, nil if there is none. That of a
+// scope is its innermost, which may be another one after a long time without a
+// call. If it is of this package, but no [DelayLimiter], its WaitN waits for those around it
+// that are so too, and its Learn tells them that the call has ended.
+func (r *Retrier) Limiter() Limiter {
+	if s, ok := r.gate.(*scopeLimiter); ok {
+		return s.own()
 	}
-	err = r.Do(ctx, func(ctx context.Context) (err error) {
-		value, err = fn(ctx)
-		return err
-	}, opts...)
-	return value, err
+	return r.limiter
 }
+
+// Budget returns what retries are paid from, nil if nothing limits them. That of
+// a scope, like its limiter, may be another one after a long time without a call.
+func (r *Retrier) Budget() *Budget {
+	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
+		if b := l.budget(); b != nil {
+			return b
+		}
+	}
+	return r.budget
+}
+
+// succeeded gives back to the budget what a success is worth.
+func (r *Retrier) succeeded() {
+	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
+		l.succeeded()
+		return
+	}
+	r.budget.success()
+}
+
+// pausesFor reports whether the limiter pauses everyone for a throttle that names
+// a scope.
+func (r *Retrier) pausesFor(scope string) bool {
+	if s, ok := r.gate.(*scopeLimiter); ok {
+		return s.pausesFor(scope)
+	}
+	_, learns := r.limiter.(Learner)
+	return learns
+}
+
+var (
+	errNilFunc     = errors.New("cruise: nil function to call")
+	errNilReason   = errors.New("cruise: nil reason")
+	errZeroRetrier = errors.New("cruise: Retrier not made by New")
+	errLeft        = errors.New("cruise: left the loop")
+	errPanicked    = errors.New("cruise: call panicked or exited its goroutine")
+)
