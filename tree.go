@@ -160,10 +160,7 @@ func (r *room) passAll(now instant, n int) (sent instant, ok bool) {
 	}
 	for x := r; x != nil; x = x.up {
 		x.pass(x.last, n)
-		at := x.reading(x.last)
-		if sent == 0 || at > sent {
-			sent = at
-		}
+		sent = max(sent, x.reading(x.last))
 	}
 	return sent, true
 }
