@@ -22,7 +22,8 @@ const leastSteps = 4000
 
 // Ideal works out the best possible as a fluid: in every small step of time
 // the server serves as much of the demand as its limit allows. The demand of
-// the callers is one request each latency.
+// the callers is one request each latency, and while they are idle, the calls
+// that they began before and that still wait.
 func (s *Scenario) Ideal() Best {
 	b := Best{Fair: make([]float64, s.Processes)}
 	steps := leastSteps
@@ -34,6 +35,8 @@ func (s *Scenario) Ideal() Best {
 	}
 	f := newFluid(s, steps)
 	dt := s.Duration / time.Duration(steps)
+	back := s.Latency/2 + s.Server.Work // from being served until the next call
+	pending := 0.0                      // calls that wait when callers become idle
 	for i := range steps {
 		t := time.Duration(i) * dt
 		present := 0
@@ -42,7 +45,15 @@ func (s *Scenario) Ideal() Best {
 				present++
 			}
 		}
-		served := f.step(t, dt, s.demand(t, present)*dt.Seconds())
+		demand := s.demand(t, present) * dt.Seconds()
+		if _, idle := s.Idle(t); idle {
+			demand += max(0, pending)
+		}
+		served := f.step(t, dt, demand)
+		pending -= served
+		if s.IdleBetween(t, t+dt/2+back) == 0 {
+			pending = float64(present * s.Callers) // whoever is served now calls again before
+		}
 		if s.Calls > 0 && b.Time == 0 && b.Successes+served >= float64(s.Calls) {
 			part := (float64(s.Calls) - b.Successes) / served
 			b.Time = t + time.Duration(part*float64(dt))

@@ -54,7 +54,7 @@ func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 		"idle-limit-never-hit": 100 / .02 * 30,
 		"outage-1m":            50 + 50*300 + 50, // a full bucket after the outage
 		"outage-10m":           20 + 20*720 + 20,
-		"bursts-20/s":          10 * (100 + 20*20),
+		"bursts-20/s":          10 * (100 + 20*20 + 20), // the last that each caller began is served while it is idle
 		"concurrency-8":        32 * 300,
 		"metastable-240":       240 * 170,
 	}
@@ -71,6 +71,24 @@ func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 		s, _ := Find(name)
 		if got := s.Ideal().Time.Seconds(); math.Abs(got/seconds-1) > .005 {
 			t.Errorf("%s: %.1f s, want %.1f s", name, got, seconds)
+		}
+	}
+}
+
+// Who calls and becomes idle still gets what it asked for.
+func TestTheBestPossibleIncludesCallsThatWaitThroughIdleTime(t *testing.T) {
+	s := &Scenario{
+		Server:    server.Spec{Kind: server.Bucket, Burst: 1},
+		Processes: 1, Callers: 9, Latency: 100 * time.Millisecond, Duration: 200 * time.Second, Period: 10 * time.Second, Duty: .1,
+	}
+	for rate, want := range map[float64]float64{
+		.5:   .5 * 200,         // all that there is
+		2:    20 * (2 + 9 + 1), // what comes in the busy second, one call of each, and what the bucket saved
+		1000: 20 * 9 * 10.5,    // ten of each, and those that were on their way
+	} {
+		s.Server.Rate = server.Constant(rate)
+		if got := s.Ideal().Successes; math.Abs(got/want-1) > .02 {
+			t.Errorf("%v a second: %.1f, want %.1f", rate, got, want)
 		}
 	}
 }
