@@ -23,7 +23,8 @@ const leastSteps = 4000
 // Ideal works out the best possible as a fluid: in every small step of time
 // the server serves as much of the demand as its limit allows. The demand of
 // the callers is one request each latency, and while they are idle, the calls
-// that they began before and that still wait.
+// that they began before and that still wait. So do calls of an open loop, until
+// their deadline.
 func (s *Scenario) Ideal() Best {
 	b := Best{Fair: make([]float64, s.Processes)}
 	steps := leastSteps
@@ -36,7 +37,7 @@ func (s *Scenario) Ideal() Best {
 	f := newFluid(s, steps)
 	dt := s.Duration / time.Duration(steps)
 	back := s.Latency/2 + s.Server.Work // from being served until the next call
-	pending := 0.0                      // calls that wait when callers become idle
+	pending := 0.0                      // calls that wait; in a closed loop, of callers who become idle
 	for i := range steps {
 		t := time.Duration(i) * dt
 		present := 0
@@ -46,13 +47,20 @@ func (s *Scenario) Ideal() Best {
 			}
 		}
 		demand := s.demand(t, present) * dt.Seconds()
-		if _, idle := s.Idle(t); idle {
+		if _, idle := s.Idle(t); idle || s.Arrivals > 0 {
 			demand += max(0, pending)
 		}
+		if s.Arrivals > 0 && s.Deadline > 0 {
+			demand = min(demand, s.Arrivals*s.Deadline.Seconds()) // the rest has waited too long
+		}
 		served := f.step(t, dt, demand)
-		pending -= served
-		if s.IdleBetween(t, t+dt/2+back) == 0 {
+		switch {
+		case s.Arrivals > 0:
+			pending = demand - served
+		case s.IdleBetween(t, t+dt/2+back) == 0:
 			pending = float64(present * s.Callers) // whoever is served now calls again before
+		default:
+			pending -= served
 		}
 		if s.Calls > 0 && b.Time == 0 && b.Successes+served >= float64(s.Calls) {
 			part := (float64(s.Calls) - b.Successes) / served
