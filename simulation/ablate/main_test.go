@@ -3,8 +3,11 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"os"
+	"runtime"
 	"slices"
 	"testing"
+	"time"
 )
 
 // A law that moved on takes its table of changes with it.
@@ -28,5 +31,45 @@ func TestEveryChangeFitsTheLaw(t *testing.T) {
 				t.Errorf("%s: does not parse, or is what it was: %v", c.what, err)
 			}
 		}
+	}
+}
+
+func TestAnInterruptLeavesNoFiles(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("no program can interrupt itself there")
+	}
+	law, err := read()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	files := func() int {
+		list, err := os.ReadDir(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(list)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		_, err := settings{seeds: 1, random: 1, from: 1}.play(law, none)
+		ended <- err
+	}()
+	for files() == 0 && len(ended) == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	self, err := os.FindProcess(os.Getpid())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := self.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-ended; err == nil {
+		t.Error("no error")
+	}
+	if n := files(); n > 0 {
+		t.Errorf("%d files are left", n)
 	}
 }

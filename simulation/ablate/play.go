@@ -2,11 +2,15 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"context"
 	"encoding/gob"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"strconv"
+	"time"
 
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/client"
@@ -59,8 +63,11 @@ type played struct {
 	counts map[string]count // of the law, by scenario
 }
 
-// play runs this program again, built with a change of the law.
+// play runs this program again, built with a change of the law. An interrupt ends
+// that run, so that its files go before this program does.
 func (s settings) play(law source, c change) (played, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
 	dir, err := os.MkdirTemp("", "ablate")
 	if err != nil {
 		return played{}, err
@@ -70,12 +77,14 @@ func (s settings) play(law source, c change) (played, error) {
 	if err != nil {
 		return played{}, err
 	}
-	again := exec.Command("go", "run", "-overlay", overlay, "github.com/a7df5faa/cruise/simulation/ablate", "-child",
+	again := exec.CommandContext(ctx, "go", "run", "-overlay", overlay, "github.com/a7df5faa/cruise/simulation/ablate", "-child",
 		"-seeds", strconv.Itoa(s.seeds), "-random", strconv.Itoa(s.random), "-from", strconv.FormatUint(s.from, 10))
 	again.Stderr = os.Stderr
+	again.Cancel = func() error { return again.Process.Signal(os.Interrupt) }
+	again.WaitDelay = 5 * time.Second
 	text, err := again.Output()
 	if err != nil {
-		return played{}, err
+		return played{}, cmp.Or(context.Cause(ctx), err)
 	}
 	var told []result
 	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&told); err != nil {
