@@ -87,6 +87,9 @@ func byCalls(w io.Writer, p played) {
 			}
 		}
 		from = class.to
+		if len(of) == 0 {
+			continue
+		}
 		mean := score.Means(of).Throttled
 		fmt.Fprintf(w, "| %s | %d | %.1f | %.2f | %.0f |\n", class.name, len(of), mean, mean*float64(len(of))/float64(len(all)), score.Median(each))
 	}

@@ -23,6 +23,7 @@ import (
 	"strings"
 
 	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/score"
 )
 
 func main() {
@@ -91,13 +92,15 @@ func (s settings) curve(w io.Writer) error {
 	return nil
 }
 
+const head = "| rule | change | suite: throttled % | wait | Jain | use | random: throttled % | wait | Jain | use | broke down | `heroku-10x1`: throttled %, wait, Jain |"
+
 // rows plays the law with each of the changes, and prints a row for each.
 func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 	law, err := read()
 	if err != nil {
 		return nil, err
 	}
-	fmt.Fprintln(w, "| rule | change | suite: throttled % | wait | Jain | use | random: throttled % | wait | Jain | use | broke down | `heroku-10x1`: throttled %, wait, Jain |")
+	fmt.Fprintln(w, head)
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|")
 	var all []played
 	for _, c := range tried {
@@ -116,16 +119,16 @@ func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 // and the slowest of the suite by itself.
 func (p played) figures() string {
 	var cells []string
-	for _, r := range slices.Concat(p.board.Rows()...) {
-		if r.Client != p.board.Own || r.Group != board.Suite && r.Group != board.Keepable {
-			continue
+	for _, group := range []string{board.Suite, board.Keepable} {
+		of := p.board.Select(p.board.Own, p.board.Group(group))
+		means, collapses := score.Means(of), []string(nil)
+		wait := means.Wait
+		if group == board.Keepable {
+			wait = means.Ratio
+			c := score.Count(of, p.board.Pacer)
+			collapses = []string{fmt.Sprintf("%d / %d / %d", c.Use, c.Throttled, c.Jain)}
 		}
-		wait, collapses := r.Means.Wait, []string(nil)
-		if r.Group == board.Keepable {
-			wait = r.Means.Ratio
-			collapses = []string{fmt.Sprintf("%d / %d / %d", r.Collapses.Use, r.Collapses.Throttled, r.Collapses.Jain)}
-		}
-		for _, v := range []float64{r.Means.Throttled, wait, r.Means.Jain, r.Means.Use} {
+		for _, v := range []float64{means.Throttled, wait, means.Jain, means.Use} {
 			cells = append(cells, board.Number(v))
 		}
 		cells = append(cells, collapses...)

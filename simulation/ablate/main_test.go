@@ -6,8 +6,13 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/score"
 )
 
 // A law that moved on takes its table of changes with it.
@@ -31,6 +36,24 @@ func TestEveryChangeFitsTheLaw(t *testing.T) {
 				t.Errorf("%s: does not parse, or is what it was: %v", c.what, err)
 			}
 		}
+	}
+}
+
+// A few random scenarios may all be ones whose limit cannot be kept.
+func TestFiguresOfNoScenarioAreLeftOut(t *testing.T) {
+	slow, err := scenario.Find("heroku-10x1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := played{board: board.New(clients(), []score.Result{{Scenario: slow, Client: "cruise", Runs: 1}})}
+	row := "| 0 | none | " + p.figures() + " |"
+	if got, want := strings.Count(row, "|"), strings.Count(head, "|"); got != want || strings.Contains(row, "NaN") {
+		t.Errorf("%d instead of %d columns, or no numbers: %s", got, want, row)
+	}
+	var out strings.Builder
+	byCalls(&out, p)
+	if strings.Contains(out.String(), "NaN") {
+		t.Error(out.String())
 	}
 }
 
