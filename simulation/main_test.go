@@ -64,11 +64,14 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 }
 
 func TestTryYourOwn(t *testing.T) {
-	page := filepath.Join(t.TempDir(), "own.html")
-	out, _ := play(t, "-html", page, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
+	dir := t.TempDir()
+	page, md := filepath.Join(dir, "own.html"), filepath.Join(dir, "own.md")
+	out, _ := play(t, "-html", page, "-md", md, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
 		"-signal", "seconds", "-max-rate", "10", "-limiter-burst", "2", "-decrease", "0.7")
-	if html, err := os.ReadFile(page); err != nil || strings.Contains(string(html), "<h2>Targets") {
-		t.Errorf("%v, or targets that are not of this server", err)
+	for _, file := range []string{page, md} {
+		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "Targets") {
+			t.Errorf("%s: %v, or targets that are not of this server", file, err)
+		}
 	}
 	_, code, found := strings.Cut(out, "retrier, err := ")
 	if !found || !strings.Contains(out, "yours") {

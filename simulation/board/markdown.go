@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"math"
+	"slices"
 	"strings"
 )
 
@@ -39,11 +41,16 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)
 		t.markdown(&out)
 	}
-	for _, line := range b.Legend("**Bold**:") {
+	legend := b.Legend("**Bold**:")
+	for _, line := range legend {
 		fmt.Fprintf(&out, "%s.  \n", line)
 	}
-	if b.Own != "" {
-		fmt.Fprintf(&out, "\n## Targets\n\n| | | value | wanted | |\n|---|---|---:|---:|---|\n")
+	if len(legend) > 0 {
+		fmt.Fprintln(&out)
+	}
+	ran := func(t Target) bool { return !math.IsNaN(t.Of(b)) } // none at a server of one's own
+	if b.Own != "" && slices.ContainsFunc(Targets, ran) {
+		fmt.Fprintf(&out, "## Targets\n\n| | | value | wanted | |\n|---|---|---:|---:|---|\n")
 		for _, t := range Targets {
 			v := t.Of(b)
 			fmt.Fprintf(&out, "| %s | %s | %s | %s | %s |\n", cell(t.Where), cell(t.What), Number(v), cell(t.Wanted()), t.Verdict(v))
