@@ -219,7 +219,8 @@ func recovery(r *engine.Recording) float64 {
 }
 
 // settled is how long after from it takes until the rate of successes, over
-// about twenty of them at the rate of goal, is good.
+// about twenty of them at the rate of goal, is good: to the accuracy of the bins,
+// counted from the first that begins then or later.
 func settled(r *engine.Recording, from, end time.Duration, good func(rate float64) bool, goal float64) time.Duration {
 	over := max(2, int(math.Ceil(20/goal/r.Width.Seconds())))
 	first := int((from + r.Width - 1) / r.Width)
@@ -230,7 +231,7 @@ func settled(r *engine.Recording, from, end time.Duration, good func(rate float6
 			sum -= int(r.Bins[i-over].Successes)
 		}
 		if i-first+1 >= over && good(float64(sum)/float64(over)/r.Width.Seconds()) {
-			return time.Duration(i+1-over)*r.Width - from
+			return time.Duration(i+1-over-first) * r.Width
 		}
 	}
 	return end - from

@@ -110,6 +110,21 @@ func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
 	}
 }
 
+// Bins that do not begin when the trouble ends add nothing to the time after it.
+func TestWhoIsBackAtOnceTakesNoTime(t *testing.T) {
+	s := &scenario.Scenario{
+		Processes: 1, Callers: 5, Latency: 500 * time.Millisecond, Duration: 220 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(100), Burst: 1, Down: []server.Span{{From: 50 * time.Second, To: 100 * time.Second}}},
+	}
+	rec := &engine.Recording{Scenario: s, Width: 2200 * time.Millisecond, Bins: make([]engine.Bin, 100), Callers: make([]engine.Caller, 5), Elapsed: s.Duration}
+	for i := range rec.Bins {
+		rec.Bins[i].Successes = 22
+	}
+	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Recovery; got != 0 {
+		t.Errorf("recovered after %v s", got)
+	}
+}
+
 func TestAdaptIsTheTimeUntilTheRateFits(t *testing.T) {
 	s := &scenario.Scenario{Duration: 200 * time.Second, Server: server.Spec{
 		Kind: server.Bucket, Burst: 1, Rate: server.Schedule{{At: 0, Rate: 20}, {At: 100 * time.Second, Rate: 10}}}}
