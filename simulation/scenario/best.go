@@ -34,12 +34,15 @@ func (s *Scenario) Ideal() Best {
 	if w := s.Server.Window; w > 0 {
 		steps = max(steps, int(40*s.Duration/w))
 	}
-	f := newFluid(s, steps)
-	dt := s.Duration / time.Duration(steps)
+	step := s.Duration / time.Duration(steps)
+	if w := s.Server.Window; w > 0 {
+		step = w / ((w + step - 1) / step) // else what a sliding window holds would leave it early or late
+	}
+	f := newFluid(s, step)
 	back := s.Latency/2 + s.Server.Work // from being served until the next call
 	pending := 0.0                      // calls that wait; in a closed loop, of callers who become idle
-	for i := range steps {
-		t := time.Duration(i) * dt
+	for t := time.Duration(0); t < s.Duration; t += step {
+		dt := min(step, s.Duration-t)
 		present := 0
 		for p := range s.Processes {
 			if s.Present(p).Has(t) {
@@ -102,7 +105,7 @@ type fluid struct {
 	at    int
 }
 
-func newFluid(s *Scenario, steps int) *fluid {
+func newFluid(s *Scenario, step time.Duration) *fluid {
 	f := &fluid{spec: s.Server, off: s.Server.Off()}
 	full := f.window(0)
 	switch s.Server.Kind {
@@ -115,8 +118,7 @@ func newFluid(s *Scenario, steps int) *fluid {
 			f.left = -math.MaxFloat64
 		}
 	case server.SlidingWindow:
-		dt := s.Duration / time.Duration(steps)
-		f.log = make([]float64, max(1, int(math.Round(s.Server.Window.Seconds()/dt.Seconds()))))
+		f.log = make([]float64, s.Server.Window/step)
 		if s.Server.Empty {
 			for i := range f.log {
 				f.log[i] = full / float64(len(f.log))

@@ -104,6 +104,17 @@ func TestTheBestPossibleOfManyWindows(t *testing.T) {
 	}
 }
 
+// A window that is no whole number of a run's parts is neither longer nor shorter.
+func TestTheBestPossibleOfOddWindows(t *testing.T) {
+	s := &Scenario{Processes: 1, Callers: 100, Latency: 100 * time.Millisecond, Duration: 1000 * time.Second}
+	for _, kind := range []server.Kind{server.FixedWindow, server.SlidingWindow} {
+		s.Server = server.Spec{Kind: kind, Rate: server.Constant(50 / 10.11), Window: 10110 * time.Millisecond}
+		if got, want := s.Ideal().Successes, 99*50.; math.Abs(got/want-1) > .001 { // 98.9 windows, the last one used at once
+			t.Errorf("%v: %.1f, want %.1f", kind, got, want)
+		}
+	}
+}
+
 func TestFairSharesFollowWhoIsThere(t *testing.T) {
 	s := &Scenario{
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1},
