@@ -79,3 +79,15 @@ func TestThePacerWaitsForTheFirstWindowToEnd(t *testing.T) {
 		t.Errorf("%+v", total)
 	}
 }
+
+// Nor may it count more than the whole number of requests that a window holds.
+func TestThePacerKnowsWhatAWindowHolds(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 2, Latency: 10 * time.Millisecond, Duration: 10 * time.Minute,
+		Server: server.Spec{Kind: server.FixedWindow, Rate: server.Constant(1.9), Window: time.Second},
+	}
+	total := engine.Run(s, Pacer(), 1).Totals()
+	if share := float64(total.Throttled) / float64(total.Requests); share > .03 || total.Successes < 450 {
+		t.Errorf("%+v", total)
+	}
+}

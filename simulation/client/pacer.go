@@ -24,7 +24,7 @@ func Pacer() engine.Client {
 		Fits:      paced,
 		About:     "yardstick: knows its fair share at every moment and goes at 0.8 of it",
 		New: func(e engine.Env) engine.Process {
-			p := &pacer{scenario: e.Scenario, start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
+			p := &pacer{scenario: e.Scenario, rate: e.Scenario.Server.Gives(), start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
 			now := time.Since(e.Start)
 			if s := e.Scenario.Server; s.Empty && s.Kind == server.FixedWindow {
 				now = max(now, s.Window)
@@ -37,6 +37,7 @@ func Pacer() engine.Client {
 
 type pacer struct {
 	scenario *scenario.Scenario
+	rate     server.Schedule // of the server
 	start    time.Time
 
 	mu   sync.Mutex
@@ -90,12 +91,12 @@ func (p *pacer) after(t time.Duration) time.Duration {
 		}
 		procs := float64(max(1, present))
 		if rivals := s.Server.Greedy; rivals > 0 {
-			rate := max(.01*rivals, s.Server.Rate.At(t)-rivals)
+			rate := max(.01*rivals, p.rate.At(t)-rivals)
 			return t + time.Duration(need*procs/rate*float64(time.Second))
 		}
-		given := s.Server.Rate.Between(t, until) / procs
+		given := p.rate.Between(t, until) / procs
 		if given >= need || until >= s.Duration {
-			return t + s.Server.Rate.After(t, need*procs)
+			return t + p.rate.After(t, need*procs)
 		}
 		need -= given
 		t = until

@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -9,6 +10,18 @@ import (
 // A window's length is rounded to nanoseconds, hence the grain of forgiveness.
 func Allowed(rate Schedule, window, now time.Duration) int {
 	return max(1, int(math.Floor(rate.At(now)*window.Seconds()+1e-4)))
+}
+
+// Gives is the rate that the server really serves: a window holds a whole number of requests.
+func (s Spec) Gives() Schedule {
+	if s.Window <= 0 {
+		return s.Rate
+	}
+	gives := slices.Clone(s.Rate)
+	for i, step := range gives {
+		gives[i].Rate = float64(Allowed(s.Rate, s.Window, step.At)) / s.Window.Seconds()
+	}
+	return gives
 }
 
 // fixed counts requests in windows that follow each other.
