@@ -79,6 +79,7 @@ func (s settings) play(law source, c change) (played, error) {
 	}
 	again := exec.CommandContext(ctx, "go", "run", "-overlay", overlay, "github.com/a7df5faa/cruise/simulation/ablate", "-child",
 		"-seeds", strconv.Itoa(s.seeds), "-random", strconv.Itoa(s.random), "-from", strconv.FormatUint(s.from, 10))
+	again.Env = append(os.Environ(), "GOTMPDIR="+dir) // which an interrupt may keep it from clearing
 	again.Stderr = os.Stderr
 	again.Cancel = func() error { return again.Process.Signal(os.Interrupt) }
 	again.WaitDelay = 5 * time.Second
