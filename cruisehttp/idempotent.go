@@ -78,10 +78,19 @@ func (x *exchange) unprocessed() bool {
 	return !x.t.onlyIdempotent && (x.signal.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
 }
 
-// unsent tells whether an error came before anything of the request was sent.
+// unsent tells whether an error came before anything of the request was sent. Of several
+// that are joined all must have: a base may have tried one server after the other.
 func unsent(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok {
-		return slices.Contains([]string{"dial", "proxyconnect", "socks connect"}, op.Op)
+	switch e := err.(type) {
+	case nil:
+		return false
+	case *net.OpError:
+		return slices.Contains([]string{"dial", "proxyconnect", "socks connect"}, e.Op)
+	case interface{ Unwrap() []error }:
+		all := e.Unwrap()
+		return len(all) > 0 && !slices.ContainsFunc(all, func(err error) bool { return !unsent(err) })
+	case interface{ Unwrap() error }:
+		return unsent(e.Unwrap())
 	}
 	return err.Error() == "net/http: TLS handshake timeout" // of a type that is not exported
 }

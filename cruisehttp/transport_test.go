@@ -164,6 +164,8 @@ func TestTransportRetries(t *testing.T) {
 		{name: "POST with an empty key, reset", method: "POST", header: "Idempotency-Key: ", first: fails(reset), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "POST, refused connection", method: "POST", first: fails(dial), attempts: 2, status: 200},
 		{name: "POST, a SOCKS proxy that reaches nobody", method: "POST", first: fails(&net.OpError{Op: "socks connect", Err: errors.New("connection refused")}), attempts: 2, status: 200},
+		{name: "POST, two servers that refuse", method: "POST", first: fails(errors.Join(dial, dial)), attempts: 2, status: 200},
+		{name: "POST, a server that refuses and one that resets", method: "POST", first: fails(errors.Join(dial, reset)), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
 		{name: "GET, neither response nor error", method: "GET", first: fails(nil), attempts: 1, is: nil},
 		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
