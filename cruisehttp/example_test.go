@@ -82,6 +82,50 @@ func ExampleAllowRetry() {
 	// Output: 200 OK
 }
 
+// authorized is a base that needs a token for each request, such as that of an
+// oauth2.TokenSource. Without one nothing is sent.
+type authorized struct {
+	http.RoundTripper
+	token func() (string, error)
+}
+
+func (a authorized) RoundTrip(req *http.Request) (*http.Response, error) {
+	token, err := a.token()
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close()
+		}
+		return nil, cruisehttp.Unsent(err)
+	}
+	req = req.Clone(req.Context())
+	req.Header.Set("Authorization", "Bearer "+token)
+	return a.RoundTripper.RoundTrip(req)
+}
+
+func ExampleUnsent() {
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
+
+	asked := 0
+	token := func() (string, error) {
+		if asked++; asked == 1 {
+			return "", errors.New("503 Service Unavailable")
+		}
+		return "secret", nil
+	}
+	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
+		cruisehttp.WithBase(authorized{http.DefaultTransport, token})))}
+
+	resp, err := client.Post(api.URL, "text/plain", strings.NewReader("hello"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
+}
+
 func ExampleResponseError() {
 	api := throttleOnce(http.StatusTooManyRequests, "Retry-After", "86400")
 	defer api.Close()

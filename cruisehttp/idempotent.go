@@ -15,7 +15,8 @@ import (
 // [ErrBody].
 var (
 	// ErrNotIdempotent: sent again, the request might do its work twice. Give it
-	// an Idempotency-Key, or a context of [AllowRetry].
+	// an Idempotency-Key, or a context of [AllowRetry]. Where it was not sent at all,
+	// let what failed before say so by [Unsent].
 	ErrNotIdempotent = errors.New("cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key")
 	// ErrForbidden: the request has a context of [ForbidRetry].
 	ErrForbidden = errors.New("cruisehttp: not retried: its context forbids it")
@@ -78,12 +79,26 @@ func (x *exchange) unprocessed() bool {
 	return !x.t.onlyIdempotent && (x.signal.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
 }
 
+// Unsent marks the error of a [WithBase] that came before anything of the request was sent,
+// such as that of its source of tokens: the request is sent again, if the error is worth it,
+// whatever its method. It returns nil for a nil err.
+func Unsent(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &unsentError{failure{err}}
+}
+
+type unsentError struct{ failure }
+
 // unsent tells whether an error came before anything of the request was sent. Of several
 // that are joined all must have: a base may have tried one server after the other.
 func unsent(err error) bool {
 	switch e := err.(type) {
 	case nil:
 		return false
+	case *unsentError:
+		return true
 	case *net.OpError:
 		return slices.Contains([]string{"dial", "proxyconnect", "socks connect"}, e.Op)
 	case interface{ Unwrap() []error }:

@@ -166,6 +166,7 @@ func TestTransportRetries(t *testing.T) {
 		{name: "POST, a SOCKS proxy that reaches nobody", method: "POST", first: fails(&net.OpError{Op: "socks connect", Err: errors.New("connection refused")}), attempts: 2, status: 200},
 		{name: "POST, two servers that refuse", method: "POST", first: fails(errors.Join(dial, dial)), attempts: 2, status: 200},
 		{name: "POST, a server that refuses and one that resets", method: "POST", first: fails(errors.Join(dial, reset)), attempts: 1, is: cruisehttp.ErrNotIdempotent},
+		{name: "POST, unsent for want of something else", method: "POST", first: fails(fmt.Errorf("no token: %w", cruisehttp.Unsent(reset))), attempts: 2, status: 200},
 		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
 		{name: "GET, neither response nor error", method: "GET", first: fails(nil), attempts: 1, is: nil},
 		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
@@ -667,6 +668,17 @@ func TestTransportTellsWhatIsTemporary(t *testing.T) {
 			assert.Equal(t, tt.want, ok && temporary.Temporary())
 		})
 	}
+}
+
+// What Unsent marks still tells what it told before, and no error stays none.
+func TestUnsentHidesNothing(t *testing.T) {
+	err := cruisehttp.Unsent(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
+	for is, want := range map[net.Error]bool{err.(net.Error): true, cruisehttp.Unsent(io.EOF).(net.Error): false} {
+		assert.Equal(t, want, is.Timeout(), is)
+		assert.Equal(t, want, is.Temporary(), is)
+	}
+	assert.EqualError(t, err, "read: i/o timeout")
+	require.NoError(t, cruisehttp.Unsent(nil))
 }
 
 // An attempt that ends when its time is up has nothing to do with the one after it.
