@@ -28,8 +28,10 @@ import (
 // valid then: see [cruisehttp.Transport]. Bodies of up to 1 MiB are buffered where
 // that is what it takes. Credentials that are refused, by 400 or 401 to the request
 // for a token, fail the call at once, unless opts have a classifier that says otherwise.
-// opts tune all that; a base given there is not used. A client's Timeout would include
-// the time in the limiter: use a context, or [cruisehttp.WithAttemptTimeout].
+// After any other error of the server of tokens the call is retried, whatever its method,
+// since nothing was sent. opts tune all that; a base given there is not used. A client's
+// Timeout would include the time in the limiter: use a context, or
+// [cruisehttp.WithAttemptTimeout].
 //
 // Some clients retry REST calls by themselves. Resumable uploads do, and
 // cloud.google.com/go/storage: a retry of theirs is paced, and sent once, so that
@@ -54,7 +56,7 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 		cruisehttp.WithBufferedBodies(bufferedBodies),
 		cruisehttp.WithRetrier(cruise.WithClassifier(refusedToken)),
 	}, opts...)
-	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithBase(base))...)
+	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithBase(authenticated{base}))...)
 	if err != nil {
 		return nil, err
 	}
@@ -89,16 +91,39 @@ func profile() cruisehttp.Profile {
 	return p
 }
 
+// noToken tells whether err came of a request for a token, and how that was answered;
+// nil if it was not.
+func noToken(err error) (resp *http.Response, ok bool) {
+	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
+		return e.Response, true
+	}
+	if e, ok := errors.AsType[*auth.Error](err); ok {
+		return e.Response, true
+	}
+	return nil, false
+}
+
+// authenticated is the transport of a client, which sends nothing without a token.
+type authenticated struct{ http.RoundTripper }
+
+func (a authenticated) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := a.RoundTripper.RoundTrip(req)
+	if _, ok := noToken(err); ok {
+		err = cruisehttp.Unsent(err)
+	}
+	return resp, err
+}
+
+func (a authenticated) CloseIdleConnections() {
+	if base, ok := a.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		base.CloseIdleConnections()
+	}
+}
+
 // refusedToken knows that credentials which the server of tokens refuses are refused
 // again. It declines all other errors.
 func refusedToken(err error) cruise.Verdict {
-	var resp *http.Response
-	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
-		resp = e.Response
-	} else if e, ok := errors.AsType[*auth.Error](err); ok {
-		resp = e.Response
-	}
-	if resp != nil && (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusUnauthorized) {
+	if resp, _ := noToken(err); resp != nil && (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusUnauthorized) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	return cruise.Verdict{}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -382,6 +383,41 @@ func TestRefusedCredentialsAreNotTriedAgain(t *testing.T) {
 		}
 	}
 	assert.Empty(t, a.requests())
+}
+
+// firstNoToken is the source of a token that cannot be had at first.
+type firstNoToken struct {
+	asked int
+	err   error
+}
+
+func (f *firstNoToken) Token() (*oauth2.Token, error) {
+	if f.asked++; f.asked == 1 {
+		return nil, f.err
+	}
+	return &oauth2.Token{AccessToken: "secret"}, nil
+}
+
+// Without a token nothing is sent, and so nothing is done twice.
+func TestWritesAreRetriedForWantOfAToken(t *testing.T) {
+	down := &http.Response{StatusCode: 503}
+	for name, err := range map[string]error{
+		"a server that is down":   &oauth2.RetrieveError{Response: down},
+		"the same, by auth":       &auth.Error{Response: down},
+		"a server that refuses":   &net.OpError{Op: "dial", Err: errors.New("connection refused")},
+		"an answer without sense": fmt.Errorf("token: %w", &oauth2.RetrieveError{ErrorCode: "server_error"}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := serve(t, first(0, answer{}, `{}`))
+			client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithTokenSource(&firstNoToken{err: err})},
+				cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+			require.NoError(t, err)
+			resp, err := client.Post(a.URL, "text/plain", strings.NewReader("hello"))
+			require.NoError(t, err)
+			require.NoError(t, resp.Body.Close())
+			assert.Len(t, a.requests(), 1)
+		})
+	}
 }
 
 type header [2]string
