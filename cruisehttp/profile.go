@@ -112,7 +112,8 @@ type Embedded struct {
 // A Rule says what a response means. All conditions that are not empty must
 // hold; of a list, one must.
 type Rule struct {
-	// Status lists statuses; empty means 400 and above.
+	// Status lists statuses; empty means 400 and above. Below, Code, With, Text and
+	// Field hold only where the request is Embedded.
 	Status []int
 	// Header lists "Name: pattern" of response headers that must all be there,
 	// or with "!Name" must not be.

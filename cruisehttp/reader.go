@@ -15,19 +15,31 @@ import (
 type reader struct {
 	providers
 	longWait time.Duration
-	tells    names // of headers that report limits
+	tells    names        // of headers that report limits
+	ruled    map[int]bool // successful statuses that rules want to know without a body
 }
 
 // newReader prepares to read by p, which must not change any more.
 func newReader(p *Profile, longWait time.Duration) *reader {
-	r := &reader{providers: providersOf(p), longWait: longWait}
+	r := &reader{providers: providersOf(p), longWait: longWait, ruled: map[int]bool{}}
 	r.tells.add("Ratelimit", 0)
-	r.addTells(p)
-	r.addTells(&base)
+	r.add(p)
+	r.add(&base)
 	for i := range p.Providers {
-		r.addTells(&p.Providers[i])
+		r.add(&p.Providers[i])
 	}
 	return r
+}
+
+func (r *reader) add(p *Profile) {
+	r.addTells(p)
+	for i := range p.Rules {
+		for _, status := range p.Rules[i].Status {
+			if status < 400 && !p.Rules[i].needsBody() {
+				r.ruled[status] = true
+			}
+		}
+	}
 }
 
 // addTells adds the headers without which a profile finds no limit.
@@ -54,7 +66,7 @@ func (r *reader) told(names []string, h http.Header) []string {
 // read is [Profile.Read], without the words for a response that says nothing but
 // what is left of the limits.
 func (r *reader) read(resp *http.Response, q *Profile, body []byte, now time.Time) Signal {
-	if len(body) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 {
+	if len(body) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 || r.ruled[resp.StatusCode] {
 		return r.profile.readAs(q, resp, body, now, r.longWait)
 	}
 	s := Signal{Outcome: cruise.OutcomeSuccess, Profile: q.Name}

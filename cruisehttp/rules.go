@@ -25,6 +25,9 @@ func (r *reading) holds(rule *Rule) (why string, ok bool) {
 	if len(rule.Status) == 0 && status < 400 || len(rule.Status) > 0 && !slices.Contains(rule.Status, status) {
 		return "", false
 	}
+	if status < 400 && r.fields == nil && rule.needsBody() {
+		return "", false
+	}
 	if rule.Spent {
 		if !slices.ContainsFunc(r.limits, Limit.spent) {
 			return "", false
@@ -73,6 +76,10 @@ func (r *reading) holds(rule *Rule) (why string, ok bool) {
 		}
 	}
 	return why, true
+}
+
+func (rule *Rule) needsBody() bool {
+	return len(rule.Code) > 0 || len(rule.With) > 0 || len(rule.Text) > 0 || len(rule.Field) > 0
 }
 
 // findCode finds a code that one of the patterns matches.

@@ -324,9 +324,6 @@ func (r *reading) decide(s *Signal) {
 		asked = max(1, s.RetryAfter) // even a wait of 0 tells that it is about the rate
 	}
 	s.Outcome, s.Reason = cruise.StatusOutcome(status, asked), fmt.Sprintf("status %d", status)
-	if status < 400 && status >= 200 && r.fields == nil {
-		return
-	}
 	if long, ok := r.violated(); ok {
 		s.Outcome, s.Reason = cruise.OutcomeQuotaExhausted, fmt.Sprintf("policy %q", long.Name)
 		s.RetryAfter = max(s.RetryAfter, long.Reset)

@@ -226,6 +226,30 @@ func TestProfilesCanBeExtended(t *testing.T) {
 	assert.Len(t, cruisehttp.Generic().Providers, len(p.Providers)-1, "a profile is a copy")
 }
 
+// Some servers throttle by a redirect to a page, or accept what they don't do.
+func TestRulesForSuccessesNeedNoBody(t *testing.T) {
+	p := cruisehttp.Generic()
+	p.CodeHeaders = []string{"Code"}
+	p.Rules = []cruisehttp.Rule{
+		{Status: []int{302}, Header: []string{"Location: */sorry/*"}, Outcome: cruise.OutcomeThrottled},
+		{Status: []int{200}, Code: []string{"code=SlowDown"}, Outcome: cruise.OutcomeThrottled},
+		{Outcome: cruise.OutcomeDropped},
+	}
+	read := cruisehttp.Reader(&p)
+	for input, want := range map[string]cruise.Outcome{
+		"302 ~ Location: https://example.com/sorry/index ~ Retry-After: 5": cruise.OutcomeThrottled,
+		"302 ~ Location: https://example.com/":                             cruise.OutcomeSuccess,
+		"200 ~ Code: SlowDown":                                             cruise.OutcomeSuccess, // that of a body counts, of an Embedded
+		"404":                                                              cruise.OutcomeDropped,
+	} {
+		resp, _ := response(t, input)
+		s := p.Read(resp, nil, now)
+		assert.Equal(t, want, s.Outcome, input)
+		assert.Equal(t, want == cruise.OutcomeThrottled, s.RetryAfter == 5*time.Second, input)
+		assert.Equal(t, want, read(resp, nil, now).Outcome, input)
+	}
+}
+
 func TestWantsBody(t *testing.T) {
 	for _, c := range []struct {
 		input string
