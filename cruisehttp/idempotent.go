@@ -91,8 +91,9 @@ func Unsent(err error) error {
 
 type unsentError struct{ failure }
 
-// unsent tells whether an error came before anything of the request was sent. Of several
-// that are joined all must have: a base may have tried one server after the other.
+// unsent tells whether an error came before anything of the request was sent, or the
+// server says that it has not begun with it (RFC 9113 section 8.7). Of several errors
+// that are joined all must be such: a base may have tried one server after the other.
 func unsent(err error) bool {
 	switch e := err.(type) {
 	case nil:
@@ -107,5 +108,9 @@ func unsent(err error) bool {
 	case interface{ Unwrap() error }:
 		return unsent(e.Unwrap())
 	}
-	return err.Error() == "net/http: TLS handshake timeout" // of a type that is not exported
+	// The types of net/http for this are not exported.
+	text := strings.TrimPrefix(err.Error(), "http2: Transport: cannot retry err [")
+	return text == "net/http: TLS handshake timeout" ||
+		strings.HasPrefix(text, "http2: Transport received Server's graceful shutdown GOAWAY") ||
+		strings.HasPrefix(text, "stream error: ") && strings.Contains(text, "; REFUSED_STREAM; received from peer")
 }

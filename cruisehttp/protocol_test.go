@@ -259,6 +259,55 @@ func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
 	return append(binary.BigEndian.AppendUint32(f, stream), payload...)
 }
 
+// serveHTTP2 answers 204 to each stream that nothing else is said to.
+func serveHTTP2(t *testing.T, says func(stream uint32) []byte) (url string) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				r := bufio.NewReader(c)
+				if _, err := r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
+					return
+				}
+				_, _ = c.Write(frame(4, 0, 0))
+				for {
+					head := make([]byte, 9)
+					if _, err := io.ReadFull(r, head); err != nil {
+						return
+					}
+					size := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
+					if _, err := r.Discard(size); err != nil {
+						return
+					}
+					if head[3] != 1 { // HEADERS
+						continue
+					}
+					stream := binary.BigEndian.Uint32(head[5:])
+					said := says(stream)
+					if said == nil {
+						said = frame(1, 5, stream, 0x89) // :status 204, and the end
+					}
+					_, _ = c.Write(said)
+				}
+			}()
+		}
+	}()
+	return "http://" + l.Addr().String()
+}
+
+func onlyHTTP2() *http.Transport {
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{Protocols: protocols}
+}
+
 // An HTTP/2 server that has enough says ENHANCE_YOUR_CALM, of a stream or of the
 // whole connection: for everyone a throttle, and sent again where that is safe.
 func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
@@ -268,48 +317,14 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 		"GOAWAY":     func(uint32) []byte { return frame(7, 0, 0, 0, 0, 0, 0, 0, 0, 0, calm) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			l, err := net.Listen("tcp", "127.0.0.1:0")
-			require.NoError(t, err)
-			defer l.Close()
 			var streams atomic.Int64
-			go func() {
-				for {
-					c, err := l.Accept()
-					if err != nil {
-						return
-					}
-					go func() {
-						defer c.Close()
-						r := bufio.NewReader(c)
-						if _, err := r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
-							return
-						}
-						_, _ = c.Write(frame(4, 0, 0))
-						for {
-							head := make([]byte, 9)
-							if _, err := io.ReadFull(r, head); err != nil {
-								return
-							}
-							size := int(head[0])<<16 | int(head[1])<<8 | int(head[2])
-							if _, err := r.Discard(size); err != nil {
-								return
-							}
-							if head[3] != 1 { // HEADERS
-								continue
-							}
-							stream := binary.BigEndian.Uint32(head[5:])
-							if streams.Add(1) > 1 {
-								_, _ = c.Write(frame(1, 5, stream, 0x89)) // :status 204, and the end
-								continue
-							}
-							_, _ = c.Write(refusal(stream))
-						}
-					}()
+			url := serveHTTP2(t, func(stream uint32) []byte {
+				if streams.Add(1) > 1 {
+					return nil
 				}
-			}()
-			protocols := &http.Protocols{}
-			protocols.SetUnencryptedHTTP2(true)
-			base := &http.Transport{Protocols: protocols}
+				return refusal(stream)
+			})
+			base := onlyHTTP2()
 			defer base.CloseIdleConnections()
 			var mu sync.Mutex
 			var outcomes []cruise.Outcome
@@ -320,7 +335,7 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 					outcomes = append(outcomes, e.Outcome)
 				}
 			}))))
-			resp, err := tr.RoundTrip(request(t, "GET", "http://"+l.Addr().String(), nil))
+			resp, err := tr.RoundTrip(request(t, "GET", url, nil))
 			require.NoError(t, err)
 			assert.Equal(t, 204, resp.StatusCode)
 			mu.Lock()
@@ -330,10 +345,48 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 			streams.Store(0)
 			base.CloseIdleConnections()
 			mu.Unlock()
-			_, err = tr.RoundTrip(request(t, "POST", "http://"+l.Addr().String(), nil))
+			_, err = tr.RoundTrip(request(t, "POST", url, nil))
 			mu.Lock()
 			require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
 			assert.Equal(t, cruise.OutcomeThrottled, outcomes[2])
+		})
+	}
+}
+
+// What an HTTP/2 server says it has not begun with, as it is told to go elsewhere or
+// later, may be sent again; net/http does so where it can have the body again.
+func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
+	for name, tt := range map[string]struct {
+		refusal  func(stream uint32) []byte
+		attempts int64
+	}{
+		"REFUSED_STREAM": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 7) }, 2},
+		"GOAWAY":         {func(uint32) []byte { return frame(7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }, 2},
+		"INTERNAL_ERROR": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 2) }, 1},
+		"PROTOCOL_ERROR": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 1) }, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var streams atomic.Int64
+			url := serveHTTP2(t, func(stream uint32) []byte {
+				if streams.Add(1) > 1 {
+					return nil
+				}
+				return tt.refusal(stream)
+			})
+			base := onlyHTTP2()
+			defer base.CloseIdleConnections()
+			body := struct {
+				io.ReadSeeker
+				io.Closer
+			}{strings.NewReader("hello"), io.NopCloser(nil)}
+			resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "POST", url, body))
+			if tt.attempts > 1 {
+				require.NoError(t, err)
+				text(t, resp)
+			} else {
+				require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
+			}
+			assert.Equal(t, tt.attempts, streams.Load())
 		})
 	}
 }
