@@ -5,8 +5,10 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/a7df5faa/cruise"
 )
@@ -81,7 +83,8 @@ func (x *exchange) unprocessed() bool {
 
 // Unsent marks the error of a [WithBase] that came before anything of the request was sent,
 // such as that of its source of tokens: the request is sent again, if the error is worth it,
-// whatever its method. It returns nil for a nil err.
+// whatever its method. Of an [http.Transport] that is known without. It returns nil for a
+// nil err.
 func Unsent(err error) error {
 	if err == nil {
 		return nil
@@ -90,6 +93,30 @@ func Unsent(err error) error {
 }
 
 type unsentError struct{ failure }
+
+// A connecting watches a request of a [http.Transport], which sends nothing before it has
+// got a connection. Other bases may ask for one and send by another way.
+type connecting struct{ asked, got atomic.Bool }
+
+func (c *connecting) watch(r *http.Request) *http.Request {
+	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
+		GetConn: func(string) { c.asked.Store(true) },
+		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
+	}))
+}
+
+// roundTrip is that of the base, and marks what was not sent where that decides on a retry.
+func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
+	if _, ok := x.t.base.(*http.Transport); !ok || x.refusal(false) == nil || x.refusal(true) != nil {
+		return x.t.base.RoundTrip(r)
+	}
+	c := &connecting{}
+	resp, err := x.t.base.RoundTrip(c.watch(r))
+	if c.asked.Load() && !c.got.Load() {
+		err = Unsent(err)
+	}
+	return resp, err
+}
 
 // unsent tells whether an error came before anything of the request was sent, or the
 // server says that it has not begun with it (RFC 9113 section 8.7). Of several errors

@@ -301,6 +301,87 @@ func TestTransportRetriesHandshakes(t *testing.T) {
 	assert.Equal(t, 2, attempts)
 }
 
+// A firstListener hangs up on the first connection.
+type firstListener struct {
+	net.Listener
+	n atomic.Int64
+}
+
+func (l *firstListener) Accept() (net.Conn, error) {
+	c, err := l.Listener.Accept()
+	if err == nil && l.n.Add(1) == 1 {
+		_ = c.Close()
+	}
+	return c, err
+}
+
+// A request that never had a connection is not done, whatever its method. One that had
+// may be.
+func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
+	for name, tt := range map[string]struct {
+		first   func(base *http.Transport) // what the first attempt meets
+		handler http.HandlerFunc
+		opts    []cruisehttp.Option
+		once    bool
+	}{
+		"a handshake that is cut off": {},
+		"a proxy without the server": {first: func(base *http.Transport) {
+			var n atomic.Int64
+			proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}))
+			t.Cleanup(proxy.Close)
+			base.Proxy = func(*http.Request) (*url.URL, error) {
+				if n.Add(1) > 1 {
+					return nil, nil
+				}
+				return url.Parse(proxy.URL)
+			}
+		}},
+		"a dial without end": {first: func(base *http.Transport) {
+			var n atomic.Int64
+			base.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+				if n.Add(1) == 1 {
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return (&net.Dialer{}).DialContext(ctx, network, addr)
+			}
+		}, opts: []cruisehttp.Option{cruisehttp.WithHeaderTimeout(time.Second)}},
+		"a server that hangs up": {handler: func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, once: true},
+	} {
+		for version, http2 := range versions {
+			t.Run(name+", "+version, func(t *testing.T) {
+				var n atomic.Int64
+				srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if n.Add(1); tt.handler != nil {
+						tt.handler(w, r)
+					}
+				}))
+				srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+				if tt.handler == nil && tt.first == nil {
+					srv.Listener = &firstListener{Listener: srv.Listener}
+				}
+				srv.EnableHTTP2 = http2
+				srv.StartTLS()
+				defer srv.Close()
+				base := srv.Client().Transport.(*http.Transport)
+				if tt.first != nil {
+					tt.first(base)
+				}
+				tr := transport(t, base, append(tt.opts, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))...)
+				resp, err := tr.RoundTrip(request(t, "POST", srv.URL, strings.NewReader("body")))
+				if assert.EqualValues(t, 1, n.Load(), "requests"); tt.once {
+					require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
+					return
+				}
+				require.NoError(t, err)
+				text(t, resp)
+			})
+		}
+	}
+}
+
 func TestTransportCancelled(t *testing.T) {
 	for version, http2 := range versions {
 		t.Run(version, func(t *testing.T) {

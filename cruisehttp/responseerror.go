@@ -139,7 +139,11 @@ func timedOut(ctx context.Context, err error) error {
 	if !strings.Contains(text, cause.text) { // some return the cause itself
 		text = cause.text + ": " + text
 	}
-	return &timeoutError{text, cause.is}
+	told := &timeoutError{text, cause.is}
+	if unsent(err) {
+		return Unsent(told)
+	}
+	return told
 }
 
 func (e *timeoutError) Error() string   { return e.text }

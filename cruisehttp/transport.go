@@ -354,7 +354,7 @@ func (x *exchange) send(a *cruise.Attempt, r *http.Request) (*http.Response, err
 	// sooner and the only one to be seen.
 	ofRetrier := a.Context().Done() != x.req.Context().Done()
 	if x.t.headerTimeout == 0 && x.t.attemptTimeout == 0 && !ofRetrier {
-		return x.t.base.RoundTrip(r)
+		return x.roundTrip(r)
 	}
 	return x.sendTimed(a, r, ofRetrier)
 }
@@ -399,7 +399,7 @@ func (x *exchange) sendTimed(a *cruise.Attempt, r *http.Request, ofRetrier bool)
 			end()
 		}
 	}()
-	resp, err := x.t.base.RoundTrip(r.WithContext(ctx))
+	resp, err := x.roundTrip(r.WithContext(ctx))
 	if err != nil {
 		return resp, timedOut(ctx, err)
 	}
