@@ -106,11 +106,19 @@ func TestUpgradedConnectionsAreLeftAlone(t *testing.T) {
 	}
 }
 
+// seekable is a body like a file: http.NewRequest would hide the Seek of one without Close.
+func seekable(text string) io.ReadCloser {
+	return struct {
+		io.ReadSeeker
+		io.Closer
+	}{strings.NewReader(text), io.NopCloser(nil)}
+}
+
 // The server refuses before it has asked for the body, which is sent once only.
 func TestExpectContinueIsRetried(t *testing.T) {
 	for name, body := range map[string]func() io.Reader{
 		"GetBody":  func() io.Reader { return strings.NewReader("hello") },
-		"Seek":     func() io.Reader { return struct{ io.ReadSeeker }{strings.NewReader("hello")} },
+		"Seek":     func() io.Reader { return seekable("hello") },
 		"buffered": func() io.Reader { return io.MultiReader(strings.NewReader("hello")) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -375,11 +383,7 @@ func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
 			})
 			base := onlyHTTP2()
 			defer base.CloseIdleConnections()
-			body := struct {
-				io.ReadSeeker
-				io.Closer
-			}{strings.NewReader("hello"), io.NopCloser(nil)}
-			resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "POST", url, body))
+			resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "POST", url, seekable("hello")))
 			if tt.attempts > 1 {
 				require.NoError(t, err)
 				text(t, resp)

@@ -15,6 +15,7 @@ import (
 // ErrBody is why a request was not retried: its body can be read only once. Set
 // [http.Request.GetBody], which [http.NewRequest] does for buffers and strings, give it an
 // [io.ReadCloser] with a Seek method, such as an [os.File], or use [WithBufferedBodies].
+// A RoundTripper around the Transport may hide Seek, as that of otelhttp does.
 var ErrBody = errors.New("cruisehttp: not retried: the request's body cannot be sent again without GetBody, Seek or WithBufferedBodies")
 
 // A payload is the body of a request, for each of its attempts.
