@@ -2,6 +2,7 @@ package cruisehttp
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"net"
 	"net/http"
@@ -102,6 +103,12 @@ func (c *connecting) watch(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) { c.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
+		// A protocol of TLSNextProto may send without a word.
+		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
+			if err == nil {
+				c.got.Store(true)
+			}
+		},
 	}))
 }
 

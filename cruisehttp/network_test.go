@@ -382,6 +382,25 @@ func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
 	}
 }
 
+// What sends over a connection without a word may have sent.
+func TestTransportWithAProtocolThatTellsNothing(t *testing.T) {
+	srv, base, _ := listen(t, true, func(http.ResponseWriter, *http.Request) {})
+	var n atomic.Int64
+	base.TLSClientConfig.NextProtos = []string{"h2"}
+	base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
+		"h2": func(string, *tls.Conn) http.RoundTripper {
+			return roundTripper(func(*http.Request) (*http.Response, error) {
+				n.Add(1)
+				return nil, io.ErrUnexpectedEOF
+			})
+		},
+	}
+	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
+	_, err := tr.RoundTrip(request(t, "POST", srv.URL, strings.NewReader("body")))
+	require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
+	assert.EqualValues(t, 1, n.Load())
+}
+
 func TestTransportCancelled(t *testing.T) {
 	for version, http2 := range versions {
 		t.Run(version, func(t *testing.T) {
