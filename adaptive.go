@@ -373,6 +373,10 @@ func (a *AdaptiveLimiter) count(e ending) {
 // tell is called without the lock.
 func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float64) {
 	ctx := context.Background()
+	var pause Paused
+	if paused {
+		pause = pausedFor(this.pause) // from now, as it may take long to tell the rest
+	}
 	if e.outcome == OutcomeThrottled {
 		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: this.late})
 	}
@@ -380,7 +384,7 @@ func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float
 		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
 	}
 	if paused {
-		notify(ctx, a.observer, pausedFor(this.pause))
+		notify(ctx, a.observer, pause)
 	}
 }
 

@@ -105,6 +105,22 @@ func TestAdaptiveEvents(t *testing.T) {
 	})
 }
 
+// What takes an observer long moves no later event.
+func TestASlowObserverIsToldWhenAPauseEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var until time.Time
+		a := Must(NewAdaptiveLimiter(WithObserver(ObserverFunc(func(_ context.Context, event Event) {
+			if e, ok := event.(Paused); ok {
+				until = e.Until
+			}
+			time.Sleep(2 * time.Second)
+		}))))
+		began := time.Now()
+		letGo(t, a, 1).ends(OutcomeThrottled, 10*time.Second)
+		assert.Equal(t, 10*time.Second, until.Sub(began))
+	})
+}
+
 // An observer is called without a lock, so it may call back; its panics go
 // nowhere, and do no harm.
 func TestAdaptiveObserverMayDoAnything(t *testing.T) {

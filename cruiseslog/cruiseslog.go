@@ -464,7 +464,7 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	}
 	o.mu.Unlock()
 	if longer {
-		o.changed(ctx, slog.LevelWarn, "cruise: paused", slog.Duration("for", round(e.For)), slog.Time("until", now.Add(e.For)))
+		o.changed(ctx, slog.LevelWarn, "cruise: paused", slog.Duration("for", round(e.For)), slog.Time("until", e.Until))
 	}
 }
 

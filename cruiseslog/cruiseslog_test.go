@@ -307,6 +307,16 @@ func TestAShorterPauseToldLateHasNoLine(t *testing.T) {
 	})
 }
 
+func TestTheEndOfAPauseToldLateIsTrue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, observe := record(slog.LevelInfo)
+		event := paused(10 * time.Second)
+		time.Sleep(2 * time.Second) // of another observer
+		observe(event)
+		assert.Equal(t, []string{"WARN paused for=10s in=8s"}, r.take())
+	})
+}
+
 func TestALongPauseEndsWithALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
