@@ -105,6 +105,52 @@ func TestAdaptiveEvents(t *testing.T) {
 	})
 }
 
+// Successes tell what the law makes of throttles and quotas, too: only growth is said to be
+// their own.
+func TestAdaptiveEventsOfASuccessTellWhyTheRateChanged(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		do   func(t *testing.T, a *AdaptiveLimiter)
+		why  Cause
+		fell bool
+	}{
+		{"a closed time has shown what the server gives in the long run", func(t *testing.T, a *AdaptiveLimiter) {
+			for range 20 {
+				letGo(t, a, 1).ends(OutcomeSuccess, 0)
+			}
+			for range 3 {
+				letGo(t, a, 1).ends(OutcomeThrottled, 20*time.Second)
+			}
+			letGo(t, a, 1).ends(OutcomeSuccess, 0)
+		}, CauseThrottle, true},
+		{"a quota is that of a new window", func(t *testing.T, a *AdaptiveLimiter) {
+			reset := time.Now().Add(time.Hour)
+			for _, left := range []int{100, 40, 0, 99} {
+				if left == 99 {
+					reset = reset.Add(time.Hour)
+				}
+				c := letGo(t, a, 1)
+				a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent.Time(), Cost: 1,
+					Quota: &Quota{Limit: 100, Remaining: left, Reset: time.Until(reset)}})
+			}
+		}, CauseQuota, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var last RateChanged
+				a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithObserver(ObserverFunc(func(_ context.Context, event Event) {
+					if e, ok := event.(RateChanged); ok {
+						last = e
+					}
+				}))))
+				tt.do(t, a)
+				assert.Equal(t, tt.fell, last.To < last.From, "%+v", last)
+				assert.Equal(t, tt.why, last.Why, "%+v", last)
+			})
+		})
+	}
+}
+
 // What takes an observer long moves no later event.
 func TestASlowObserverIsToldWhenAPauseEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

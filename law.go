@@ -257,7 +257,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 
 // success returns how long to wait for a reset, too.
 func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.Duration) {
-	q, cost := e.quota, float64(max(1, e.cost))
+	q, cost, was := e.quota, float64(max(1, e.cost)), l.rate
 	if l.delivered.n == 0 {
 		l.cost, l.share = cost, 1
 	}
@@ -270,6 +270,13 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	}
 	l.row = 0
 	window := q != nil && l.windowed(now, *q)
+	why = CauseSuccess
+	switch {
+	case l.rate < was:
+		why = CauseThrottle // those of the closed time
+	case l.rate > was:
+		why = CauseQuota // of a new window
+	}
 	var more surplus
 	if q != nil {
 		l.told = *q
@@ -284,7 +291,6 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 		return CauseLatency, 0
 	}
 	l.grow(now, more, late)
-	why = CauseSuccess
 	if window {
 		if l.ration(now, *q) {
 			why = CauseQuota

@@ -112,7 +112,7 @@ type StoreRecovered struct {
 type Cause string
 
 const (
-	CauseThrottle Cause = "throttle" // multiplicative decrease
+	CauseThrottle Cause = "throttle" // multiplicative decrease, also once calls go again after several
 	CauseSuccess  Cause = "success"  // additive increase
 	CauseQuota    Cause = "quota"    // a reported Quota
 	CauseLatency  Cause = "latency"  // calls take so long that they must stand in a queue
