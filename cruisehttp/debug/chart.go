@@ -34,17 +34,24 @@ func chart(past []Point, minutes int, label string) template.HTML {
 	x := func(t time.Time) float64 { return float64(chartWidth) - now.Sub(t).Seconds() }
 	y := func(rate float64) float64 { return chartHeight * (1 - math.Min(1, rate/top)) }
 
-	until := math.Inf(-1) // of the pause before: they overlap
-	for _, p := range past {
+	from, to := 0., 0. // of a pause that several points tell of
+	pause := func() {
+		if to > from {
+			fmt.Fprintf(&b, `<rect class="pause" x="%.1f" y="0" width="%.1f" height="%d"/>`, from, to-from, chartHeight)
+		}
+	}
+	for i, p := range past {
 		if p.Pause <= 0 {
 			continue
 		}
-		from, to := math.Max(x(p.At), until), math.Min(x(p.At)+p.Pause, float64(chartWidth))
-		if to > from {
-			fmt.Fprintf(&b, `<rect class="pause" x="%.1f" y="0" width="%.1f" height="%d"/>`, from, to-from, chartHeight)
-			until = to
+		if x(p.At) > to {
+			pause()
+			from = x(p.At)
 		}
+		until := past[min(i+1, len(past)-1)].At // the next point tells whether it was ended early
+		to = math.Min(x(p.At)+p.Pause, x(until))
 	}
+	pause()
 	var line strings.Builder
 	fmt.Fprintf(&line, "M%.1f %d", x(past[0].At), chartHeight)
 	for _, p := range past {

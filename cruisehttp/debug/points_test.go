@@ -1,6 +1,7 @@
 package debug
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +42,34 @@ func TestPoints(t *testing.T) {
 			got := []want{}
 			for _, p := range points(tt.list) {
 				got = append(got, want{p.At.Sub(time.Unix(0, 0)), p.Rate, p.Throttles})
+			}
+			assert.Equal(t, tt.want, got)
+		})
+	}
+}
+
+// A chart shows a pause up to its end, or to the point at which it has been ended.
+func TestTheChartOfAPause(t *testing.T) {
+	paused := func(d, left time.Duration) point { return point{at: int64(d), pause: left} }
+	for _, tt := range []struct {
+		name string
+		list []point
+		want []string // from, width; in seconds
+	}{
+		{"none", []point{at(0, 0, 0), at(time.Minute, 0, 0)}, nil},
+		{"over", []point{paused(0, 5*time.Second), at(6*time.Second, 0, 0), at(time.Minute, 0, 0)}, []string{"0.0 5.0"}},
+		{"over, and nobody looked", []point{paused(0, 20*time.Second), at(time.Minute, 0, 0)}, []string{"0.0 20.0"}},
+		{"seen twice", []point{paused(0, 9*time.Second), paused(4*time.Second, 5*time.Second), at(time.Minute, 0, 0)}, []string{"0.0 9.0"}},
+		{"extended", []point{paused(0, 9*time.Second), paused(4*time.Second, 20*time.Second), at(time.Minute, 0, 0)}, []string{"0.0 24.0"}},
+		{"ended early", []point{paused(0, time.Hour), at(6*time.Second, 0, 0), at(time.Minute, 0, 0)}, []string{"0.0 6.0"}},
+		{"a shorter one instead", []point{paused(0, time.Hour), paused(6*time.Second, 3*time.Second), at(time.Minute, 0, 0)}, []string{"0.0 9.0"}},
+		{"another one later", []point{paused(0, 3*time.Second), paused(6*time.Second, 3*time.Second), at(time.Minute, 0, 0)}, []string{"0.0 3.0", "6.0 3.0"}},
+		{"lasts", []point{at(0, 0, 0), paused(50*time.Second, time.Hour), paused(time.Minute, time.Hour)}, []string{"50.0 10.0"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var got []string
+			for _, m := range regexp.MustCompile(`class="pause" x="([^"]*)" y="0" width="([^"]*)"`).FindAllStringSubmatch(string(chart(points(tt.list), 1, "")), -1) {
+				got = append(got, m[1]+" "+m[2])
 			}
 			assert.Equal(t, tt.want, got)
 		})

@@ -319,7 +319,7 @@ func points(list []point) []Point {
 				x.Rate = float64(p.attempts-list[from].attempts) / dt
 			}
 			if p.at-list[i-1].at > int64(recent) { // nobody looked: all the while alike
-				out = append(out, Point{At: time.Unix(0, list[i-1].at+1), Rate: x.Rate, Limit: p.limit})
+				out = append(out, Point{At: time.Unix(0, list[i-1].at+1), Rate: x.Rate, Limit: p.limit, Pause: list[i-1].pause.Seconds()})
 			}
 		}
 		out = append(out, x)
