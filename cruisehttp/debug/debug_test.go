@@ -254,6 +254,26 @@ func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 	}
 }
 
+// What is not counted is not 0.
+func TestALimiterThatDoesNotCountIsNotCalledIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		limiter := cruise.Must(cruise.NewTokenBucket(20, 1))
+		api := cruise.Must(cruise.New(cruise.WithLimiter(limiter), cruise.WithObserver(watch)))
+		watch.Add(api)
+		for range 100 {
+			require.NoError(t, api.Do(t.Context(), func(context.Context) error { return nil }))
+		}
+		a := page.Report().APIs[0]
+		assert.Equal(t, debug.StateFlowing, a.State)
+		assert.Empty(t, a.Limiters[0].State)
+		assert.Contains(t, get(page, "/").Body.String(), "<th scope=\"row\">all calls</th><td>–</td><td>20.0/s</td><td>–</td><td>0</td><td>–</td><td>–</td>")
+		limiter.Pause(time.Minute)
+		assert.Equal(t, debug.StatePaused, page.Report().APIs[0].Limiters[0].State)
+	})
+}
+
 func TestTheStateIsThatOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()

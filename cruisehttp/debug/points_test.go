@@ -165,7 +165,7 @@ func TestNext(t *testing.T) {
 		{"a fixed rate, a pause", Limiter{Limit: &limit, Pause: 3}, "Calls again in 3 s, at 5.00/s[ (ACCOUNT 1)]."},
 		{"a fixed rate, calls wait", Limiter{Limit: &limit, Waiting: 10}, "Those who wait now are through in about 2 s at 5.00/s[ (ACCOUNT 1)]."},
 		{"closed", Limiter{Learns: true, Degraded: true, Pause: 3}, "Lets nobody through until its store can be reached[ (ACCOUNT 1)]."},
-		{"open", Limiter{Learns: true, Degraded: true, unlimited: true}, "Speeds up gently until the API says stop[ (ACCOUNT 1)]."},
+		{"open", Limiter{Learns: true, Degraded: true, unlimited: true}, "Goes on without a limit until its store can be reached[ (ACCOUNT 1)]."},
 		{"a window", Limiter{}, "Keeps to a window or a delay of its own[ (ACCOUNT 1)]."},
 		{"a window, a pause", Limiter{Pause: 3}, "Calls again in 3 s[ (ACCOUNT 1)]."},
 		{"a window, calls wait", Limiter{Waiting: 10}, "Keeps to a window or a delay of its own[ (ACCOUNT 1)]."},

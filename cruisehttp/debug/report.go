@@ -61,8 +61,8 @@ const (
 
 // Limiter is what a limiter is doing.
 type Limiter struct {
-	Name      string    `json:"name"` // of the scope, keys as WithKeys says; "all calls" of a Retrier's own
-	State     State     `json:"state"`
+	Name      string    `json:"name"`  // of the scope, keys as WithKeys says; "all calls" of a Retrier's own
+	State     State     `json:"state"` // empty where it would be idle, of limiters that don't count
 	Limit     *float64  `json:"limit"` // calls per second; null if there is none
 	Rate      float64   `json:"rate"`  // attempts per second, over the last 10 s; 0 of limiters that don't count
 	Waiting   int       `json:"waiting"`
@@ -195,6 +195,9 @@ func (w *Watch) limiterNow(r Limiter, l *limiter, now time.Time) Limiter {
 		throttled = throttled || p.Throttles > 0 && now.Sub(p.At) <= quiet
 	}
 	r.State = stateOf(r.Pause, throttled, r.Waiting, r.Rate)
+	if r.State == StateIdle && !r.Learns {
+		r.State = "" // only those that learn count their attempts
+	}
 	return r
 }
 
@@ -284,6 +287,8 @@ func (a *API) next() string {
 		return fmt.Sprintf("Calls again in %s, a few at a time%s.", seconds(l.Pause), who)
 	case l.Pause > 0:
 		return fmt.Sprintf("Calls again in %s%s.", seconds(l.Pause), who)
+	case l.Degraded && l.unlimited:
+		return "Goes on without a limit until its store can be reached" + who + "."
 	case l.Limit == nil && l.Learns:
 		return "Speeds up gently until the API says stop" + who + "."
 	case l.unlimited:
