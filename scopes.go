@@ -90,8 +90,11 @@ func roomOf(l Limiter) *room {
 	return nil
 }
 
-// Keys above this length are kept as their hash.
-const longKey = 64
+// Keys above a length are kept as their hash.
+const (
+	longKey   = 64
+	digestLen = 16 // of the hash; what follows is 0
+)
 
 var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 

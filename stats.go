@@ -145,7 +145,7 @@ func (s *scopes) path(e *scopeEntry) (path []ScopeKey) {
 // scopeKeyOf shows a key as it is kept: a digest is no text.
 func scopeKeyOf(scope, kept string) ScopeKey {
 	if len(kept) > longKey {
-		kept = hex.EncodeToString([]byte(kept))
+		kept = hex.EncodeToString([]byte(kept[:digestLen]))
 	}
 	return ScopeKey{scope, kept}
 }
