@@ -40,10 +40,26 @@ func main() {
 	warm := flag.Duration("warm", 8*time.Second, "how long each fleet runs before it is measured")
 	long := flag.Duration("long", 12*time.Second, "how long it is measured")
 	flag.Parse()
+	if err := check(*warm, *long); err != nil {
+		fmt.Fprintln(os.Stderr, "fleet:", err)
+		os.Exit(2)
+	}
 	log.SetFlags(0)
 	if err := run(os.Stdout, *warm, *long); err != nil {
 		log.Fatal(err)
 	}
+}
+
+func check(warm, long time.Duration) error {
+	switch {
+	case flag.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q: all options are flags, see -h", flag.Arg(0))
+	case warm < 0 || warm > time.Hour:
+		return fmt.Errorf("-warm %v: want 0s to 1h", warm)
+	case long < time.Second || long > time.Hour:
+		return fmt.Errorf("-long %v: want 1s to 1h", long)
+	}
+	return nil
 }
 
 // A worker waits for its turn, and may learn what became of a call.
