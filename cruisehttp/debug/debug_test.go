@@ -398,6 +398,24 @@ func TestWhatIsSaidOfAllLimitersIsNotOnlyOfThoseShown(t *testing.T) {
 	})
 }
 
+// Who is paused says who is not, too: one customer is no reason to wake anybody.
+func TestAPauseOfSomeIsNotSaidToBeOfAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New(debug.WithMaxScopes(1))
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New())
+		watch.Add(api)
+		for _, key := range []string{"1", "2", "3"} {
+			require.NoError(t, api.Scope("ACCOUNT", key).Do(t.Context(), func(context.Context) error { return nil }))
+		}
+		pause := func(r *cruise.Retrier) { r.Limiter().(*cruise.AdaptiveLimiter).Pause(30 * time.Second) }
+		pause(api.Scope("ACCOUNT", "2"))
+		assert.Equal(t, "Paused for 30 s more, in 1 of 4 limiters, as the API asked or was throttling.", page.Report().APIs[0].Summary)
+		pause(api)
+		assert.Equal(t, "Paused for 30 s more, as the API asked or was throttling.", page.Report().APIs[0].Summary, "all calls pass that one")
+	})
+}
+
 func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithErrorText(nil))

@@ -43,7 +43,8 @@ type API struct {
 	Errors   []Note            `json:"errors"`  // the latest first
 	Changes  []Note            `json:"changes"` // of rate and pause; the latest first
 
-	retriers int
+	retriers      int
+	found, paused int // limiters
 }
 
 // State says in a word how an API does.
@@ -124,7 +125,7 @@ func (w *Watch) report(now time.Time) API {
 	w.mu.Lock()
 	limiters := slices.Clone(w.limiters)
 	a := API{
-		Name: w.name, Waiting: w.waiting, Pause: w.pause.Seconds(), Unshown: w.unshown, Budget: budget, retriers: retriers,
+		Name: w.name, Waiting: w.waiting, Pause: w.pause.Seconds(), Unshown: w.unshown, Budget: budget, retriers: retriers, found: w.found, paused: w.paused,
 		Limiters: make([]Limiter, 0, len(limiters)),
 		Errors:   w.errors.latest(), Changes: w.changes.latest(),
 		History: points(w.past.upto(w.point(now))),
@@ -237,7 +238,11 @@ func (a *API) judge(now time.Time) {
 	lately := a.lately()
 	switch a.State {
 	case StatePaused:
-		a.Summary = fmt.Sprintf("Paused for %s more, as the API asked or was throttling.%s", seconds(a.Pause), wait)
+		where := ""
+		if a.paused < a.found {
+			where = fmt.Sprintf(", in %d of %d limiters", a.paused, a.found)
+		}
+		a.Summary = fmt.Sprintf("Paused for %s more%s, as the API asked or was throttling.%s", seconds(a.Pause), where, wait)
 	case StateThrottled:
 		a.Summary = fmt.Sprintf("Throttled by the API: %s, the last %s ago.%s", lately, ago(now.Sub(*a.Last)), wait)
 	case StateWaiting:

@@ -52,6 +52,8 @@ type Watch struct {
 	root     point     // limit and pause of the one limiter that all pass, if there is one
 	limiters []*limiter
 	unshown  int           // limiters that were left out
+	found    int           // limiters in all
+	paused   int           // of them, or held up by one that is
 	waiting  int           // calls, in all limiters
 	pause    time.Duration // the longest of all limiters
 	errors   notes
@@ -265,7 +267,7 @@ func (w *Watch) look(now time.Time, keep bool) {
 	found, seen := map[string]bool{}, map[cruise.Limiter]int{}
 	var order []*limiter
 	var root *limiter // if there is exactly one
-	roots, waiting, pause := 0, 0, time.Duration(0)
+	roots, paused, waiting, pause := 0, 0, 0, time.Duration(0)
 	for i, retrier := range w.added() {
 		for s := range retrier.Scopes() {
 			if another(seen, s.Limiter, i) {
@@ -276,6 +278,9 @@ func (w *Watch) look(now time.Time, keep bool) {
 				found[l.id] = true
 				order = append(order, l)
 				waiting, pause = waiting+s.Waiting, max(pause, s.PauseLeft)
+				if s.PauseLeft > 0 {
+					paused++
+				}
 			}
 			if len(s.Path) == 0 {
 				root, roots = l, roots+1
@@ -306,9 +311,13 @@ func (w *Watch) look(now time.Time, keep bool) {
 	}
 	w.limiters, w.unshown = shown, len(order)-len(shown)
 	w.waiting, w.pause = waiting, pause
+	w.found, w.paused = len(order), paused
 	w.root = point{}
 	if roots == 1 {
 		w.root = root.point(now)
+		if w.root.pause > 0 {
+			w.paused = w.found
+		}
 	}
 	if keep {
 		w.past.add(w.point(now))
