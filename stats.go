@@ -110,8 +110,9 @@ func statsOf(l Limiter) (s ScopeStats) {
 	case *TokenBucket:
 		s.Limit = l.Limit()
 	case *rate.Limiter:
-		s.Limit = min(l.Limit(), rate.Inf) // that may be a float's infinity too
+		s.Limit = l.Limit()
 	}
+	s.Limit = min(s.Limit, rate.Inf) // where it is not ours, it may be a float's infinity too
 	if own, ok := ownOf(l); ok {
 		s.Waiting, s.PauseLeft = own.house().now()
 	}

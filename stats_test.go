@@ -52,6 +52,7 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
 		{"x/time, of an infinite limit, which JSON has not", rate.NewLimiter(rate.Limit(math.Inf(1)), 1), succeeds, stats{rate.Inf, 0, 0}},
 		{"somebody's", strangers{}, succeeds, stats{}},
+		{"somebody's, of an infinite limit", boundless{}, succeeds, stats{rate.Inf, 0, 0}},
 		{"bucket that nobody made", new(cruise.TokenBucket), succeeds, stats{}},
 		{"window that nobody made", new(cruise.SlidingWindow), succeeds, stats{}},
 	} {
@@ -143,6 +144,12 @@ func TestEmbeddedLimiters(t *testing.T) {
 type strangers struct{}
 
 func (strangers) WaitN(context.Context, int) error { return nil }
+
+type boundless struct{ strangers }
+
+func (boundless) Stats() cruise.AdaptiveStats {
+	return cruise.AdaptiveStats{Limit: rate.Limit(math.Inf(1))}
+}
 
 func TestScopesTellWhoseStatsTheyAre(t *testing.T) {
 	api := cruise.Must(cruise.New())
