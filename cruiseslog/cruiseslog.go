@@ -70,7 +70,7 @@ type track struct {
 	toldAt    time.Time
 	pausedTo  time.Time
 	pauseFor  time.Duration             // how long the one is that ends then
-	pausedAt  time.Time                 // since when, if the end is worth a line too; else zero
+	pausedAt  time.Time                 // since when, zero once calls go again
 	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
 	gaveUpAt  time.Time                 // of the last line about that
 }
@@ -319,8 +319,12 @@ func (o *track) pauseOver(ctx context.Context) {
 		o.mu.Unlock()
 		return
 	}
+	long := o.pausedTo.Sub(began) >= o.every
 	o.pausedAt = time.Time{}
 	o.mu.Unlock()
+	if !long {
+		return
+	}
 	o.changed(ctx, slog.LevelInfo, "cruise: goes on after a pause", slog.Duration("after", round(now.Sub(began))))
 }
 
@@ -457,10 +461,10 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 	left := max(0, o.pausedTo.Sub(now))
 	longer := float64(e.For) > (1+change)*float64(left)
 	if longer {
-		o.pausedTo, o.pauseFor = e.Until, e.For
-		if o.pausedAt.IsZero() && e.For >= o.every {
+		if o.pausedAt.IsZero() || left == 0 && o.pausedTo.Sub(o.pausedAt) < o.every {
 			o.pausedAt = now
 		}
+		o.pausedTo, o.pauseFor = e.Until, e.For
 	}
 	o.mu.Unlock()
 	if longer {

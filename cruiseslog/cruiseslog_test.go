@@ -307,6 +307,48 @@ func TestAShorterPauseToldLateHasNoLine(t *testing.T) {
 	})
 }
 
+// A pause is as long as it has become.
+func TestAShortPauseThatIsExtendedIsALongOne(t *testing.T) {
+	started := cruise.AttemptStarted{Attempt: 1, Waited: time.Second}
+	for _, tt := range []struct {
+		name string
+		then []time.Duration // pauses that follow the first, each after 5 s
+		want string          // the last line
+	}{
+		{"by a short one", []time.Duration{8 * time.Second}, "INFO goes on after a pause after=13s"},
+		{"by short ones", []time.Duration{8 * time.Second, 8 * time.Second}, "INFO goes on after a pause after=18s"},
+		{"by a long one", []time.Duration{time.Minute}, "INFO goes on after a pause after=1m5s"},
+		{"not at all", nil, "WARN paused for=6s in=6s"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, observe := record(slog.LevelInfo)
+				observe(paused(6 * time.Second))
+				last := 6 * time.Second
+				for _, last = range tt.then {
+					time.Sleep(5 * time.Second)
+					observe(paused(last))
+				}
+				time.Sleep(last)
+				observe(started)
+				lines := r.take()
+				assert.Equal(t, tt.want, lines[len(lines)-1])
+			})
+		})
+	}
+	t.Run("another one long after, though nobody called", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			r, observe := record(slog.LevelInfo)
+			observe(paused(5 * time.Second))
+			time.Sleep(time.Hour)
+			observe(paused(5 * time.Second))
+			time.Sleep(5 * time.Second)
+			observe(started)
+			assert.Equal(t, []string{"WARN paused for=5s in=5s", "WARN paused for=5s in=5s"}, r.take())
+		})
+	})
+}
+
 func TestTheEndOfAPauseToldLateIsTrue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
