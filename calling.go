@@ -17,6 +17,7 @@ type calling struct {
 	started    instant
 	waited     time.Duration // in the limiter, for the attempt
 	sent       instant       // when that let it go
+	begun      instant       // when the call began, where there is an observer, who may be slow to hear of it
 	attemptCtx context.Context
 	attempts   int           // made
 	counted    int           // of them, towards the maximum
@@ -149,7 +150,9 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 		}
 	}()
 	if c.r.observer != nil {
+		c.begun = c.sent // should the observer end the goroutine
 		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
+		c.begun = clock()
 	}
 	if c.r.attemptTimeout > 0 {
 		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
@@ -294,7 +297,7 @@ func (c *calling) teach(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
 	if r.observer != nil { // whom the limiter tells first, and who may be slow
-		took = clock().since(c.sent)
+		took = clock().since(c.begun)
 	}
 	if r.gate != nil && c.cost > 0 {
 		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}

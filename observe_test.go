@@ -178,22 +178,39 @@ func TestObserverSeesPanics(t *testing.T) {
 }
 
 func TestASlowObserverIsNoPartOfTheCall(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var took time.Duration
-		r := cruise.Must(cruise.New(cruise.WithMaxAttempts(1), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
-			switch e := e.(type) {
-			case cruise.ThrottleSeen, cruise.Paused:
-				time.Sleep(time.Second)
-			case cruise.AttemptEnded:
-				took = e.Took
-			}
-		}))))
-		_ = r.Do(t.Context(), func(context.Context) error {
-			time.Sleep(100 * time.Millisecond)
-			return cruise.Throttled(errBoom)
+	for _, tt := range []struct {
+		name string
+		slow func(cruise.Event) bool
+	}{
+		{"when it waits", func(e cruise.Event) bool { _, is := e.(cruise.Waiting); return is }},
+		{"when it begins", func(e cruise.Event) bool { _, is := e.(cruise.AttemptStarted); return is }},
+		{"when it was throttled", func(e cruise.Event) bool { _, is := e.(cruise.ThrottleSeen); return is }},
+		{"when it brought about a pause", func(e cruise.Event) bool { _, is := e.(cruise.Paused); return is }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var took []time.Duration
+				slowed := false
+				r := cruise.Must(cruise.New(cruise.WithMaxAttempts(1), cruise.WithInitialRate(1), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					if tt.slow(e) {
+						slowed = true
+						time.Sleep(2 * time.Second)
+					}
+					if e, ok := e.(cruise.AttemptEnded); ok {
+						took = append(took, e.Took)
+					}
+				}))))
+				for range 2 {
+					_ = r.Do(t.Context(), func(context.Context) error {
+						time.Sleep(100 * time.Millisecond)
+						return cruise.Throttled(errBoom)
+					})
+				}
+				assert.Equal(t, []time.Duration{100 * time.Millisecond, 100 * time.Millisecond}, took)
+				assert.True(t, slowed)
+			})
 		})
-		assert.Equal(t, 100*time.Millisecond, took)
-	})
+	}
 }
 
 func TestObserverIsGivenTheContextOfTheCall(t *testing.T) {
