@@ -43,6 +43,7 @@ type SharedLimiter struct {
 	housing // whose lock guards the fields below too
 	stats   SharedStats
 	local   *AdaptiveLimiter // of this worker alone; its own room is not used; nil unless in force
+	brake   brake            // while everyone goes without the store
 
 	// What is known of the shared state.
 	known   StoreReply
@@ -144,7 +145,8 @@ const (
 	// FallbackClosed lets nobody go. If a call that is under way is throttled, the store is
 	// told when it is back.
 	FallbackClosed
-	// FallbackOpen lets everyone go at once.
+	// FallbackOpen lets everyone go at once, except after a throttle, for which the
+	// worker pauses as a [TokenBucket] does.
 	FallbackOpen
 )
 
@@ -296,6 +298,10 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	if e.outcome.stops() {
 		pause = e.retryAfter
 		s.pauseAll(now, pause)
+	}
+	if s.isOpen() {
+		late = s.brake.late(e.sent)
+		pause = max(pause, s.brake.learn(now, e, 0, never))
 	}
 	if s.local != nil {
 		was := s.local.law.limit()

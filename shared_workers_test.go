@@ -125,6 +125,49 @@ func TestSharedThrottleWithoutStore(t *testing.T) {
 	}
 }
 
+// Where everyone goes without the store, throttles pause the worker all the same: retries
+// would follow each other at once.
+func TestSharedOpenPausesForThrottles(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		store bool // until the first throttle is told
+	}{
+		{"the store is away", false},
+		{"the store goes away at the throttle", true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				l := fleet(t, store, 1, WithFallback(FallbackOpen))[0]
+				letGo(t, l, 1).ends(OutcomeSuccess, 0)
+				if !tt.store {
+					store.fails(down)
+					l.Resume() // which it tells at once
+					synctest.Wait()
+					require.True(t, l.Stats().Degraded)
+				}
+				first := letGo(t, l, 1)
+				store.fails(down)
+				start := time.Now()
+				first.ends(OutcomeThrottled, 0)
+				second := letGo(t, l, 1)
+				assert.GreaterOrEqual(t, time.Since(start), 150*ms)
+				for range 4 {
+					second.ends(OutcomeThrottled, 0)
+					second = letGo(t, l, 1)
+				}
+				assert.Greater(t, time.Since(start), 2*time.Second, "pauses double")
+				start = time.Now()
+				for range 100 {
+					letGo(t, l, 1).ends(OutcomeSuccess, 0)
+				}
+				assert.Zero(t, time.Since(start), "else everyone goes")
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
 // A pause that is longer than the longest to be shared is told once, and only its worker
 // sits out the rest.
 func TestSharedPauseOfMonths(t *testing.T) {

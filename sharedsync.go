@@ -91,6 +91,11 @@ func (s *SharedLimiter) tooMuch(now instant, n int) time.Duration {
 // isAlone reports whether the rate is that of this worker.
 func (s *SharedLimiter) isAlone() bool { return s.conf.pauseOnly || s.degraded != 0 }
 
+// isOpen reports whether nothing but pauses keeps a call.
+func (s *SharedLimiter) isOpen() bool {
+	return s.degraded != 0 && s.local == nil && s.conf.fallback == FallbackOpen
+}
+
 // slot is how long from now the next call must wait for a slot.
 func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 	life := slotLife
@@ -399,21 +404,25 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events []Event) {
 	s.degraded, s.err = now, err
 	s.slots.drop()
+	pause := time.Duration(0)
+	if q.Throttled {
+		pause = q.Backoff
+	}
 	switch {
 	case s.conf.pauseOnly: // its rate is its own in any case
-	case s.conf.fallback != FallbackShare:
-		s.local = nil
-	default:
+	case s.conf.fallback == FallbackShare:
 		if s.local == nil || s.known.Rate > 0 {
 			s.local = s.fairShare(now, q.Throttled)
 			s.room.rehold(now)
 		}
-		if q.Throttled && q.Backoff > 0 {
-			pause := min(q.Backoff, ceilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
-			if s.room.pause(now, now.after(pause)) {
-				events = append(events, pausedFor(pause))
-			}
-		}
+		pause = min(pause, ceilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
+	case s.conf.fallback == FallbackOpen:
+		s.local, s.brake = nil, brake{backoff: s.conf.pause, forgive: s.conf.forgive}
+	default:
+		s.local, pause = nil, 0 // nobody goes in any case
+	}
+	if s.room.pause(now, now.after(pause)) {
+		events = append(events, pausedFor(pause))
 	}
 	return append(events, StoreDegraded{Err: err})
 }
