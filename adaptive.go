@@ -399,7 +399,10 @@ func pausedFor(d time.Duration) Paused {
 func (a *AdaptiveLimiter) apply(now instant) {
 	limit := a.law.limit()
 	burst := a.burst
-	if burst == 0 && !math.IsInf(limit, 1) {
+	switch {
+	case burst > 0:
+		burst = max(burst, a.largest) // a worker's share of a burst may be less than its calls cost
+	case !math.IsInf(limit, 1):
 		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
 	}
 	if burst > 0 && burst != a.tokens.burst {
@@ -530,7 +533,7 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 	a.told = now
 	wait := a.law.wait(now)
 	if wait == 0 && a.paced() {
-		if n > a.largest && a.burst == 0 {
+		if n > max(a.largest, a.burst) {
 			a.largest = n
 			a.apply(now)
 		}

@@ -140,7 +140,8 @@ type Fallback uint8
 const (
 	// FallbackShare goes on at the last known rate divided by the last known
 	// number of workers, and adapts that alone, up to the whole of the last known
-	// rate. A worker that never knew the rate begins as an [AdaptiveLimiter] does.
+	// rate. [WithBurst] is divided likewise. A worker that never knew the rate begins
+	// as an [AdaptiveLimiter] does.
 	FallbackShare Fallback = iota
 	// FallbackClosed lets nobody go. If a call that is under way is throttled, the store is
 	// told when it is back.

@@ -168,6 +168,45 @@ func TestSharedOpenPausesForThrottles(t *testing.T) {
 	}
 }
 
+// What a fleet may save up, it may without the store too, and no more; a call that costs
+// more than a worker's share of it goes all the same.
+func TestSharedBurstWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		workers := fleet(t, store, 10, append(steady(10), WithBurst(50))...)
+		for range 2 {
+			for _, l := range workers {
+				letGo(t, l, 1).ends(OutcomeSuccess, 0)
+			}
+			time.Sleep(time.Second)
+		}
+		store.fails(down)
+		for _, l := range workers {
+			l.Resume() // which it tells at once
+		}
+		time.Sleep(5 * time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
+		defer cancel()
+		var group sync.WaitGroup
+		var went atomic.Int64
+		for range 50 {
+			for _, l := range workers {
+				group.Go(func() {
+					if l.WaitN(ctx, 1) == nil {
+						went.Add(1)
+					}
+				})
+			}
+		}
+		group.Wait()
+		assert.EqualValues(t, 50, went.Load(), "at once, of all workers")
+		start := time.Now()
+		letGo(t, workers[0], 50).ends(OutcomeSuccess, 0)
+		assert.InDelta(t, 50, time.Since(start).Seconds(), 1, "at a tenth of the rate")
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}
+
 // A pause that is longer than the longest to be shared is told once, and only its worker
 // sits out the rest.
 func TestSharedPauseOfMonths(t *testing.T) {

@@ -440,6 +440,9 @@ func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter 
 		c.initial *= rate.Limit(c.decrease)
 	}
 	c.initial = max(c.initial, c.min)
+	if c.burst > 0 {
+		c.burst = max(1, c.burst/s.known.Workers)
+	}
 	a := newAdaptive(now, c)
 	// It is no newcomer, so it probes as slowly as those who have been there
 	// for long.
