@@ -244,9 +244,11 @@ func (c *sharedConfig) law() SharedLaw {
 // sane is a count of calls that a store can reckon with.
 func sane(n int) int { return min(max(0, n), math.MaxInt32) }
 
-// microRate is a limit in millionths of a call per second, 1 at least: none is 0.
+// microRate is a limit in millionths of a call per second, 1 at least: none is 0. It is
+// rounded down, as calls a bit faster than a slow limit would be throttled every other time;
+// what is missing by the arithmetic of floats alone is not.
 func microRate(l rate.Limit) int64 {
-	return max(1, int64(math.Round(min(float64(l), sharedMostRate)*1e6)))
+	return max(1, int64(math.Floor(min(float64(l), sharedMostRate)*1e6+.001)))
 }
 
 func limitOfMicro(r int64) rate.Limit { return rate.Limit(float64(r) / 1e6) }

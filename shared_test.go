@@ -142,6 +142,36 @@ func steady(limit rate.Limit) []SharedOption {
 	return []SharedOption{WithInitialRate(limit), WithMaxRate(limit), WithMinRate(limit)}
 }
 
+// No call goes before a slow limit would admit it, but for the microseconds that a store
+// counts, and a rate of few digits is what it was.
+func TestSharedMaximumIsNotRoundedUp(t *testing.T) {
+	for _, tt := range []struct {
+		limit rate.Limit
+		want  rate.Limit
+	}{
+		{rate.Every(10 * time.Minute), .001666},
+		{rate.Every(6 * time.Second), .166666},
+		{rate.Every(600 * ms), 1.666666},
+		{.29, .29},
+		{.0003, .0003},
+		{.57, .57},
+		{1e6, 1e6},
+	} {
+		t.Run(fmt.Sprint(tt.limit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := fleet(t, NewMemoryStore(), 1, steady(tt.limit)...)[0]
+				assert.Equal(t, tt.want, s.Limit())
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				for range 3 {
+					start := time.Now()
+					require.NoError(t, s.WaitN(t.Context(), 1))
+					assert.GreaterOrEqual(t, time.Since(start), ceilSeconds(1/float64(tt.limit))-time.Microsecond)
+				}
+			})
+		})
+	}
+}
+
 // All workers together keep to the rate, however many they are.
 func TestSharedRate(t *testing.T) {
 	for _, n := range []int{1, 3, 20} {
