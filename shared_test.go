@@ -1160,6 +1160,45 @@ func TestSharedDeadline(t *testing.T) {
 	}
 }
 
+// Whoever has not asked for long refuses nobody by the rate of that time, before the store
+// has told that of today.
+func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		now     rate.Limit // 1 call a second was the rate before
+		refused int        // of ten calls that have 5.5 s
+	}{
+		{"it is higher", 100, 0},
+		{"it is the same", 1, 3},
+		{"it is lower", .5, 6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &MemoryStore{begun: clock()}
+				s := fleet(t, &distantStore{Store: store, rtt: ms}, 1, WithInitialRate(1))[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				time.Sleep(time.Minute)
+				store.state.Rate = microRate(tt.now) // by what others told
+				ctx, cancel := context.WithTimeout(t.Context(), 5500*ms)
+				defer cancel()
+				start := time.Now()
+				var group sync.WaitGroup
+				var refused atomic.Int64
+				for range 10 {
+					group.Go(func() {
+						if errors.Is(s.WaitN(ctx, 1), ErrDeadline) && time.Since(start) <= ms {
+							refused.Add(1)
+						}
+					})
+				}
+				group.Wait()
+				assert.EqualValues(t, tt.refused, refused.Load())
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
 // A worker that shares pauses alone waits for news only if its last are older than two
 // periods.
 func TestSharedPauseOnlyWaitsForNews(t *testing.T) {

@@ -146,6 +146,10 @@ func (s *SharedLimiter) fresh(now instant) time.Duration {
 	return never // until the sync ends
 }
 
+// isOld reports whether the rate may be another one by now: a worker whose calls wait has
+// news more often.
+func (s *SharedLimiter) isOld(now instant) bool { return now.since(s.syncedAt) > 2*lastProbe }
+
 // period is how often to ask for news alone: as often as a worker syncs that is short
 // of slots, so that a large fleet asks no more than when it runs.
 func (s *SharedLimiter) period() time.Duration {
@@ -195,8 +199,9 @@ func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 		wait, _ := s.slots.wait(now, int(ahead)+n)
 		return wait
 	}
-	// Who knows when others give way: at best there is nobody else.
-	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 {
+	// Who knows when others give way: at best there is nobody else. And who knows the rate,
+	// after a while without news.
+	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
 		return 0
 	}
 	return ceilSeconds(float64(missing) / (float64(s.known.Rate) / 1e6))
@@ -511,6 +516,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	if dt := now.since(s.syncedAt); s.syncedAt != 0 {
 		s.demand = (s.demand*demandOver.Seconds() + float64(s.taken)) / (demandOver + min(dt, time.Hour)).Seconds()
 	}
+	old := s.isOld(now)
 	s.taken, s.syncedAt = 0, now
 	s.known = r
 	if q.Want > 0 {
@@ -518,7 +524,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	} else if r.Rate > was {
 		s.next = min(s.next, now.after(rand.N(s.period())))
 	}
-	if paused || now < s.room.resume || r.Rate < was {
+	if paused || now < s.room.resume || r.Rate < was || old {
 		s.room.changed(now)
 	} else {
 		s.room.release(now)
