@@ -1160,6 +1160,35 @@ func TestSharedDeadline(t *testing.T) {
 	}
 }
 
+// Where nobody goes without the store, whoever could not wait until it is asked again is
+// told so at once.
+func TestSharedDeadlineWithoutStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		store.fails(down)
+		s := fleet(t, store, 1, WithFallback(FallbackClosed))[0]
+		wait := func(left time.Duration) (time.Duration, error) {
+			ctx, cancel := context.WithTimeout(t.Context(), left)
+			defer cancel()
+			start := time.Now()
+			err := s.WaitN(ctx, 1)
+			return time.Since(start), err
+		}
+		_, err := wait(20 * time.Second)
+		require.ErrorIs(t, err, ErrDeadline)
+		again := s.next.since(clock())
+		require.Greater(t, again, 2*ms)
+		took, err := wait(again - ms)
+		require.ErrorIs(t, err, ErrDeadline)
+		assert.Zero(t, took)
+		store.fails(nil)
+		took, err = wait(again + ms)
+		require.NoError(t, err)
+		assert.Equal(t, again, took)
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}
+
 // Whoever has not asked for long refuses nobody by the rate of that time, before the store
 // has told that of today.
 func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {

@@ -188,11 +188,13 @@ func (s *SharedLimiter) free(now instant) {
 }
 
 func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
-	if s.isAlone() {
-		if s.local == nil {
-			return 0
-		}
+	switch {
+	case s.isAlone() && s.local != nil:
 		return s.local.atLeast(now, ahead, n)
+	case s.isAlone() && s.conf.fallback == FallbackClosed && !s.syncing:
+		return max(0, s.next.since(now)) // nobody asks sooner whether the store is back
+	case s.isAlone():
+		return 0
 	}
 	missing := ahead + int64(n) - int64(s.slots.n)
 	if missing <= 0 {
