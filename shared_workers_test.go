@@ -87,6 +87,47 @@ func TestSharedPauseOnlyBindsNobody(t *testing.T) {
 	}
 }
 
+// The rate begins as those say who make calls, not as somebody before who did not; what was
+// known before the store lost all is no beginning.
+func TestSharedBeginsWithTheFirstCall(t *testing.T) {
+	const cost = 1000
+	for _, tt := range []struct {
+		name  string
+		opts  []SharedOption
+		first func(t *testing.T, store *faultyStore, l *SharedLimiter)
+		want  rate.Limit
+	}{
+		{"nothing before", nil, func(*testing.T, *faultyStore, *SharedLimiter) {}, 10 * cost},
+		{"an end of pauses before", nil, func(_ *testing.T, _ *faultyStore, l *SharedLimiter) { l.Resume() }, 10 * cost},
+		{"a pause before", nil, func(_ *testing.T, _ *faultyStore, l *SharedLimiter) { l.Pause(time.Second) }, 10 * cost},
+		{"who shares pauses alone before", []SharedOption{WithInitialRate(300)}, func(t *testing.T, store *faultyStore, _ *SharedLimiter) {
+			require.NoError(t, fleet(t, store, 1, WithPauseOnly())[0].WaitN(t.Context(), 1))
+		}, 300},
+		{"a call before", nil, func(t *testing.T, store *faultyStore, _ *SharedLimiter) {
+			require.NoError(t, fleet(t, store, 1)[0].WaitN(t.Context(), 1))
+		}, 10},
+		{"a rate that was lost", nil, func(t *testing.T, store *faultyStore, _ *SharedLimiter) {
+			l := fleet(t, store, 1, WithInitialRate(70))[0]
+			require.NoError(t, l.WaitN(t.Context(), 1))
+			time.Sleep(time.Minute)
+			store.Store = NewMemoryStore()
+			l.Pause(time.Second)
+		}, 70},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				l := fleet(t, store, 1, tt.opts...)[0]
+				tt.first(t, store, l)
+				time.Sleep(2 * time.Second)
+				require.NoError(t, l.WaitN(t.Context(), cost))
+				assert.Equal(t, tt.want, l.Limit())
+				time.Sleep(5 * time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
 // A throttle of a call that went before the store was lost is of the shared rate where no
 // call goes without the store: it is told when that is back. Else it is of the worker's own.
 func TestSharedThrottleWithoutStore(t *testing.T) {

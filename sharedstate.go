@@ -279,6 +279,11 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 	if q.Epoch > s.Epoch {
 		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Doubted, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
+		s.Born = min(s.Born, s.At-1) // it is no beginning
+	}
+	if q.Want > 0 && s.Epoch == 1 && s.Tat <= s.Born {
+		// Nobody had a slot yet: who told or asked for a pause knew nothing of what calls cost.
+		s.Rate = q.Law.Initial
 	}
 	s.Epoch, s.Rate = max(s.Epoch, 1), max(s.Rate, 1) // which is divided by
 }

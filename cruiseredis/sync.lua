@@ -116,6 +116,10 @@ end
 if q.epoch > s.epoch then
   s.epoch, s.rate, s.ceiling, s.agreed, s.doubted, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0, 0
   s.resumes = max(s.resumes, q.resumes)
+  s.born = min(s.born, s.at - 1)
+end
+if q.want > 0 and s.epoch == 1 and s.tat <= s.born then
+  s.rate = q.initial
 end
 s.epoch, s.rate = max(s.epoch, 1), max(s.rate, 1)
 
