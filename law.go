@@ -76,6 +76,7 @@ type aimdConfig struct {
 // The constants of the law.
 const (
 	startGrow = .15 // of a call more in flight for each success, before the first throttle
+	startHeld = 8   // successes before that, where throttles came before them all
 
 	patience    = time.Second      // silence after which one more call goes
 	patienceMax = 10 * time.Second // the same at a closed door at most, where it is twice the latency
@@ -423,8 +424,11 @@ func (l *aimd) reopen(now instant) {
 // grow is the additive increase, for a success.
 func (l *aimd) grow(now instant, quota surplus, late bool) {
 	if math.IsInf(l.rate, 1) {
+		// A limit that was used up before anything succeeded is shared, or slow: one call
+		// after the other finds out more of it before the first cut, and leaves some to others.
+		held := l.openOks > 0 && l.delivered.n-l.openOks < startHeld
 		// Without demand for more there is nothing to learn about more.
-		if 2*float64(l.inflight+1) >= l.window {
+		if !held && 2*float64(l.inflight+1) >= l.window {
 			l.window += startGrow
 		}
 		return

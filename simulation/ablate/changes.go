@@ -22,6 +22,7 @@ type edit struct{ old, new string }
 // these scenarios no window tells its end, and nothing queues.
 var changes = []change{
 	{1, "a second of silence lets no other call go", []edit{{`patience    = time.Second `, `patience    = time.Hour `}}},
+	{1, "throttles before the first success make no start gentler", []edit{{`startHeld = 8 `, `startHeld = 0 `}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`decrease: 0.5`, `decrease: 0.7`}}},
 	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.given(now))`,
