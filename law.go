@@ -28,6 +28,7 @@ type aimd struct {
 
 	rate      float64       // calls of cost 1 per second; +Inf before the first throttle
 	ceiling   float64       // what the last congestion showed to be too much
+	peak      float64       // the most it was over memoryLong calls; fades with each cut below it
 	cost      float64       // of a call, the mean of about the last memoryShort successes
 	window    float64       // most attempts in flight while there is no rate
 	inflight  int           // let go and not done
@@ -94,6 +95,8 @@ const (
 	probeMax    = 50 * time.Second // most that probeAge comes to
 	pushOn      = 40               // times faster per unit of excess above the ceiling
 	creditOver  = 3                // call intervals that one success can be credited with
+	peakTo      = .7               // of the peak, below which growth heeds it
+	peakFades   = .1               // of what the peak is above the ceiling, with each cut
 
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most
@@ -149,7 +152,7 @@ func (l *aimd) gap() float64 { return l.cost / l.rate }
 
 // setLimit makes the rate another one, from outside.
 func (l *aimd) setLimit(now instant, limit float64) {
-	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit = limit, limit, 0, 0, false, now
+	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, false, now, 0
 }
 
 // wait is how long from now an attempt must wait for those in flight: 0 if it need
@@ -414,6 +417,9 @@ func (l *aimd) reopen(now instant) {
 		l.ceiling = max(l.min, given)
 		l.rate = min(l.rate, max(l.min, reopenTo*given))
 	}
+	if l.delivered.n-l.openOks >= memoryLong {
+		l.peak = min(l.peak, given) // what a window gives at first is no peak
+	}
 	if long {
 		l.outageAt = now
 	}
@@ -463,7 +469,13 @@ func (l *aimd) slope(now instant) float64 {
 	// after all, the time lost is made up for. After what may have been an outage it is
 	// looked for as often as the time allows.
 	rarely := 1 + float64(l.agreed)
-	slope := l.increase * c / max(rarely*probeOver/calls, age)
+	// What fell by far may come back to where it was: the further it fell, the more a
+	// delay costs, compared with a throttle.
+	most := c
+	if l.rate < peakTo*l.peak {
+		most = math.Sqrt(c * max(c, l.peak))
+	}
+	slope := l.increase * most / max(rarely*probeOver/calls, age)
 	if l.doubted {
 		slope = l.increase * c / age
 	}
@@ -497,6 +509,11 @@ func (l *aimd) cut(now instant) {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
+	}
+	l.peak -= peakFades * max(0, l.peak-l.ceiling)
+	long := l.cost * l.delivered.over(now, memoryLong)
+	if l.delivered.begun && l.delivered.n-l.delivered.base >= memoryLong && !math.IsInf(long, 1) {
+		l.peak = max(l.peak, long)
 	}
 	rate := min(l.max, max(l.min, l.decrease*l.ceiling))
 	l.ceiling = max(l.ceiling, rate)
