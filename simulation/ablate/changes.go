@@ -62,6 +62,7 @@ var changes = []change{
 	{6, "pushing on 40 times faster, also after a long probe", []edit{{`pushOn*(1+rarely)/2*`, `pushOn*`}}},
 	{6, "probing over 100 calls, also where cuts agree", []edit{{`agreeMost   = 3 `, `agreeMost   = 0 `}}},
 	{6, "probing over no share of the time", []edit{{`probeAge    = .2`, `probeAge    = 0`}}},
+	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo      = .7`, `peakTo      = .0`}}},
 	{6, "from below the ceiling to above it at once", []edit{{"if l.rate < l.ceiling {\n\t\tgrown =", "if false {\n\t\tgrown ="}}},
 	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit {`, `if late {`}}},
 	{6, "grows for late successes", []edit{{`if late || l.heldAt <= l.credit {`, `if l.heldAt <= l.credit {`}}},
