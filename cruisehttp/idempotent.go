@@ -41,11 +41,13 @@ func ForbidRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, false)
 }
 
-// idempotent tells whether a request can be sent twice: by its method, RFC 9110
-// section 9.2.2, or by its Idempotency-Key.
+// idempotent tells whether a request can be sent twice: by its method, which is idempotent
+// by RFC 9110 section 9.2.2, or one that only reads of WebDAV (RFC 4918, 3253 and 5323), or
+// QUERY; or by its Idempotency-Key.
 func idempotent(req *http.Request) bool {
 	switch req.Method {
-	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete:
+	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete,
+		"PROPFIND", "REPORT", "SEARCH", "QUERY":
 		return true
 	}
 	// Like net/http: one without values says it too, and is not sent.

@@ -148,6 +148,8 @@ func TestTransportRetries(t *testing.T) {
 		{name: "PUT, 502", method: "PUT", first: says(502, ""), attempts: 2, status: 200},
 		{name: "POST, 503", method: "POST", first: says(503, "down"), attempts: 1, status: 503},
 		{name: "PATCH, 500", method: "PATCH", first: says(500, "down"), attempts: 1, status: 500},
+		{name: "PROPFIND, 500", method: "PROPFIND", first: says(500, "down"), attempts: 2, status: 200},
+		{name: "LOCK, 500", method: "LOCK", first: says(500, "down"), attempts: 1, status: 500},
 		{name: "POST with a key, 503", method: "POST", header: "Idempotency-Key: 1", first: says(503, ""), attempts: 2, status: 200},
 		{name: "POST allowed, 503", method: "POST", ctx: cruisehttp.AllowRetry, first: says(503, ""), attempts: 2, status: 200},
 		{name: "GET forbidden, 503", method: "GET", ctx: cruisehttp.ForbidRetry, first: says(503, ""), attempts: 1, status: 503},
