@@ -7,7 +7,22 @@ import (
 	"testing"
 
 	"github.com/a7df5faa/cruise/internal/calm"
+
+	"github.com/a7df5faa/cruise/simulation/score"
 )
+
+// The page and this module's README say the same of each figure.
+func TestTheReadmeExplainsTheFigures(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range score.Metrics {
+		if !strings.Contains(string(text), "| "+m.About+" |") && m.About != "" {
+			t.Errorf("%s: the README does not say %q", m.Name, m.About)
+		}
+	}
+}
 
 // What the documentation says to run, runs.
 func TestCommandsOfTheDocumentationRun(t *testing.T) {

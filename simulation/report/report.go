@@ -14,6 +14,7 @@ import (
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
+	"github.com/a7df5faa/cruise/simulation/score"
 )
 
 // Recordings are what charts over time are drawn from: one run for each named
@@ -102,8 +103,12 @@ type target struct {
 	Value, Verdict string
 }
 
+// figure is the head of a column, and what it says.
+type figure struct{ Name, About string }
+
 type content struct {
 	*board.Board
+	Figures  []figure
 	Runs     int
 	Groups   []group
 	Targets  []target
@@ -114,6 +119,11 @@ type content struct {
 // HTML writes the report as a page.
 func (d Data) HTML(w io.Writer) error {
 	c := content{Board: d.Board}
+	for _, m := range score.Metrics {
+		if m.About != "" {
+			c.Figures = append(c.Figures, figure{board.Title(m), m.About})
+		}
+	}
 	for _, rows := range d.Board.Rows() {
 		g := group{Table: d.Board.GroupTable(rows)}
 		// One picture of what was made by hand, one of what was drawn by lot.

@@ -63,7 +63,7 @@ func TestThePageIsWholeAndNeedsNoNetwork(t *testing.T) {
 		}
 	}
 	// A browser that darkens pages by itself would leave dark labels in charts without a ground.
-	for _, want := range []string{`class="best"`, "<h2>Targets", "outage-1m", `lang="en"`, `name="viewport"`, "color-scheme: only light"} {
+	for _, want := range []string{`class="best"`, "<h2>Targets", "outage-1m", `lang="en"`, `name="viewport"`, "color-scheme: only light", "<dt>wait ratio</dt><dd>the longest wait, relative"} {
 		if !strings.Contains(html, want) {
 			t.Errorf("the page lacks %q", want)
 		}

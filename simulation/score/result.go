@@ -11,6 +11,7 @@ import (
 type Metric struct {
 	Name      string
 	Unit      string
+	About     string // what it says; "" if no board shows it
 	Of        func(*Score) *float64
 	MoreWins  bool // the greatest is the best
 	NoWinner  bool // neither the greatest nor the least is the best
@@ -19,18 +20,29 @@ type Metric struct {
 
 // Metrics are all figures of a Score, the most important first.
 var Metrics = []Metric{
-	{Name: "throttled", Unit: "%", Of: func(s *Score) *float64 { return &s.Throttled }},
-	{Name: "wait", Unit: "s", Of: func(s *Score) *float64 { return &s.Wait }, Geometric: true},
-	{Name: "jain", Of: func(s *Score) *float64 { return &s.Jain }, MoreWins: true},
-	{Name: "use", Of: func(s *Score) *float64 { return &s.Use }, MoreWins: true},
-	{Name: "stdev", Of: func(s *Score) *float64 { return &s.Stdev }},
-	{Name: "ratio", Unit: "x", Of: func(s *Score) *float64 { return &s.Ratio }, Geometric: true},
+	{Name: "throttled", Unit: "%", Of: func(s *Score) *float64 { return &s.Throttled },
+		About: "share of requests that were throttled: mean over callers, in random scenarios over all requests"},
+	{Name: "wait", Unit: "s", Of: func(s *Score) *float64 { return &s.Wait }, Geometric: true,
+		About: "of any caller between two of its successes; means are geometric"},
+	{Name: "jain", Of: func(s *Score) *float64 { return &s.Jain }, MoreWins: true,
+		About: "fairness: 1 if all callers got the same whenever they were there, 1/n if one got all"},
+	{Name: "use", Of: func(s *Score) *float64 { return &s.Use }, MoreWins: true,
+		About: "what was got of what a perfect client would have got; where the number of calls is fixed, least possible time over time taken"},
+	{Name: "stdev", Of: func(s *Score) *float64 { return &s.Stdev },
+		About: "of the callers' request counts"},
+	{Name: "ratio", Unit: "x", Of: func(s *Score) *float64 { return &s.Ratio }, Geometric: true,
+		About: "the longest wait, relative to the mean time between a caller's turns"},
 	{Name: "total", Unit: "%", Of: func(s *Score) *float64 { return &s.Total }},
-	{Name: "clear", Unit: "s", Of: func(s *Score) *float64 { return &s.Clear }},
-	{Name: "adapt", Unit: "s", Of: func(s *Score) *float64 { return &s.Adapt }},
-	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }, NoWinner: true},
-	{Name: "failed", Unit: "%", Of: func(s *Score) *float64 { return &s.Failed }},
-	{Name: "recovery", Unit: "s", Of: func(s *Score) *float64 { return &s.Recovery }},
+	{Name: "clear", Unit: "s", Of: func(s *Score) *float64 { return &s.Clear },
+		About: "time until a fixed number of calls is done"},
+	{Name: "adapt", Unit: "s", Of: func(s *Score) *float64 { return &s.Adapt },
+		About: "time until the rate fits within a fifth after the limit changed"},
+	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }, NoWinner: true,
+		About: "amplification: the least is not the best, since who gives up its calls sends little"},
+	{Name: "failed", Unit: "%", Of: func(s *Score) *float64 { return &s.Failed },
+		About: "share of the calls of an open loop that were given up"},
+	{Name: "recovery", Unit: "s", Of: func(s *Score) *float64 { return &s.Recovery },
+		About: "time after an outage or a stall until the server is used again"},
 }
 
 // Result is how a client did in a scenario over several seeds.
