@@ -69,9 +69,19 @@ func TestTryYourOwn(t *testing.T) {
 	out, _ := play(t, "-html", page, "-md", md, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
 		"-signal", "seconds", "-max-rate", "10", "-limiter-burst", "2", "-decrease", "0.7")
 	for _, file := range []string{page, md} {
-		if text, err := os.ReadFile(file); err != nil || strings.Contains(string(text), "Targets") {
-			t.Errorf("%s: %v, or targets that are not of this server", file, err)
+		text, err := os.ReadFile(file)
+		if err != nil || strings.Contains(string(text), "Targets") || strings.Contains(string(text), "other named") {
+			t.Errorf("%s: %v, or targets or means that are not of this server", file, err)
 		}
+		// A file that is looked at later has to say what was tried.
+		for _, want := range []string{"0 requests in each 10s; tells Retry-After in whole seconds", "cruise with -max-rate 10 -limiter-burst 2 -decrease 0.7", "server of yours"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s: no %q", file, want)
+			}
+		}
+	}
+	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "blue is yours and cruise,") {
+		t.Errorf("the page does not say whose points are blue: %v", err)
 	}
 	_, code, found := strings.Cut(out, "retrier, err := ")
 	if !found || !strings.Contains(out, "yours") {
@@ -194,6 +204,24 @@ func TestWindowsHoldWholeNumbers(t *testing.T) {
 		}
 		if got := p.parts[0].scenarios[0].Server.Rate.At(0); got != want {
 			t.Errorf("%s: %v, want %v", args, got, want)
+		}
+	}
+}
+
+func TestTheServerOfTheFlagsIsToldInWords(t *testing.T) {
+	for args, want := range map[string]string{
+		"-rate 2.5": "a bucket of 3 that refills at 2.5 a second; tells nothing",
+		"-rate 2.5 -burst 40 -empty -signal rest":                                "a bucket of 40 that refills at 2.5 a second, used up at the start; tells what is left",
+		"-server fixed -rate 5 -signal remaining":                                "300 requests in each 1m0s; tells the limit and what is left",
+		"-server sliding -rate 5 -window 10s -signal reset":                      "50 requests in any 10s; tells the limit, what is left and until when",
+		"-server concurrency -burst 8 -signal retry-after -work 20ms -workers 9": "8 requests at a time, 20ms each; tells Retry-After",
+	} {
+		_, p, err := parse(strings.Fields(args), io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := p.parts[0].scenarios[0].About; got != want {
+			t.Errorf("%s: %q, want %q", args, got, want)
 		}
 	}
 }

@@ -122,7 +122,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 			return nil, fmt.Errorf("-%s does not go with -server %v", name, spec.Kind)
 		}
 	}
-	perSecond, about := o.rate, "the server of the command's flags"
+	perSecond, about := o.rate, ""
 	if spec.Kind == server.Concurrency {
 		if !(o.burst >= 1 && o.burst <= 10_000) || o.burst != math.Trunc(o.burst) {
 			return nil, fmt.Errorf("%s: want the slots of -server concurrency, a whole number from 1 to 10000", told(set, "burst", o.burst))
@@ -133,6 +133,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		spec.Work = o.work
 		perSecond = o.burst / o.work.Seconds()
 		spec.Rate = server.Constant(perSecond)
+		about = fmt.Sprintf("%v requests at a time, %v each", o.burst, o.work)
 	} else if !(o.rate >= 1e-4 && o.rate <= 1e6) {
 		return nil, fmt.Errorf("%s: want the requests a second that the server serves, 0.0001 to 1000000", told(set, "rate", o.rate))
 	}
@@ -144,6 +145,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		if !(spec.Burst >= 1 && spec.Burst <= 1e6) {
 			return nil, fmt.Errorf("-burst %v: want 1 to 1000000", o.burst)
 		}
+		about = fmt.Sprintf("a bucket of %v that refills at %v a second", spec.Burst, o.rate)
 	case server.FixedWindow, server.SlidingWindow:
 		spec.Window = o.window
 		if n := o.rate * o.window.Seconds(); !(n >= 1 && n <= 1e6) {
@@ -158,8 +160,15 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		// The clients that are told the rate must know what the windows hold of it.
 		whole := server.Allowed(spec.Rate, spec.Window, 0)
 		spec.Rate = server.Constant(float64(whole) / o.window.Seconds())
-		about += fmt.Sprintf(": %d requests in each %v", whole, o.window)
+		about = fmt.Sprintf("%d requests in each %v", whole, o.window)
+		if spec.Kind == server.SlidingWindow {
+			about = fmt.Sprintf("%d requests in any %v", whole, o.window)
+		}
 	}
+	if o.empty {
+		about += ", used up at the start"
+	}
+	about += "; tells " + scenario.Tells(spec.Signal)
 	perSecond = min(perSecond, float64(o.processes*o.workers)/o.latency.Seconds())
 	if n := perSecond * o.duration.Seconds(); n > mostRequests {
 		return nil, fmt.Errorf("-duration %v: want at most %d requests in a run, at this rate and latency it is %.0f", o.duration, mostRequests, n)
@@ -186,8 +195,9 @@ const goesOn = `// Where callers make one call after the other, none is given up
 // cruise.WithMaxServerDelay(math.MaxInt64) beside that.
 `
 
-// limiter is the options that were set, and the Go code of them.
-func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code string, err error) {
+// limiter is a client with the options that were set, or none, and the Go code of them.
+func (o *own) limiter(set map[string]bool) (yours []engine.Client, code string, err error) {
+	var opts []cruise.LimiterOption
 	var flags, lines []string
 	for i, k := range knobs {
 		v := o.knobs[i]
@@ -210,7 +220,9 @@ func (o *own) limiter(set map[string]bool) (opts []cruise.LimiterOption, code st
 	if len(lines) == 0 {
 		return nil, "retrier, err := cruise.New() // the defaults\n" + goesOn, nil
 	}
-	return opts, "retrier, err := cruise.New(\n" + strings.Join(lines, "") + ")\n" + goesOn, nil
+	c := client.Cruise(scenario.Yours, opts...)
+	c.About = "cruise with " + strings.Join(flags, " ")
+	return []engine.Client{c}, "retrier, err := cruise.New(\n" + strings.Join(lines, "") + ")\n" + goesOn, nil
 }
 
 // ownPlan is the user's limiter at the user's server, or at the scenarios given,
@@ -221,7 +233,7 @@ func (o *options) ownPlan() (plan, error) {
 			return plan{}, fmt.Errorf("-%s does not go with a server or a limiter of yours", name)
 		}
 	}
-	opts, code, err := o.own.limiter(o.set)
+	yours, code, err := o.own.limiter(o.set)
 	if err != nil {
 		return plan{}, err
 	}
@@ -249,10 +261,5 @@ func (o *options) ownPlan() (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	if len(opts) > 0 {
-		yours := client.Cruise(scenario.Yours, opts...)
-		yours.About = "cruise with the options of the command's flags"
-		clients = append([]engine.Client{yours}, clients...)
-	}
-	return plan{clients: clients, parts: []part{{"your", list, o.seeds}}, code: code}, nil
+	return plan{clients: append(yours, clients...), parts: []part{{"your", list, o.seeds}}, code: code}, nil
 }

@@ -115,7 +115,8 @@ func (b *Board) groups() []Group {
 	keepable := func(s *scenario.Scenario) bool { return s.Random && !b.tight(s) && b.paced(s) }
 	groups := []Group{
 		{Suite, func(s *scenario.Scenario) bool { return s.Suite }},
-		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random }},
+		{"server of yours", func(s *scenario.Scenario) bool { return s.Name == scenario.Yours }},
+		{"other named", func(s *scenario.Scenario) bool { return !s.Suite && !s.Random && s.Name != scenario.Yours }},
 		{"random, all", func(s *scenario.Scenario) bool { return s.Random }},
 		{Keepable, keepable},
 		{tight, func(s *scenario.Scenario) bool { return s.Random && b.tight(s) }},

@@ -108,6 +108,7 @@ type figure struct{ Name, About string }
 
 type content struct {
 	*board.Board
+	Ours     string // the clients that are blue
 	Figures  []figure
 	Runs     int
 	Groups   []group
@@ -119,6 +120,13 @@ type content struct {
 // HTML writes the report as a page.
 func (d Data) HTML(w io.Writer) error {
 	c := content{Board: d.Board}
+	var ours []string
+	for _, cl := range d.Board.Clients {
+		if cl.Own {
+			ours = append(ours, cl.Name)
+		}
+	}
+	c.Ours = strings.Join(ours, " and ")
 	for _, m := range score.Metrics {
 		if m.About != "" {
 			c.Figures = append(c.Figures, figure{board.Title(m), m.About})

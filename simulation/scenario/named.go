@@ -138,17 +138,19 @@ func told(suite []*Scenario) []*Scenario {
 		i := slices.IndexFunc(suite, func(s *Scenario) bool { return s.Name == v.of })
 		s := *suite[i]
 		s.Name, s.Suite, s.Server.Signal = v.name, false, v.signal
-		s.About = fmt.Sprintf("as %s, but the server tells %s", v.of, tells(v.signal))
+		s.About = fmt.Sprintf("as %s, but the server tells %s", v.of, Tells(v.signal))
 		list = append(list, &s)
 	}
 	return list
 }
 
-// tells puts a server's signal into words.
-func tells(s server.Signal) string {
+// Tells puts a server's signal into words.
+func Tells(s server.Signal) string {
 	switch {
 	case s&server.Remaining != 0 && s&server.Reset != 0:
 		return "the limit, what is left and until when"
+	case s&server.NoLimit != 0:
+		return "what is left"
 	case s&server.Remaining != 0:
 		return "the limit and what is left"
 	case s&server.WholeSeconds != 0:

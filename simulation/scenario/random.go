@@ -150,5 +150,5 @@ func describe(s *Scenario, how string, rate float64) string {
 		start = "empty"
 	}
 	return fmt.Sprintf("%s: %.3g/s, %s %s (%s at first), tells %s; %d x %d callers at %v",
-		how, rate, s.Server.Kind, size, start, tells(s.Server.Signal), s.Processes, s.Callers, s.Latency.Round(time.Millisecond))
+		how, rate, s.Server.Kind, size, start, Tells(s.Server.Signal), s.Processes, s.Callers, s.Latency.Round(time.Millisecond))
 }
