@@ -154,6 +154,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-rate 1 -workers 0", "-processes 1 -workers 0: want"},
 		{"-rate 5 -processes 4294967296 -workers 4294967296", "-processes 4294967296 -workers 4294967296: want"},
 		{"-rate 5 -processes 101 -workers 100", "-processes 101 -workers 100: want"},
+		{"-rate 5 -processes 100 -workers 100 -duration 24h", "-duration 24h0m0s: want at most 1h0m0s for 10000 workers in all"},
 		{"-rate 1 -latency 0s", "-latency 0s: want 1µs to 1h"},
 		{"-rate 5 -duration 2562047h", "-duration 2562047h0m0s: want 1s to 24h"},
 		{"-rate 1e6 -latency 1ms -duration 1h", "-duration 1h0m0s: want at most 10000000 requests"},

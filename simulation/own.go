@@ -44,6 +44,10 @@ var idle = map[server.Kind][]string{
 // mostRequests are served in a run, which takes a minute or so.
 const mostRequests = 10_000_000
 
+// mostWaiting is the time of all callers together, also of those who are throttled and wait, of
+// which a run takes a minute or so as well.
+const mostWaiting = 10_000 * time.Hour
+
 // mostWindows of a run take the best possible result a quarter of a second to work out.
 const mostWindows = 400_000
 
@@ -116,6 +120,9 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		return nil, fmt.Errorf("-latency %v: want 1µs to 1h", o.latency)
 	case o.duration < time.Second || o.duration > 24*time.Hour:
 		return nil, fmt.Errorf("-duration %v: want 1s to 24h", o.duration)
+	}
+	if most := mostWaiting / time.Duration(o.processes*o.workers); o.duration > most {
+		return nil, fmt.Errorf("-duration %v: want at most %v for %d workers in all", o.duration, most, o.processes*o.workers)
 	}
 	for _, name := range idle[spec.Kind] {
 		if set[name] {
