@@ -156,6 +156,8 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-rate 5 -processes 101 -workers 100", "-processes 101 -workers 100: want"},
 		{"-rate 5 -processes 100 -workers 100 -duration 24h", "-duration 24h0m0s: want at most 1h0m0s for 10000 workers in all"},
 		{"-rate 1 -latency 0s", "-latency 0s: want 1µs to 1h"},
+		{"-rate 1 -latency 2h -duration 3h", "-latency 2h0m0s: want 1µs to 1h"},
+		{"-rate 1 -latency 1h -duration 1s", "-latency 1h0m0s: want no more than the -duration 1s"},
 		{"-rate 5 -duration 2562047h", "-duration 2562047h0m0s: want 1s to 24h"},
 		{"-rate 1e6 -latency 1ms -duration 1h", "-duration 1h0m0s: want at most 10000000 requests"},
 

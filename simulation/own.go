@@ -116,10 +116,12 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		return nil, fmt.Errorf("-signal %s: want one of %v", o.signal, server.Signals)
 	case o.processes < 1 || o.workers < 1 || o.processes > 10_000 || o.workers > 10_000/o.processes:
 		return nil, fmt.Errorf("-processes %d -workers %d: want at least 1 of each, and at most 10,000 workers in all", o.processes, o.workers)
-	case o.latency < time.Microsecond || o.latency > time.Hour:
-		return nil, fmt.Errorf("-latency %v: want 1µs to 1h", o.latency)
 	case o.duration < time.Second || o.duration > 24*time.Hour:
 		return nil, fmt.Errorf("-duration %v: want 1s to 24h", o.duration)
+	case o.latency < time.Microsecond || o.latency > time.Hour:
+		return nil, fmt.Errorf("-latency %v: want 1µs to 1h", o.latency)
+	case o.latency > o.duration: // nothing would be served
+		return nil, fmt.Errorf("-latency %v: want no more than the -duration %v", o.latency, o.duration)
 	}
 	if most := mostWaiting / time.Duration(o.processes*o.workers); o.duration > most {
 		return nil, fmt.Errorf("-duration %v: want at most %v for %d workers in all", o.duration, most, o.processes*o.workers)
