@@ -98,6 +98,10 @@ func TestTryYourOwn(t *testing.T) {
 	if out, _ := play(t, "-rate", "5", "-duration", "1m", "-seeds", "1", "-clients", "cruise"); !strings.Contains(out, "cruise.New()") {
 		t.Errorf("%s", out)
 	}
+	_, p, err := parse(strings.Fields("-rate 5 -limiter-burst 1000000 -min-rate 1e-5"), io.Discard)
+	if err != nil || !strings.Contains(p.code, "\tcruise.WithMinRate(0.00001),\n\tcruise.WithBurst(1000000),\n") {
+		t.Errorf("%v, numbers as nobody writes them: %s", err, p.code)
+	}
 }
 
 func TestBadFlagsAreRefused(t *testing.T) {

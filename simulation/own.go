@@ -221,7 +221,7 @@ func (o *own) limiter(set map[string]bool) (yours []engine.Client, code string, 
 		}
 		opts = append(opts, k.option(v))
 		flags = append(flags, fmt.Sprintf("-%s %v", k.flag, v))
-		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'g', -1, 64)))
+		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'f', -1, 64)))
 	}
 	if _, err := cruise.NewAdaptiveLimiter(opts...); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
