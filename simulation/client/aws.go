@@ -19,7 +19,7 @@ import (
 func AWS() engine.Client {
 	return engine.Client{
 		Name:  "aws-adaptive",
-		About: "aws-sdk-go-v2 adaptive mode, unlimited attempts, no retry quota but in open loops",
+		About: "aws-sdk-go-v2 adaptive mode, unlimited attempts, no retry quota but in open loops; it knows no Retry-After",
 		New: func(e engine.Env) engine.Process {
 			throttled := retry.IsErrorThrottleFunc(func(err error) aws.Ternary {
 				f := failure(err)

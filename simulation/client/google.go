@@ -13,7 +13,7 @@ import (
 func Google() engine.Client {
 	return engine.Client{
 		Name:  "google-flow",
-		About: "truncated exponential backoff as in Google's guides, 2^n s plus up to 1 s, at most 64 s",
+		About: "truncated exponential backoff as in Google's guides, 2^n s plus up to 1 s, at most 64 s, whatever Retry-After says",
 		New: func(e engine.Env) engine.Process {
 			return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
 				for n := 0; ; n++ {
