@@ -65,10 +65,10 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 
 func TestTryYourOwn(t *testing.T) {
 	dir := t.TempDir()
-	page, md := filepath.Join(dir, "own.html"), filepath.Join(dir, "own.md")
-	out, _ := play(t, "-html", page, "-md", md, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
+	page, md, data := filepath.Join(dir, "own.html"), filepath.Join(dir, "own.md"), filepath.Join(dir, "own.json")
+	out, _ := play(t, "-html", page, "-md", md, "-json", data, "-server", "fixed", "-rate", "5", "-window", "10s", "-workers", "4", "-processes", "2", "-duration", "2m", "-seeds", "1",
 		"-signal", "seconds", "-max-rate", "10", "-limiter-burst", "2", "-decrease", "0.7")
-	for _, file := range []string{page, md} {
+	for _, file := range []string{page, md, data} {
 		text, err := os.ReadFile(file)
 		if err != nil || strings.Contains(string(text), "Targets") || strings.Contains(string(text), "other named") {
 			t.Errorf("%s: %v, or targets or means that are not of this server", file, err)

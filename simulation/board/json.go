@@ -36,6 +36,11 @@ type jsonClient struct {
 	Yardstick bool   `json:"yardstick,omitempty"`
 }
 
+type jsonScenario struct {
+	Name  string `json:"name"`
+	About string `json:"about"`
+}
+
 type jsonResult struct {
 	Scenario string            `json:"scenario"`
 	Client   string            `json:"client"`
@@ -68,13 +73,17 @@ type jsonTarget struct {
 // JSON writes everything that the board holds.
 func (b *Board) JSON(w io.Writer) error {
 	var out struct {
-		Clients []jsonClient `json:"clients"`
-		Results []jsonResult `json:"results"`
-		Means   []jsonRow    `json:"means"`
-		Targets []jsonTarget `json:"targets"`
+		Clients   []jsonClient   `json:"clients"`
+		Scenarios []jsonScenario `json:"scenarios"`
+		Results   []jsonResult   `json:"results"`
+		Means     []jsonRow      `json:"means"`
+		Targets   []jsonTarget   `json:"targets"`
 	}
 	for _, c := range b.Clients {
 		out.Clients = append(out.Clients, jsonClient{c.Name, c.About, c.Own, c.Yardstick})
+	}
+	for _, s := range b.Scenarios() {
+		out.Scenarios = append(out.Scenarios, jsonScenario{s.Name, s.About})
 	}
 	for _, r := range b.Results {
 		out.Results = append(out.Results, jsonResult{r.Scenario.Name, r.Client, r.Runs, b.Better(r), figures(r.Median), figures(r.Low), figures(r.High)})
