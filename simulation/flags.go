@@ -77,6 +77,9 @@ func (o *options) check(args []string) error {
 	written := map[string]string{} // flags by their files
 	for _, f := range []struct{ flag, file string }{{"json", o.json}, {"md", o.md}, {"html", o.html}, {"cpuprofile", o.profile}} {
 		if f.file == "" {
+			if o.set[f.flag] {
+				return fmt.Errorf("-%s %q: want a file", f.flag, f.file)
+			}
 			continue
 		}
 		file := filepath.Clean(f.file)

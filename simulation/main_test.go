@@ -115,6 +115,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-scenarios none", "-scenarios none: want scenarios"},
 		{"-quick -full", "-quick and -full contradict each other"},
 		{"-seeds 0", "-seeds 0: want 1 to 1000"},
+		{"-html=", `-html "": want a file`},
 		{"-json nowhere/b.json", "-json nowhere/b.json: want a file in a folder that exists, nowhere does not"},
 		{"-cpuprofile nowhere/p", "-cpuprofile nowhere/p: want a file in a folder that exists, nowhere does not"},
 		{"-json .", "-json .: want a file, that is a folder"},
