@@ -74,7 +74,7 @@ type GaveUp struct {
 type ThrottleSeen struct {
 	RetryAfter time.Duration // as the server asked; 0 if it did not
 	Scope      string        // as the server named it; "" if it did not
-	Late       bool          // the attempt was sent before the last cut, so it cuts no rate
+	Late       bool          // the attempt was sent before an earlier throttle was known, so it says nothing new
 }
 
 // RateChanged: a limiter has another rate.

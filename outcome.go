@@ -68,7 +68,7 @@ type Feedback struct {
 	// Outcome of the attempt.
 	Outcome Outcome
 	// Sent is when the limiter let the attempt go. A throttle of an attempt sent
-	// before the last cut is old news.
+	// before an earlier throttle was known is old news.
 	Sent time.Time
 	// Cost is the n that the attempt was admitted with.
 	Cost int
