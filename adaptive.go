@@ -15,20 +15,23 @@ import (
 // everyone behind it pause the moment the server says stop.
 //
 // It begins without a rate, as gently as TCP does: one call in flight, and more
-// as calls succeed. The first throttle shows the limit; from then on it is a
-// token bucket whose rate is cut to half of what the server delivered on a
-// throttle, once for one congestion, and grows linearly on success: quickly back
-// to just below the old ceiling, slowly to find a new one, quickly beyond it. It
-// grows only while it is what holds calls back. An attempt that failed for good is an
-// answer like others, and counts as a success here. A throttle pauses everyone for
-// the server's Retry-After, else for a time that doubles while throttles follow
-// each other, and begins at two call intervals at most of the rate after the cut: see
+// as calls succeed. The first throttle shows the limit. From then on it is a token
+// bucket. A throttle cuts its rate to half of what the server delivered, once for one
+// congestion. Success raises it: quickly back to just below where the throttle came,
+// slowly from there on to find the limit, and quickly again beyond it, but only while
+// the rate is what holds calls back. An attempt that failed for good is an answer like
+// others, and counts as a success here.
+//
+// A throttle pauses everyone for the server's Retry-After. Without one the pause is two
+// intervals between calls at most, and doubles while throttles follow each other: see
 // [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
 // throttled, so that the quota lasts until its reset. Where nothing is left of a window
-// and its reset is at most 10 s away, everyone pauses until then. A window of less than
-// four calls cannot be told from a bucket: there only throttles teach.
+// and its reset is at most 10 s away, everyone pauses until then. Quotas that are used up
+// and whole again too soon for that teach nothing, so that only throttles do: windows of
+// less than four calls, and other limits of less than ten, or of less than twice the
+// calls in flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten.
 //
@@ -157,18 +160,17 @@ func WithIncrease(share float64) LimiterOption {
 }
 
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
-// by how many follow each other. Default 0.3 s, doubled to a minute, equal jitter. An
-// [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs, while no
-// call has ever succeeded, or 16 times if the throttle comes with a [Quota] that has a
-// Limit and nothing left of it. A backoff given here is taken as it is.
+// by how many follow each other; [WithForgiveAfter] says how a series ends. Default
+// 0.3 s, doubled to a minute, equal jitter. While no call has ever succeeded an
+// [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs, or 16
+// times if the throttle comes with a [Quota] that has a Limit and nothing left of it. A
+// backoff given here is taken as it is.
 //
-// A pause is never longer than two call intervals at the rate after the cut, unless
-// nothing got through since the last throttle: then the backoff begins anew, and each
-// pause grows by the backoff's multiplier or step from the last one, or from the time
-// until the next attempt where the rate held that up for longer. So pauses reach the
-// backoff's own length only where throttles go on. Where no call has succeeded yet an
-// AdaptiveLimiter has no rate, and nothing but the backoff bounds the pause.
-// [WithForgiveAfter] says how a series ends.
+// Once there is a rate, a pause lasts no longer than two intervals between calls at the
+// rate after the cut. That bound does not hold where nothing got through since the last
+// throttle. Then the backoff begins anew, and each pause is longer than the last one by
+// its multiplier or step; or than the time until the next attempt, if the rate held that up
+// for longer. So pauses reach the backoff's own length only where throttles go on.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
 }

@@ -2,11 +2,18 @@
 // a throttling API gives, keeps to it, brakes for every caller the moment the
 // server says stop, retries what is worth retrying, and says why it gave up.
 //
-//	var api = cruise.Must(cruise.New()) // one for each API, shared by all goroutines
+// Make one [Retrier] for each API, and pass every call through it:
+//
+//	var api = cruise.Must(cruise.New()) // shared by all goroutines
 //
 //	err := api.Do(ctx, func(ctx context.Context) error {
 //		return client.Call(ctx)
 //	})
+//
+// Without options it has an [AdaptiveLimiter], which paces all calls and pauses them when
+// one is throttled; makes each call up to 5 times, with a [Backoff] between attempts; and
+// pays retries from a [Budget]. [DoValue] is for calls that return a value,
+// [Retrier.Attempts] for loops.
 //
 // # The loop
 //
@@ -52,14 +59,18 @@
 //	retries alone, without pacing         WithoutLimiter
 //	code that does not fit in a function  Retrier.Attempts
 //
-// Constructors return an error too, as options may be out of bounds; where those are
-// constants, use [Must].
+// Constructors return an error too, as options may be out of bounds. [Must] turns that
+// into a panic, for options that are constants.
 //
 // # Errors
 //
 // What Do returns is the call's own error if the first attempt failed for good,
 // else an [*Error]. It matches its reason, such as [ErrAttemptsExhausted] or
-// [context.DeadlineExceeded], and the last error of the call.
+// [context.DeadlineExceeded], and the last error of the call:
+//
+//	if e, ok := errors.AsType[*cruise.Error](err); ok && e.RetryAfter > 0 {
+//		return scheduleIn(e.RetryAfter) // when another try makes sense
+//	}
 //
 // # Concurrency and time
 //

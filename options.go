@@ -65,8 +65,8 @@ func isNil(v any) bool {
 }
 
 // WithoutLimiter makes calls go at once, paced by nothing but their backoff. Those
-// of a [Retrier.Scope] pass the limiter of their scope alone, which each
-// [LimiterOption] tunes: that has no effect on calls outside a scope.
+// of a [Retrier.Scope] pass the limiter of their scope alone. A [LimiterOption] beside
+// it tunes the limiters of scopes, and has no effect on calls outside a scope.
 func WithoutLimiter() Option {
 	return option(func(c *config) { c.limiter, c.limiterSet = nil, true })
 }
@@ -79,10 +79,8 @@ func WithBackoff(b Backoff) Option {
 }
 
 // WithThrottleBackoff is the wait of one call before the retry of a throttled
-// attempt. Default: none where the limiter is a [Learner], which pauses for everyone;
-// elsewhere 1 s, doubled to 20 s, full jitter. All calls share the level of a Learner's
-// pauses: it rises with each throttle, and falls by one with every 10 calls that are not
-// throttled.
+// attempt. Default: none where the limiter is a [Learner], whose pauses hold for
+// everyone; elsewhere 1 s, doubled to 20 s, full jitter.
 func WithThrottleBackoff(b Backoff) Option {
 	return option(func(c *config) { c.throttleBackoff = &b })
 }
@@ -126,10 +124,10 @@ func WithAttemptTimeout(d time.Duration) Option {
 	})
 }
 
-// WithUncountedThrottles makes throttled attempts not count towards
-// [WithMaxAttempts], nor towards the [Budget] where the limiter pauses for them: bulk
-// work that is paced by its limiter then fails only for other reasons. Bound it by a
-// deadline or by [WithMaxElapsed].
+// WithUncountedThrottles is for bulk work, which is to get through however often it is
+// throttled: throttled attempts do not count towards [WithMaxAttempts], nor are their
+// retries paid from the [Budget] where the limiter pauses for them. Bound it by a deadline
+// or by [WithMaxElapsed].
 func WithUncountedThrottles() Option {
 	return option(func(c *config) { c.freeThrottles = true })
 }

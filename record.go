@@ -30,9 +30,11 @@ func (r *record) Value(key any) any {
 
 // Nested reports whether ctx is that of an attempt of another Retrier. Given such a ctx,
 // Do makes its call once and leaves retries to that one, unless [WithNestedRetries] says
-// otherwise. In the first attempt of a Retrier without limiter, observer and limit of time
-// it may be false, unless the call is [WithoutRetries]; then the inner one retries, and the
-// outer does not retry its [*Error].
+// otherwise.
+//
+// It may be false in the first attempt of a Retrier that has no limiter, observer or limit
+// of time, unless the call is [WithoutRetries]. Then the inner Retrier retries, and the outer
+// one does not retry its [*Error], so that retries do not multiply either.
 func Nested(ctx context.Context) bool { return ctx != nil && callOf(ctx) != nil }
 
 func callOf(ctx context.Context) *record {

@@ -162,8 +162,8 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 
 // Limiter returns the limiter that attempts pass, nil if there is none. That of a
 // scope is its innermost, which may be another one after a long time without a
-// call. If it is of this package, but no [DelayLimiter], its WaitN waits for those around it
-// that are so too, and its Learn tells them that the call has ended.
+// call. Limiters of this package, [DelayLimiter] apart, know those of them around: a WaitN
+// waits for these too, and a Learn tells them that the call has ended.
 func (r *Retrier) Limiter() Limiter {
 	if s, ok := r.gate.(*scopeLimiter); ok {
 		return s.own()

@@ -20,24 +20,25 @@ import (
 //   - a success, all of them; a [Quota], the innermost.
 //
 // So the limit of one customer never slows the others, and that of the
-// developer slows all. Options and observer are those of r: each [LimiterOption] tunes
-// both, so [WithMaxRate] of 5 is 5 calls a second for each key, and for all keys
-// together. For each key alone, r is made with [WithoutLimiter] beside it.
+// developer slows all.
 //
-// Each key has a [Budget] of its own too, from which the retries of its Retrier are
-// paid: where one host is down, those of others go on. The budget of r pays for
-// them only if it was given by [WithBudget]; what bounds the retries of all keys
-// together is such a budget.
+// Options and observer are those of r. A [LimiterOption] tunes the limiter of r and those
+// of all keys: [WithMaxRate] of 5 is 5 calls a second for each key, and for all keys
+// together. For 5 with each key and no common limit, give r [WithoutLimiter] too.
+//
+// Each key has a [Budget] of its own too, from which its retries are paid: where one
+// host is down, those of others go on. To bound the retries of all keys together, give
+// r a budget by [WithBudget]: then that pays for all.
 //
 // A scope's Retrier is cheap: make one for each call, or keep it. Limiters are
 // kept as [WithMaxScopes] and [WithScopeIdle] say, never forgotten while a call
 // waits, is in flight, or a pause is in force. A budget is forgotten with its
 // limiter, and whole when the key is used again.
 //
-// Between limiters of other packages, which cannot be asked without taking, a
-// call waits one after the other, outermost first, and so it does for a
-// [DelayLimiter]; those of this package come last, all at one moment, and refuse before
-// what they would keep for too long.
+// Limiters of other packages cannot be asked without taking, so a call waits for one
+// after the other of them, and of each [DelayLimiter], the outermost first; the limiters
+// of this package come last, all at one moment. A call that those would keep for too long
+// is refused before it takes anything.
 func (r *Retrier) Scope(scope, key string) *Retrier {
 	if r == nil || r.scopes == nil {
 		return r // Do will say so

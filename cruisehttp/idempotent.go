@@ -86,8 +86,8 @@ func (x *exchange) unprocessed() bool {
 
 // Unsent marks the error of a [WithBase] that came before anything of the request was sent,
 // such as that of its source of tokens: the request is sent again, if the error is worth it,
-// whatever its method. Of an [http.Transport] that is known without. It returns nil for a
-// nil err.
+// whatever its method. Errors of an [http.Transport] need no such mark. It returns nil for
+// a nil err.
 func Unsent(err error) error {
 	if err == nil {
 		return nil

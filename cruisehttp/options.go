@@ -44,30 +44,35 @@ func WithBase(base http.RoundTripper) Option {
 }
 
 // WithRetrier tunes the [cruise.Retrier] around all scopes, with everything that
-// [cruise.New] takes. Each scope has an adaptive limiter of its own, which each
-// [cruise.LimiterOption] tunes, or that of [cruise.WithScopeLimiter]; one given by
-// [cruise.WithLimiter] is around all of them, and then WithScopeLimiter does the tuning.
-// Each has a budget for its retries too, unless [cruise.WithBudget] gives one that is
-// for all requests. [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes
-// that are remembered. Of timeouts prefer those of this package: a
-// [cruise.WithAttemptTimeout] ends with the response's head.
+// [cruise.New] takes:
 //
-// A classifier given by [cruise.WithClassifier] sees a [*ResponseError] for each
-// response that is no success, and decides what it means.
+//   - Each scope has an adaptive limiter of its own, which each [cruise.LimiterOption]
+//     tunes, or one that [cruise.WithScopeLimiter] makes.
+//   - [cruise.WithLimiter] puts a limiter around all scopes. No LimiterOption goes with
+//     it: then WithScopeLimiter is how to tune those of scopes.
+//   - Each scope has a budget for its retries, unless [cruise.WithBudget] gives one that
+//     is for all requests.
+//   - [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes that are
+//     remembered.
+//   - A classifier given by [cruise.WithClassifier] sees a [*ResponseError] for each
+//     response that is no success, and decides what it means.
+//   - Of timeouts prefer those of this package: a [cruise.WithAttemptTimeout] ends with
+//     the response's head.
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) { c.options = append(c.options, opts...) }
 }
 
 // WithScope says which requests the server counts together: those with the same
 // key share a limiter and pauses. Given several times, each scope is within the one
-// before, and requests obey the limiters of all. Default [HostKey] in [GlobalScope]:
-// where a limit of the host is to be around others, that is given too, and first. See
-// [HeaderKey] for limits of a token or account.
+// before, and requests obey the limiters of all. Default: [HostKey] in [GlobalScope],
+// whose place the first one given takes. To keep a limit of the host around others, give
+// that first, as WithScope([GlobalScope], [HostKey]). See [HeaderKey] for limits of a
+// token or account.
 //
 // A throttle concerns the scope whose name the response blames ([Signal.Scope]),
-// such as DEVELOPER or ACCOUNT, or else the innermost. The key is called for each
-// request, must be safe for concurrent use, and should hold no secrets. A request
-// whose key is "" is in no scope of that name.
+// such as DEVELOPER or ACCOUNT, or else the innermost. key is called for each request,
+// so it must be safe for concurrent use; what it returns should hold no secrets. A
+// request for which it returns "" is in no scope of that name.
 func WithScope(name string, key func(*http.Request) string) Option {
 	return func(c *config) {
 		c.want(name != "" && key != nil, "WithScope(%q): want a name and a key", name)
@@ -158,8 +163,8 @@ func WithAttemptTimeout(d time.Duration) Option {
 }
 
 // WithOnlyIdempotent never sends a request again that is not idempotent, not even
-// if it was throttled, or the server wants it so. By default it is then, since such
-// a server has done nothing.
+// if it was throttled, or the server wants it so. By default such a request is sent
+// again, since the server has done nothing.
 func WithOnlyIdempotent() Option {
 	return func(c *config) { c.onlyIdempotent = true }
 }
