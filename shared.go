@@ -29,8 +29,8 @@ import (
 // limiter goes on by itself, as [WithFallback] says: by default at a fair share of
 // the last known rate, which it adapts alone. It tries the store again at once if that
 // refused, else after 0.25 s at most, then less and less often down to every 5 s, and keeps
-// to its share until the other workers are likely to be back as well. No call is refused,
-// nor taken for throttled, for the store's sake.
+// to its share until the other workers are likely to be back as well. No call is taken for
+// throttled for the store's sake, and none refused but with [FallbackClosed].
 //
 // A SharedLimiter is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so. It runs a goroutine while a
