@@ -165,6 +165,7 @@ func TestDocumentsNameWhatIsThere(t *testing.T) {
 	options := map[string]bool{}
 	for _, of := range []string{
 		"WithMaxElapsedTime", "WithMaxTries", "WithNotify", // of cenkalti/backoff
+		"WithThrottle",     // of retry-go
 		"WithDisableRetry", // of gRPC
 		"WithPolicy",       // of Google's storage client
 		"WithRetryer",      // of the AWS SDK
