@@ -19,15 +19,17 @@ import (
 //
 // It sets the time between the calls of one caller, not a rate: twice the callers make
 // twice the calls, and the delay has to find its level again with each that comes or
-// goes. The [AdaptiveLimiter] is the default because it learns the rate itself: it cuts
-// once for one congestion, and lets calls wait in order. In the simulator's suite of 13
-// servers (docs/scoreboard.md) every rule is throttled more, and uses a third less of what
-// they give, except [HerokuGradual], which uses as much and has every second attempt
-// throttled. On the one server that they were made for, [HerokuProportional] and
-// [HerokuRemaining] come closest: at twice the throttles where it tells nothing, at
-// twenty times where it tells its limit and what is left. Prefer a DelayLimiter to
-// reproduce a client that you know, for a worker that calls in a loop, or where the
-// server wants time between the calls of each worker.
+// goes. Prefer it to reproduce a client that you know, for a worker that calls in a loop,
+// or where the server wants time between the calls of each worker.
+//
+// Otherwise prefer the [AdaptiveLimiter], which learns the rate itself, cuts it once for
+// one congestion, and lets calls wait in order. In the simulator's suite of 13 servers
+// (docs/scoreboard.md) every rule is throttled more often than that. All but
+// [HerokuGradual] use a third less of what the servers give; that one uses as much, and
+// has every second attempt throttled. [HerokuProportional] and [HerokuRemaining] come
+// closest at the one server that they were made for: they are throttled twice as often
+// where it tells nothing, and twenty times as often where it tells its limit and what is
+// left.
 //
 // The cost of a call makes no difference, except that 0 does not wait, nor does
 // its being a retry or background work.

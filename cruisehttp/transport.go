@@ -22,10 +22,13 @@ import (
 // pauses the whole scope, and limits that responses report set the pace before
 // there is any throttle.
 //
-// A failure is retried if that is worth it and cannot do the work twice: the
-// method is idempotent, or the request has an Idempotency-Key, or nothing of it
-// was sent (see [Unsent]), or the server throttled it or by HTTP/2 has not begun with
-// it, or the context is one of [AllowRetry].
+// A failure is retried if that is worth it and cannot do the work twice, because
+//
+//   - the method is idempotent, or the request has an Idempotency-Key,
+//   - the server throttled it, or says by HTTP/2 that it has not begun with it,
+//   - nothing of it was sent: see [Unsent],
+//   - or the context is one of [AllowRetry].
+//
 // Headers by which a server says whether to retry are obeyed. The body is sent
 // again by GetBody, else by its Seek method, else from the buffer of
 // [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
