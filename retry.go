@@ -34,13 +34,16 @@ type noCopy struct{}
 func (*noCopy) Lock()   {}
 func (*noCopy) Unlock() {}
 
-// New returns a Retrier. Without options it has an [AdaptiveLimiter] of its own, a
-// [Backoff] of 100 ms doubled to 20 s with full jitter, and 5 attempts, between which it
-// backs off for 1.5 s in all at most where none is throttled; it obeys waits of up to 5
-// minutes that a server asks for, and pays retries from a [Budget] of its own. Each key of
-// a scope has such a limiter and such a budget, too. To wait out an outage takes
-// [WithMaxAttempts] of [Unlimited], [WithoutBudget], and [WithMaxElapsed] or a deadline to
-// end it.
+// New returns a Retrier. Without options
+//
+//   - it has an [AdaptiveLimiter] and a [Budget] of its own, and others for each key of a
+//     scope;
+//   - a call has 5 attempts, with a [Backoff] of 100 ms doubled to 20 s and full jitter
+//     between them: 1.5 s in all at most, where none is throttled;
+//   - waits that a server asks for are obeyed up to 5 minutes.
+//
+// To wait out an outage takes [WithMaxAttempts] of [Unlimited], [WithoutBudget], and
+// [WithMaxElapsed] or a deadline to end it.
 //
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
 // of its scopes. The error names every option that is out of bounds or contradicts another.

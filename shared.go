@@ -27,10 +27,11 @@ import (
 //
 // While the store cannot be reached, or takes longer than [WithStoreTimeout], the
 // limiter goes on by itself, as [WithFallback] says: by default at a fair share of
-// the last known rate, which it adapts alone. It tries the store again at once if that
-// refused, else after 0.25 s at most, then less and less often down to every 5 s, and keeps
-// to its share until the other workers are likely to be back as well. No call is taken for
-// throttled for the store's sake, and none refused but with [FallbackClosed].
+// the last known rate, which it adapts alone. No call is taken for throttled for the
+// store's sake, and none refused but with [FallbackClosed]. It tries the store again at
+// once if that refused, else after 0.25 s at most, then less and less often down to every
+// 5 s. When the store is back it keeps to its share until the other workers are likely to
+// be back, too.
 //
 // A SharedLimiter is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so. It runs a goroutine while a

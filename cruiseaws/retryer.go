@@ -18,14 +18,16 @@ import (
 //
 //	config.WithRetryer(func() aws.Retryer { return throttle.Retryer() })
 //
-// Prefer [Throttle.Configure]. A retryer that calls share cannot tell whose
-// attempt it is asked about, so from it a call has at most 5 attempts,
-// cruise's default backoff and the SDK's own retry quota (500 tokens, 5 for a
-// retry), and none after an answer that asks for more than
-// [cruise.DefaultMaxServerDelay]; its table is unknown, and a limit around all
-// operations does not hold for it. The limiters, one for each operation, are those of
-// this Retryer alone, and learn of every attempt that is sent: one that the SDK gives up
-// before, since its body cannot seek, counts as in flight from then on.
+// Prefer [Throttle.Configure]. A retryer that calls share cannot tell whose attempt it is
+// asked about:
+//
+//   - A call has at most 5 attempts, cruise's default backoff and the SDK's own retry quota
+//     (500 tokens, 5 for a retry), and no retry after an answer that asks for a longer wait
+//     than [cruise.DefaultMaxServerDelay].
+//   - Its table is unknown, and a limit around all operations does not hold for it.
+//   - The limiters, one for each operation, are those of this Retryer alone. They learn of
+//     every attempt that is sent. One that the SDK gives up before, since its body cannot
+//     seek, counts as in flight from then on.
 func (t *Throttle) Retryer() aws.RetryerV2 {
 	opts := append([]cruise.Option{}, t.retrier...)
 	return &sharedRetryer{

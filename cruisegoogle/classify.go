@@ -45,12 +45,13 @@ const (
 // token everybody.
 //
 // Beyond what Classify understands, it reads the quota errors of a GoogleAdsFailure
-// in the details of a gRPC status, and finds a RateExceededError, with its
-// rateScope and retryAfterSeconds, in the text of any error, as SOAP clients return
-// it: "[RateExceededError <rateName=…, rateScope=ACCOUNT, retryAfterSeconds=30>]".
-// For clients that read the response themselves see [AdsError], for an HTTP client of
-// the Google Ads API [AdsScopes]; for a gRPC client give it to an interceptor by
-// [cruisegrpc.WithClassifier].
+// in the details of a gRPC status. In the text of any error it finds a RateExceededError,
+// with its rateScope and retryAfterSeconds, as SOAP clients return it:
+// "[RateExceededError <rateName=…, rateScope=ACCOUNT, retryAfterSeconds=30>]".
+//
+// Give it to an interceptor of a gRPC client by [cruisegrpc.WithClassifier]. For an HTTP
+// client of the Google Ads API see [AdsScopes], for clients that read the response
+// themselves [AdsError].
 func ClassifyAds(err error) cruise.Verdict {
 	if v := adsFailure(err); v.Outcome != cruise.OutcomeUnknown && unmarked(err) {
 		return v

@@ -22,15 +22,17 @@ import (
 // environment. A service adds its default scopes only to a client that it makes
 // by itself, so give it [option.WithScopes] where it needs any.
 //
-// Every attempt passes the limiter of its host, responses are read by
-// [cruisehttp.Google] or, at the hosts of Google Ads, by [cruisehttp.GoogleAds],
-// and what can be sent twice without harm is retried, with a token that is
-// valid then: see [cruisehttp.Transport]. Bodies of up to 1 MiB are buffered where
-// that is what it takes. Credentials that are refused, by 400 or 401 to the request
-// for a token, fail the call at once, unless opts have a classifier that says otherwise.
-// After any other error of the server of tokens the call is retried, whatever its method,
-// since nothing was sent. opts tune all that; a base given there is not used. A client's
-// Timeout would include the time in the limiter: use a context, or
+// Every attempt passes the limiter of its host. What can be sent twice without harm is
+// retried, with a token that is valid then: see [cruisehttp.Transport]. Responses are read
+// by [cruisehttp.Google] or, at the hosts of Google Ads, by [cruisehttp.GoogleAds]. Bodies
+// of up to 1 MiB are buffered where that is what it takes. opts tune all that; a base given
+// there is not used.
+//
+// Credentials that are refused, by 400 or 401 to the request for a token, fail the call at
+// once, unless opts have a classifier that says otherwise. After any other error of the
+// server of tokens the call is retried, whatever its method, since nothing was sent.
+//
+// A client's Timeout would include the time in the limiter: use a context, or
 // [cruisehttp.WithAttemptTimeout].
 //
 // Some clients retry REST calls by themselves. Resumable uploads do, and

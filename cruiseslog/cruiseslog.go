@@ -90,9 +90,9 @@ type Option func(*Observer)
 const DefaultInterval = 10 * time.Second
 
 // WithInterval is the least time between two lines that say that the rate has grown
-// further, or that calls of a scope are given up for the same reason, and the least
-// length of a pause whose end has a line too. Changes of state are told at once. 0 or
-// less means no limit. Default [DefaultInterval].
+// further, or that calls of a scope are given up for the same reason. It is also the least
+// length of a pause whose end has a line. Changes of state are told at once. 0 or less
+// means no limit. Default [DefaultInterval].
 func WithInterval(d time.Duration) Option {
 	return func(o *Observer) { o.every = d }
 }
