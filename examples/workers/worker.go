@@ -8,10 +8,12 @@ import (
 	"os"
 	"strconv"
 	"sync"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruiseredis"
 )
 
@@ -70,9 +72,18 @@ func get(ctx context.Context, web *http.Client, degraded bool) error {
 		return err
 	}
 	defer resp.Body.Close()
-	_, _ = io.Copy(io.Discard, resp.Body)
-	if resp.StatusCode == http.StatusTooManyRequests {
-		return cruise.Throttled(errors.New(resp.Status))
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return err
 	}
-	return nil
+	wait, _ := cruisehttp.ParseRetryAfter(resp.Header, time.Now())
+	switch err := errors.New(resp.Status); cruise.StatusOutcome(resp.StatusCode, wait) {
+	case cruise.OutcomeSuccess:
+		return nil
+	case cruise.OutcomeThrottled:
+		return cruise.Throttled(err, cruise.RetryAfter(wait))
+	case cruise.OutcomeTransient:
+		return cruise.Transient(err, cruise.RetryAfter(wait))
+	default:
+		return cruise.Permanent(err)
+	}
 }
