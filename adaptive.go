@@ -27,8 +27,9 @@ import (
 // [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
-// throttled, so that the quota lasts until its reset. Where nothing is left of a window
-// and its reset is at most 10 s away, everyone pauses until then. Quotas that are used up
+// throttled, so that the quota lasts until its reset. Where others use a window too, the
+// limiter keeps to the part of it that it has. Where nothing of that is left and the reset
+// is at most 10 s away, everyone pauses until then. Quotas that are used up
 // and whole again too soon for that teach nothing, so that only throttles do: windows of
 // less than four calls, and other limits of less than ten, or of less than twice the
 // calls in flight.

@@ -54,6 +54,7 @@ type aimd struct {
 	leftFlat  int           // cuts in a row that left Remaining at leftMost, flatAfter at most
 	resetAt   instant       // of the window that a quota belongs to
 	resetLeft int           // its Remaining when that was first told
+	part      part          // of its quota that is used here
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
 	refillOks int           // calls let through by when that was last looked at
 	refillLow int           // Remaining at that time
@@ -111,6 +112,8 @@ const (
 
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
+	partOver    = 100                     // calls over which the part of a quota that is used here is learnt
+	partAlone   = .75                     // of a quota, from which it is as good as one of its own
 	usedUpMost  = 10 * time.Second        // longest pause until the reset of a window that is used up
 
 	queueTo = .9 // of what comes out of a queue, to which the rate falls
@@ -299,8 +302,8 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 		if l.ration(now, *q) {
 			why = CauseQuota
 		}
-		if q.Remaining == 0 && q.Reset <= usedUpMost {
-			reset = q.Reset // a rate would let a call go that was saved before
+		if l.part.of(l.cost)*float64(q.Remaining) < l.cost && q.Reset <= usedUpMost {
+			reset = q.Reset // what is left is for others, and a rate would let a call go that was saved before
 		}
 	}
 	return why, reset
@@ -352,7 +355,10 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 		return false
 	}
 	reset := now.after(q.Reset)
-	if moved := reset.since(l.resetAt).Abs(); moved > resetSlack+q.Reset/100 {
+	moved := reset.since(l.resetAt).Abs() > resetSlack+q.Reset/100
+	takes := 2 * max(l.latency, ceilSeconds(l.gap()))
+	l.part.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
+	if moved {
 		l.resetAt, l.resetLeft = reset, q.Remaining
 		if l.unspread > l.rate {
 			l.rate, l.credit = min(l.max, l.unspread), now
@@ -363,13 +369,14 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 }
 
 // ration makes what is left of a window last until its reset, once half of it is
-// used, and reports whether that slows the rate down.
+// used, or at once if others use it, too, and reports whether that slows the rate down.
 func (l *aimd) ration(now instant, q Quota) bool {
-	if q.Limit > 0 && q.Remaining > q.Limit/2 {
+	part := l.part.of(l.cost)
+	if q.Limit > 0 && q.Remaining > q.Limit/2 && part > partAlone {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
-	pace := max(l.min, max(l.cost, float64(q.Remaining))/q.Reset.Seconds())
+	pace := max(l.min, max(l.cost, part*float64(q.Remaining))/q.Reset.Seconds())
 	if pace >= l.rate {
 		return false
 	}
@@ -737,6 +744,35 @@ func (m *meter) over(now instant, most int) float64 {
 	}
 	return float64(k) / took
 }
+
+// A part is how much of a quota is used for each call of here: more than the call itself
+// costs if others use it, too, who do not know of each other. Where each of them takes of
+// what is left the part that it had of what was used, all is used, and no more.
+type part struct {
+	each float64 // over about the last partOver calls, 0 at first
+	at   instant // when it was last learnt
+	n    int     // calls let through by then
+}
+
+// learn is told by how much a quota fell since it was last asked, unless it is a new one,
+// how many calls were let through by now, and how long one takes at most while somebody
+// wants more: what others use meanwhile counts, and not what they use in quiet times.
+func (p *part) learn(now instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
+	switch {
+	case p.each == 0:
+		p.each = cost
+	case !fresh && n > p.n:
+		others := float64(fell)/float64(n-p.n) - cost
+		if took := now.since(p.at); took > takes {
+			others *= float64(takes) / float64(took)
+		}
+		p.each += (cost + others - p.each) / float64(min(n, partOver))
+	}
+	p.at, p.n = now, n
+}
+
+// of is the part that a call of that cost stands for.
+func (p *part) of(cost float64) float64 { return cost / max(cost, p.each) }
 
 // latencies are means of how long successes took, in seconds: over about the last
 // memoryShort of them, and the last memoryLong. The long one rises slower than it falls, or

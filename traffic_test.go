@@ -516,6 +516,124 @@ func TestWindowUsedUpByAnother(t *testing.T) {
 	})
 }
 
+// An hourly server gives 5,000 calls in every hour, and tells what is left of them until when.
+type hourly struct {
+	mu            sync.Mutex
+	ends          time.Time
+	left, refused int
+	unit          int // in which it counts a call
+}
+
+// take is a call of anybody.
+func (s *hourly) take() (Quota, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !time.Now().Before(s.ends) {
+		s.ends, s.left = time.Now().Add(time.Hour), 5000
+	}
+	if s.left == 0 {
+		s.refused++
+		return Quota{}, Throttled(errors.New("429"))
+	}
+	s.left--
+	return Quota{Limit: 5000 * s.unit, Remaining: s.left * s.unit, Reset: time.Until(s.ends)}, nil
+}
+
+func (s *hourly) call(ctx context.Context) error {
+	time.Sleep(50 * ms)
+	q, err := s.take()
+	if err == nil {
+		Report(ctx, q)
+	}
+	return err
+}
+
+// work has five callers make calls for d, or as many as there are to make, and returns how
+// many those were, and the longest time between two of them.
+func (s *hourly) work(r *Retrier, d time.Duration, most int) (n int, longest time.Duration) {
+	var mu sync.Mutex
+	last, end := time.Now(), time.Now().Add(d)
+	var group sync.WaitGroup
+	for range 5 {
+		group.Go(func() {
+			for time.Now().Before(end) {
+				err := r.Do(context.Background(), s.call)
+				mu.Lock()
+				if err == nil {
+					n, longest, last = n+1, max(longest, time.Since(last)), time.Now()
+				}
+				done := n >= most
+				mu.Unlock()
+				if done {
+					return
+				}
+			}
+		})
+	}
+	group.Wait()
+	return n, longest
+}
+
+// Processes that know nothing of each other share what a window has left, whatever the unit
+// in which that is told: nobody is refused, nobody waits for long, and all is used.
+func TestWindowOfSeveral(t *testing.T) {
+	for _, tt := range []struct{ processes, unit int }{{1, 1}, {1, 1000}, {2, 1}, {3, 1}, {3, 1000}, {10, 1}} {
+		t.Run(fmt.Sprintf("%d processes, %d for a call", tt.processes, tt.unit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &hourly{unit: tt.unit}
+				var all atomic.Int64
+				var group sync.WaitGroup
+				for range tt.processes {
+					group.Go(func() {
+						n, longest := s.work(Must(New()), 2*time.Hour-time.Second, Unlimited)
+						all.Add(int64(n))
+						assert.InEpsilon(t, 10_000/tt.processes, n, .1)
+						assert.Less(t, longest, time.Duration(tt.processes)*10*time.Second)
+					})
+				}
+				group.Wait()
+				assert.Zero(t, s.refused)
+				assert.GreaterOrEqual(t, all.Load(), int64(9_950))
+			})
+		})
+	}
+}
+
+// What others leave of a window goes to whoever stays, and what they used while nobody
+// wanted anything here takes nothing from whoever begins.
+func TestWindowOfOthersWhoEnd(t *testing.T) {
+	t.Run("nine of ten leave", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s := &hourly{unit: 1}
+			var group sync.WaitGroup
+			for range 9 {
+				group.Go(func() { s.work(Must(New()), 20*time.Minute, Unlimited) })
+			}
+			n, _ := s.work(Must(New()), time.Hour-time.Second, Unlimited)
+			group.Wait()
+			assert.Greater(t, n, 2500)
+			assert.Zero(t, s.refused)
+		})
+	})
+	t.Run("another worked before", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			s, r := &hourly{unit: 1}, Must(New())
+			for i := range 2600 {
+				if i%100 == 0 {
+					assert.NoError(t, r.Do(t.Context(), s.call))
+				}
+				time.Sleep(30 * time.Minute / 2600)
+				_, err := s.take()
+				assert.NoError(t, err)
+			}
+			begun := time.Now()
+			n, _ := s.work(r, time.Hour, 1000)
+			assert.GreaterOrEqual(t, n, 1000)
+			assert.Less(t, time.Since(begun), 15*time.Minute)
+		})
+	})
+}
+
 // Whoever tells a limiter by hand how calls ended may not know when they went.
 func TestFailuresOfUnknownTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
