@@ -444,6 +444,43 @@ func TestDelayBehindThePaused(t *testing.T) {
 	})
 }
 
+// Who is behind one who waited through a pause may be ready before everybody else as soon as
+// that one leaves.
+func TestDelayBehindOneWhoLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(DelayRule{First: 10 * time.Second, Max: 10 * time.Second, Reset: true}))
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		start := time.Now()
+		join := func(shade int) (leave context.CancelFunc, went chan time.Duration) {
+			for {
+				ctx, cancel := context.WithCancel(t.Context())
+				last, went := d.delays.lines[shade].tail, make(chan time.Duration, 1)
+				go func() {
+					if d.WaitN(ctx, 1) == nil {
+						went <- time.Since(start)
+					}
+				}()
+				synctest.Wait()
+				if d.delays.lines[shade].tail != last {
+					return cancel, went
+				}
+				cancel() // of another shade
+				synctest.Wait()
+			}
+		}
+		join(4) // has the timer
+		leave, _ := join(8)
+		d.Pause(11 * time.Second)
+		time.Sleep(1100 * ms)
+		_, went := join(8)
+		leave()
+		if got, want := <-went, 11100*ms; got != want {
+			t.Errorf("went after %v, want %v", got, want)
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
 func FuzzDelayRule(f *testing.F) {
 	f.Add(int64(time.Second), int64(0), 1.5, int64(time.Minute), 10, .9, int64(0), 0, .3, int64(0))
 	f.Add(int64(-1), int64(math.MaxInt64), math.Inf(1), int64(math.MaxInt64), -1, math.NaN(), int64(-1), -1, -1., int64(-1))

@@ -199,7 +199,7 @@ func (r *room) abandon(w *waiter) bool {
 	first := r.head() == w
 	now := r.advance(clock())
 	r.quit(now, w)
-	if first {
+	if first || r.delays != nil { // there who was behind w may be ready before the head
 		r.release(now)
 	}
 	return true
