@@ -53,8 +53,12 @@ func (b *roomBrake) stop(r *room, e ending) {
 	defer r.mu.Unlock()
 	now := r.advance(clock())
 	e.sent = r.sentAt(e.sent)
+	was := b.level
 	if r.pause(now, now.after(b.learn(now, e, 0, never))) {
 		r.changed(now)
+	}
+	if was > 0 && b.backoff.grown(was) == b.backoff.max {
+		b.level = min(b.level, was) // a higher one would pause no longer, and take more calls to forgive
 	}
 	b.set.Store(b.level > 0)
 }

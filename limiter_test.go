@@ -173,6 +173,8 @@ func TestTokenBucketLearns(t *testing.T) {
 		{"9 calls forgive nothing", join(repeat(throttled, 3), repeat(success, 9), repeat(throttled, 1)), 2400 * ms},
 		{"a throttle between makes the count begin anew", join(repeat(throttled, 2), repeat(success, 9), repeat(throttled, 1), repeat(success, 9), repeat(throttled, 1)), 2400 * ms},
 		{"20 calls forgive two of two", join(repeat(throttled, 2), repeat(success, 20), repeat(throttled, 1)), 300 * ms},
+		{"20 calls forgive two of a thousand, as of the nine that are the longest pause", join(repeat(throttled, 1000), repeat(success, 20), repeat(throttled, 1)), 38400 * ms},
+		{"90 calls forgive a thousand that asked for a wait", join(repeat(asked(second), 1000), repeat(success, 90), repeat(throttled, 1)), 300 * ms},
 		{"what is dropped forgives nothing", join(repeat(throttled, 1), repeat(Feedback{Outcome: OutcomeDropped, Cost: 1}, 10), repeat(throttled, 1)), 600 * ms},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
