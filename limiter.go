@@ -107,6 +107,9 @@ func (e ending) feedback() Feedback {
 type foreign struct{ Limiter }
 
 func (l foreign) admit(ctx context.Context, n int) (came, sent instant, err error) {
+	if n <= 0 { // x/time's would make it wait for what others have reserved
+		return free(ctx, n)
+	}
 	came = clock()
 	err = waitFor(ctx, l.Limiter, n)
 	return came, clock(), err

@@ -313,6 +313,22 @@ func TestRateLimiterIsALimiter(t *testing.T) {
 	})
 }
 
+// A call that costs nothing does not wait behind those who have reserved.
+func TestFreeCallsDoNotWaitForXTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithLimiter(rate.NewLimiter(1, 1))))
+		call := func(context.Context) error { return nil }
+		for range 5 {
+			go func() { _ = r.Do(t.Context(), call) }()
+		}
+		synctest.Wait()
+		start := time.Now()
+		require.NoError(t, r.Do(t.Context(), call, WithCost(0)))
+		assert.Zero(t, time.Since(start))
+		time.Sleep(time.Minute)
+	})
+}
+
 func TestCeilSeconds(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
