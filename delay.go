@@ -69,9 +69,9 @@ func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-// Learn raises the delay if the attempt was throttled, counts it if it succeeded,
-// and pauses if the server asked for a wait. A Feedback of Cost 0 or less is of
-// an attempt that was never admitted, and is ignored.
+// Learn raises the delay if the attempt was throttled, counts it if it succeeded
+// or failed for good, which is an answer too, and pauses if the server asked for a wait.
+// A Feedback of Cost 0 or less is of an attempt that was never admitted, and is ignored.
 func (d *DelayLimiter) Learn(f Feedback) { d.learn(f.ending()) }
 
 func (d *DelayLimiter) learn(e ending) {
@@ -190,7 +190,7 @@ func (d *delays) learn(now instant, e ending) {
 			d.delay = is
 			d.stats.WentUp++
 		}
-	case OutcomeSuccess:
+	case OutcomeSuccess, OutcomePermanent: // an answer in any case
 		if d.oks++; d.delay == 0 || d.oks < d.rule.Every {
 			return
 		}

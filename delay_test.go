@@ -238,6 +238,23 @@ func TestDelayCountsItsMoves(t *testing.T) {
 	})
 }
 
+// Answers lower the delay, whatever they say; failures do not.
+func TestDelayGoesDownByAnswers(t *testing.T) {
+	for outcome, want := range map[Outcome]time.Duration{
+		OutcomeSuccess: 0, OutcomePermanent: 0,
+		OutcomeTransient: time.Second, OutcomeQuotaExhausted: time.Second, OutcomeDropped: time.Second,
+	} {
+		t.Run(outcome.String(), func(t *testing.T) {
+			d := Must(NewDelayLimiter(plain))
+			d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+			d.Learn(Feedback{Outcome: outcome, Cost: 1})
+			if got := d.Delay(); got != want {
+				t.Errorf("got %v, want %v", got, want)
+			}
+		})
+	}
+}
+
 // The throttles of one burst raise the delay once, unless the rule says otherwise.
 func TestDelayOfABurst(t *testing.T) {
 	for each, want := range map[bool]time.Duration{false: time.Second, true: 4 * time.Second} {

@@ -23,7 +23,8 @@ type DelayRule struct {
 	EachThrottle bool
 
 	// Every so many successes without a throttle between them, the delay goes
-	// down: by all of the steps below that are set, one at least, in their order.
+	// down: by all of the steps below that are set, one at least, in their order. A
+	// failure for good, such as a "not found", is an answer and counts like a success.
 	Every       int           // 0 or more; 0 is 1
 	LowerFactor float64       // times this, above 0 and below 1; 0 is unset
 	LowerBy     time.Duration // less this; 0 is unset
