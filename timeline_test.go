@@ -117,6 +117,38 @@ func TestRoomTimersOfACoarseClock(t *testing.T) {
 	}
 }
 
+// What a bucket makes up for a late timer is for the turn of that timer, not for one that
+// another limiter held up later.
+func TestRoomLateTimerBeforeAWaitAbove(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, b := Must(NewTokenBucket(rate.Inf, 1)), Must(NewTokenBucket(1000, 1))
+		b.room.adopt(&root.room)
+		require.NoError(t, b.WaitN(t.Context(), 1))
+		root.Pause(time.Minute)
+		var went atomic.Int64
+		for range 50 {
+			go func() {
+				if b.WaitN(t.Context(), 1) == nil {
+					went.Add(1)
+				}
+			}()
+		}
+		synctest.Wait()
+		b.room.mu.Lock()
+		b.room.timer.Stop()
+		b.room.mu.Unlock()
+		time.Sleep(2 * ms)
+		b.room.tick()
+		time.Sleep(time.Minute - 2*ms)
+		synctest.Wait()
+		assert.Equal(t, int64(1), went.Load(), "at the end of the pause above")
+		time.Sleep(10 * ms)
+		synctest.Wait()
+		assert.Equal(t, int64(11), went.Load())
+		time.Sleep(time.Second)
+	})
+}
+
 // The time between two clocks is none: a pause lasts as long as it was to.
 func TestPauseAcrossBubbles(t *testing.T) {
 	b := Must(NewTokenBucket(10, 1))

@@ -143,7 +143,7 @@ func (r *room) peek(now instant, n int) time.Duration {
 	if pause := r.held(now); pause > 0 {
 		return pause
 	}
-	if r.behind != 0 {
+	if r.late(now) {
 		return r.makeUp(now, n, r.pacer.(peeker).peek)
 	}
 	return r.pacer.(peeker).peek(now, n)

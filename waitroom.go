@@ -427,7 +427,7 @@ func (r *room) pass(now instant, n int) time.Duration {
 	if pause := r.held(now); pause > 0 {
 		return pause
 	}
-	if r.behind != 0 {
+	if r.late(now) {
 		return r.makeUp(now, n, r.pacer.pass)
 	}
 	return r.pacer.pass(now, n)
@@ -442,11 +442,16 @@ func (r *room) held(now instant) time.Duration {
 	return pause
 }
 
+// late reports whether there is a late timer to make up for. Whoever was held up by a room
+// above for longer than timers are late was not held up by a timer.
+func (r *room) late(now instant) bool {
+	return r.behind != 0 && now.since(r.behind) <= r.catchUp
+}
+
 // makeUp asks the pacer, by pass or peek, as if the timer had not been late: at the time
-// at which it should have gone off, but no more than catchUp ago, then whenever the pacer
-// says that a turn is due, up to now.
+// at which it should have gone off, then whenever the pacer says that a turn is due, up to
+// now.
 func (r *room) makeUp(now instant, n int, ask func(instant, int) time.Duration) time.Duration {
-	r.behind = max(r.behind, now-instant(r.catchUp))
 	for {
 		wait := ask(r.behind, n)
 		if late := now.since(r.behind); wait == 0 || wait > late {
@@ -478,7 +483,7 @@ func (r *room) tick() {
 	defer r.mu.Unlock()
 	now := r.advance(clock())
 	if r.catchUp > 0 && now > r.fires {
-		r.behind = r.fires
+		r.behind = max(r.fires, now-instant(r.catchUp))
 	}
 	r.release(now)
 }
