@@ -193,7 +193,9 @@ func (b *bucket) hold(now, until instant) {
 func (b *bucket) spend() { b.tokens = min(0, b.tokens) }
 
 func (b *bucket) setLimit(now instant, limit rate.Limit) {
-	b.tokens, b.last, b.limit = b.at(now), now, limit
+	// Who goes for less than a nanosecond's worth leaves that lacking, and so does hold. It
+	// is many tokens at a limit far above one a nanosecond, and hours of a lower one.
+	b.tokens, b.last, b.limit = max(-1, b.at(now)), now, limit
 }
 
 func (b *bucket) setBurst(now instant, burst int) {
