@@ -35,7 +35,7 @@ var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(
 // late reports whether an attempt was sent before the level last rose, so that its
 // throttle says nothing new.
 func (b *brake) late(sent instant) bool {
-	return b.at != 0 && sent != 0 && sent <= b.at
+	return sent != 0 && sent <= b.at
 }
 
 // A roomBrake is the brake of a room, where there is nothing else to learn.

@@ -70,9 +70,6 @@ func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.room, e) }
 
 // Limit returns the limit in calls per second.
 func (b *TokenBucket) Limit() rate.Limit {
-	if b.room.pacer == nil {
-		return 0
-	}
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	return b.tokens.limit
@@ -148,20 +145,15 @@ func (b *bucket) pass(now instant, n int) time.Duration {
 	}
 	left := b.at(now) - float64(n)
 	// Whoever lacks less than a nanosecond's worth goes.
-	if n > b.burst || left < 0 && -left/float64(b.limit)*1e9 >= 1 {
-		return max(1, b.atLeast(now, 0, n))
+	if left < 0 && -left/float64(b.limit)*1e9 >= 1 {
+		return b.atLeast(now, 0, n)
 	}
 	b.tokens, b.last = left, now
 	return 0
 }
 
 // peek is pass for a call that does not go yet.
-func (b *bucket) peek(now instant, n int) time.Duration {
-	if b.limit == rate.Inf || b.at(now) >= float64(n) {
-		return 0
-	}
-	return max(1, b.atLeast(now, 0, n))
-}
+func (b *bucket) peek(now instant, n int) time.Duration { return b.atLeast(now, 0, n) }
 
 func (b *bucket) atLeast(now instant, ahead int64, n int) time.Duration {
 	if b.limit == rate.Inf {

@@ -182,7 +182,7 @@ func (d *delays) learn(now instant, e ending) {
 	switch e.outcome {
 	case OutcomeThrottled:
 		d.oks = 0
-		if late := d.rose != 0 && e.sent != 0 && e.sent <= d.rose; late && !d.rule.EachThrottle {
+		if late := e.sent != 0 && e.sent <= d.rose; late && !d.rule.EachThrottle {
 			return
 		}
 		d.rose = now
@@ -191,7 +191,7 @@ func (d *delays) learn(now instant, e ending) {
 			d.stats.WentUp++
 		}
 	case OutcomeSuccess, OutcomePermanent: // an answer in any case
-		if d.oks++; d.delay == 0 || d.oks < d.rule.Every {
+		if d.oks++; d.oks < d.rule.Every {
 			return
 		}
 		d.oks = 0

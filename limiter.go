@@ -125,7 +125,7 @@ func (l foreign) learn(e ending) {
 // alone.
 func waitFor(ctx context.Context, l Limiter, n int) error {
 	err := l.WaitN(ctx, n)
-	if x, ok := l.(*rate.Limiter); ok && err != nil && ctx.Err() == nil {
+	if x, ok := l.(*rate.Limiter); ok && err != nil {
 		if burst := x.Burst(); n > burst {
 			return costError(n, burst)
 		}

@@ -59,10 +59,10 @@ var _ gate = (*scopeLimiter)(nil)
 
 // admit waits until a call of cost n may go.
 func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	if came, sent, err = free(ctx, n); n <= 0 || err != nil {
-		return came, sent, err
+	came = clock()
+	if n == 0 {
+		return came, came, nil
 	}
-	sent = 0 // free has set it; from here on it says whether the call went
 	e, err := l.scopes.use(l)
 	if err != nil {
 		return came, sent, err

@@ -283,7 +283,7 @@ func (s *scopes) touch(e *scopeEntry) {
 func (s *scopes) forget(now instant, few int) {
 	for range few {
 		e := s.recent.prev
-		if e == &s.recent || len(s.entries) <= s.max && now.since(e.used) <= s.idle {
+		if len(s.entries) <= s.max && now.since(e.used) <= s.idle {
 			return
 		}
 		tooMany := len(s.entries) > s.max

@@ -493,9 +493,6 @@ func (s *SharedLimiter) PauseLeft() time.Duration { return s.room.pauseLeft() }
 
 // Stats returns what the limiter is doing now.
 func (s *SharedLimiter) Stats() SharedStats {
-	if s.room.pacer == nil {
-		return SharedStats{}
-	}
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
 	st := s.stats

@@ -191,7 +191,7 @@ func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 	switch {
 	case s.isAlone() && s.local != nil:
 		return s.local.atLeast(now, ahead, n)
-	case s.isAlone() && s.conf.fallback == FallbackClosed && !s.syncing:
+	case s.isAlone() && s.conf.fallback == FallbackClosed:
 		return max(0, s.next.since(now)) // nobody asks sooner whether the store is back
 	case s.isAlone():
 		return 0
@@ -322,7 +322,7 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
 	// Whatever the store does with its context, nobody waits longer.
 	stop := context.AfterFunc(ctx, func() {
 		s.room.mu.Lock()
-		if s.syncing && s.turn == turn && s.degraded == 0 {
+		if s.turn == turn && s.degraded == 0 {
 			now := s.room.advance(clock())
 			s.untold = append(s.untold, s.degrade(now, q, errStoreTimeout)...)
 			s.room.changed(now)
@@ -424,9 +424,9 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 		}
 		pause = min(pause, ceilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
 	case s.conf.fallback == FallbackOpen:
-		s.local, s.brake = nil, brake{backoff: s.conf.pause, forgive: s.conf.forgive}
+		s.brake = brake{backoff: s.conf.pause, forgive: s.conf.forgive}
 	default:
-		s.local, pause = nil, 0 // nobody goes in any case
+		pause = 0 // nobody goes in any case
 	}
 	if s.room.pause(now, now.after(pause)) {
 		events = append(events, pausedFor(pause))

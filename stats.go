@@ -122,9 +122,6 @@ func statsOf(l Limiter) (s ScopeStats) {
 // now returns how many calls wait here, and for how long nobody goes. The head of
 // the line, once it has a seat above, waits there.
 func (r *room) now() (waiting int, pause time.Duration) {
-	if r.pacer == nil {
-		return 0, 0
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	waiting = r.waiting

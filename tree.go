@@ -226,7 +226,7 @@ func (r *room) rise(w *waiter) (changed bool) {
 // no more. If it does, the seat is given up, so another one is the head.
 func (r *room) open(reading instant) bool {
 	r.stand(r.advance(reading))
-	return r.seat.queued && r.up.head() == &r.seat
+	return r.up.head() == &r.seat
 }
 
 // passBelow lets the head of the line go, whose seat was just let go above.

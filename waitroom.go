@@ -531,7 +531,7 @@ func (r *room) counts() bool {
 // pauseFor is Pause of the limiters. It reports whether the pause is new or
 // extends another.
 func (r *room) pauseFor(d time.Duration) bool {
-	if r.pacer == nil || d <= 0 {
+	if r.pacer == nil {
 		return false
 	}
 	r.mu.Lock()
