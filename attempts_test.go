@@ -80,6 +80,34 @@ func TestAttemptsForgottenDone(t *testing.T) {
 	assert.Equal(t, []cruise.Outcome{cruise.OutcomePermanent}, l.outcomes())
 }
 
+func TestAttemptsForgottenDoneOfARetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var last error
+		turns := 0
+		for attempt, err := range plain().Attempts(t.Context()) {
+			if turns++; turns == 1 {
+				attempt.Done(errBoom)
+			}
+			last = err
+		}
+		assert.Equal(t, 3, turns)
+		assert.ErrorContains(t, last, "the loop's body did not call Done")
+	})
+}
+
+// What the limiter refuses is told in the last turn, and there is no attempt.
+func TestAttemptsThatTheLimiterRefuses(t *testing.T) {
+	l := &witness{refuse: errBoom}
+	turns := 0
+	for attempt, err := range plain(cruise.WithLimiter(l)).Attempts(t.Context()) {
+		turns++
+		assert.Equal(t, errBoom, gaveUp(t, err).Reason)
+		assert.Zero(t, attempt.Number())
+	}
+	assert.Equal(t, 1, turns)
+	assert.Empty(t, l.told)
+}
+
 func TestAttemptsCanBeUsedAgain(t *testing.T) {
 	attempts := plain().Attempts(t.Context())
 	for range 2 {

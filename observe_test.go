@@ -3,6 +3,7 @@ package cruise_test
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -175,6 +176,69 @@ func TestObserverSeesPanics(t *testing.T) {
 			"0s ended 1: dropped in 0s: cruise: call panicked or exited its goroutine",
 		}, d.lines)
 	})
+}
+
+// An observer that ends the goroutine as an attempt begins leaves one that took no time.
+func TestObserverThatEndsTheGoroutine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var ended []cruise.AttemptEnded
+		r := plain(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			switch e := e.(type) {
+			case cruise.AttemptStarted:
+				runtime.Goexit()
+			case cruise.AttemptEnded:
+				ended = append(ended, e)
+			}
+		})))
+		go func() { _ = r.Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }) }()
+		synctest.Wait()
+		require.Len(t, ended, 1)
+		assert.Equal(t, cruise.OutcomeDropped, ended[0].Outcome)
+		assert.Zero(t, ended[0].Took)
+	})
+}
+
+// How long an attempt waited is told whatever the limiter is, and a free one did not.
+func TestObserverIsToldHowLongACallWaited(t *testing.T) {
+	bucket := func() cruise.Limiter { return cruise.Must(cruise.NewTokenBucket(1, 1)) }
+	xtime := func() cruise.Limiter { return rate.NewLimiter(1, 1) }
+	for _, tt := range []struct {
+		name    string
+		limiter func() cruise.Limiter
+		cost    int
+		want    time.Duration
+	}{
+		{"bucket", bucket, 1, time.Second},
+		{"bucket, free", bucket, 0, 0},
+		{"x/time", xtime, 1, time.Second},
+		{"x/time, free", xtime, 0, 0},
+	} {
+		for name, scoped := range map[string]bool{"": false, ", in a scope": true} {
+			t.Run(tt.name+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					var waited []time.Duration
+					opts := []cruise.Option{cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+						if e, ok := e.(cruise.AttemptStarted); ok {
+							waited = append(waited, e.Waited)
+						}
+					}))}
+					limiter := tt.limiter()
+					if scoped {
+						opts = append(opts, cruise.WithoutLimiter(), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return limiter, nil }))
+					} else {
+						opts = append(opts, cruise.WithLimiter(limiter))
+					}
+					r := cruise.Must(cruise.New(opts...))
+					if scoped {
+						r = r.Scope("A", "a")
+					}
+					require.NoError(t, limiter.WaitN(t.Context(), 1))
+					require.NoError(t, r.Do(t.Context(), succeeds, cruise.WithCost(tt.cost)))
+					assert.Equal(t, []time.Duration{tt.want}, waited)
+				})
+			})
+		}
+	}
 }
 
 func TestASlowObserverIsNoPartOfTheCall(t *testing.T) {

@@ -81,6 +81,8 @@ func TestClassify(t *testing.T) {
 		{"throttled, hints", cruise.Throttled(errBoom, cruise.RetryAfter(s), cruise.InScope("ACCOUNT")), cruise.Verdict{Outcome: throttled, RetryAfter: s, Scope: "ACCOUNT"}},
 		{"throttled, nil hint", cruise.Throttled(errBoom, nil), cruise.Verdict{Outcome: throttled}},
 		{"throttled, negative wait", cruise.Throttled(errBoom, cruise.RetryAfter(math.MinInt64)), cruise.Verdict{Outcome: throttled}},
+		{"throttled, negative wait", cruise.Throttled(errBoom, cruise.RetryAfter(-s)), cruise.Verdict{Outcome: throttled}},
+		{"throttled, the outer scope counts", cruise.Throttled(cruise.Transient(errBoom, cruise.InScope("inner")), cruise.InScope("outer")), cruise.Verdict{Outcome: throttled, Scope: "outer"}},
 		{"throttled, hint of one's own", cruise.Throttled(errBoom, func(v *cruise.Verdict) { *v = cruise.Verdict{RetryAfter: -1} }), cruise.Verdict{Outcome: throttled}},
 		{"quota", cruise.QuotaExhausted(errBoom, cruise.RetryAfter(s)), cruise.Verdict{Outcome: quota, RetryAfter: s}},
 		{"transient", cruise.Transient(statusError(404)), cruise.Verdict{Outcome: transient}},

@@ -263,3 +263,43 @@ func TestBackgroundRetries(t *testing.T) {
 		}
 	})
 }
+
+// A call yields that says so itself, whatever the one says that it is a part of, and one
+// with other options does not.
+func TestWhichCallsYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		outer, b := Must(New(WithoutLimiter())), Must(NewTokenBucket(1, 1))
+		inner := Must(New(WithLimiter(b), WithNestedRetries()))
+		_ = b.WaitN(t.Context(), 1)
+		var mu sync.Mutex
+		var order []string
+		call := func(ctx context.Context, name string, fails int, opts ...CallOption) error {
+			n := 0
+			return inner.Do(ctx, func(context.Context) error {
+				if n++; n <= fails {
+					return Transient(errors.New("boom"))
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				order = append(order, name)
+				return nil
+			}, opts...)
+		}
+		within := func(name string, fails int, opts ...CallOption) error {
+			return outer.Do(t.Context(), func(ctx context.Context) error { return call(ctx, name, fails, opts...) }, WithCost(1))
+		}
+		var wg sync.WaitGroup
+		for _, who := range []func(){
+			func() { _ = within("retry within", 1) },
+			func() { _ = within("background within", 0, WithBackground()) },
+			func() { _ = call(t.Context(), "background", 0, WithBackground()) },
+			func() { _ = call(t.Context(), "with a cost", 0, WithCost(1)) },
+			func() { _ = call(t.Context(), "first", 0) },
+		} {
+			wg.Go(who)
+			time.Sleep(time.Millisecond)
+		}
+		wg.Wait()
+		assert.Equal(t, []string{"retry within", "with a cost", "first", "background within", "background"}, order)
+	})
+}

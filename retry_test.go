@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
 )
@@ -228,6 +229,83 @@ func TestDoValue(t *testing.T) {
 		_, err := cruise.DoValue[int](t.Context(), r, nil)
 		assert.EqualError(t, err, "cruise: nil function to call")
 	})
+}
+
+// How long a call took is known whether or not anything else asked for the time.
+func TestElapsed(t *testing.T) {
+	drained := func() cruise.Limiter {
+		l := rate.NewLimiter(1, 1)
+		l.Allow()
+		return l
+	}
+	for _, tt := range []struct {
+		name string
+		r    func() *cruise.Retrier
+		want time.Duration
+	}{
+		{"no limiter", func() *cruise.Retrier { return plain(cruise.WithMaxAttempts(1)) }, time.Second},
+		{"x/time", func() *cruise.Retrier { return plain(cruise.WithMaxAttempts(1), cruise.WithLimiter(drained())) }, 2 * time.Second},
+		{"x/time, cancelled", func() *cruise.Retrier {
+			l := drained()
+			_ = l.(*rate.Limiter).ReserveN(time.Now(), 1)
+			_ = l.(*rate.Limiter).ReserveN(time.Now(), 1)
+			return plain(cruise.WithLimiter(l))
+		}, 2500 * time.Millisecond},
+		{"x/time in a scope, cancelled", func() *cruise.Retrier {
+			l := drained()
+			_ = l.(*rate.Limiter).ReserveN(time.Now(), 1)
+			_ = l.(*rate.Limiter).ReserveN(time.Now(), 1)
+			return plain(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return l, nil })).Scope("A", "a")
+		}, 2500 * time.Millisecond},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithCancel(t.Context())
+				defer time.AfterFunc(2500*time.Millisecond, cancel).Stop()
+				err := tt.r().Do(ctx, func(context.Context) error { time.Sleep(time.Second); return errBoom }, cruise.WithBackground())
+				assert.Equal(t, tt.want, gaveUp(t, err).Elapsed)
+			})
+		})
+	}
+}
+
+// Who has cancelled the call is told that, not that attempts are used up.
+func TestLastAttemptOfACancelledCall(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	e := gaveUp(t, plain(cruise.WithMaxAttempts(1)).Do(ctx, func(context.Context) error { cancel(); return errBoom }))
+	assert.Equal(t, context.Canceled, e.Reason)
+	assert.Equal(t, errBoom, e.Last)
+}
+
+// A retry that a classifier drops has no cause where the context has not ended.
+func TestDroppedRetry(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone := errors.New("gone")
+		r := plain(cruise.WithClassifier(func(err error) cruise.Verdict {
+			if err == gone {
+				return cruise.Verdict{Outcome: cruise.OutcomeDropped}
+			}
+			return cruise.Verdict{}
+		}))
+		n := 0
+		e := gaveUp(t, r.Do(t.Context(), func(context.Context) error {
+			if n++; n == 1 {
+				return errBoom
+			}
+			return gone
+		}))
+		assert.Equal(t, gone, e.Reason)
+		assert.Equal(t, errBoom, e.Last)
+	})
+}
+
+func TestTheContextOfAnAttemptHasTheValuesOfTheCall(t *testing.T) {
+	type key struct{}
+	ctx := context.WithValue(t.Context(), key{}, "value")
+	require.NoError(t, cruise.Must(cruise.New()).Do(ctx, func(ctx context.Context) error {
+		assert.Equal(t, "value", ctx.Value(key{}))
+		return nil
+	}, cruise.WithBackground()))
 }
 
 func TestDoRefusesWhatCannotWork(t *testing.T) {
