@@ -157,6 +157,15 @@ func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
 				if err := r.Scope("A", "paused").Do(t.Context(), ok); err != nil || time.Since(start) < time.Minute {
 					t.Errorf("%v after %v", err, time.Since(start))
 				}
+				time.Sleep(time.Hour)
+				r.Scope("A", "by hand").Limiter().(interface{ Pause(time.Duration) }).Pause(time.Minute)
+				for i := range 10 {
+					_ = r.Scope("A", fmt.Sprint(i)).Do(t.Context(), ok)
+				}
+				start = time.Now()
+				if err := r.Scope("A", "by hand").Do(t.Context(), ok); err != nil || time.Since(start) < time.Minute {
+					t.Errorf("%v after %v", err, time.Since(start))
+				}
 			})
 		})
 	}

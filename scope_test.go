@@ -1001,7 +1001,7 @@ func TestScopeRefusedByXTime(t *testing.T) {
 		return rate.NewLimiter(rate.Every(time.Hour), 1), nil
 	}))).Scope("A", "a")
 	never := func(context.Context) error { t.Error("called"); return nil }
-	if err := r.Do(t.Context(), never, WithCost(2)); !errors.Is(err, ErrCost) {
+	if err := r.Do(t.Context(), never, WithCost(2)); !errors.Is(err, ErrCost) || !strings.Contains(err.Error(), "cost 2, at most 1") {
 		t.Errorf("got %v, want ErrCost", err)
 	}
 	if err := r.Limiter().WaitN(t.Context(), 1); err != nil {
@@ -1048,4 +1048,53 @@ func TestMaxRateOfScopes(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A throttled call backs off by itself only where the limiter of the scope cannot pause.
+func TestScopeWhoseLimiterPausesIsTheBackoff(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		limiter func() (Limiter, error)
+		paced   bool
+	}{
+		{"bucket", func() (Limiter, error) { return NewTokenBucket(1, 1) }, true},
+		{"adaptive", func() (Limiter, error) { return NewAdaptiveLimiter() }, true},
+		{"somebody's that learns nothing", func() (Limiter, error) { return stranger{}, nil }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var delays []time.Duration
+				r := Must(New(WithoutLimiter(), WithScopeLimiter(func(string, string) (Limiter, error) { return tt.limiter() }), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+					if e, ok := e.(RetryScheduled); ok {
+						delays = append(delays, e.Delay)
+					}
+				}))))
+				n := 0
+				require.NoError(t, r.Scope("A", "a").Do(t.Context(), func(context.Context) error {
+					if n++; n == 1 {
+						return Throttled(errBusy)
+					}
+					return nil
+				}))
+				require.Len(t, delays, 1)
+				assert.Equal(t, tt.paced, delays[0] == 0, "%v", delays)
+			})
+		})
+	}
+}
+
+// A success that costs nothing may be the first call of its key, when others have spent from
+// budgets of theirs.
+func TestFreeCallOfANewKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := Must(New(WithoutLimiter()))
+		n := 0
+		require.NoError(t, r.Scope("A", "a").Do(t.Context(), func(context.Context) error {
+			if n++; n == 1 {
+				return errBusy
+			}
+			return nil
+		}))
+		require.NoError(t, r.Scope("A", "b").Do(t.Context(), ok, WithCost(0)))
+	})
 }

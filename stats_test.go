@@ -151,6 +151,66 @@ func (boundless) Stats() cruise.AdaptiveStats {
 	return cruise.AdaptiveStats{Limit: rate.Limit(math.Inf(1))}
 }
 
+// A scope that has made no retry yet has all that are allowed, whatever others have spent.
+func TestScopesTellTheRetriesOfEach(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		api := cruise.Must(cruise.New())
+		fails := func(context.Context) error { return errBoom }
+		require.Error(t, api.Do(t.Context(), fails))
+		require.Error(t, api.Scope("A", "1").Do(t.Context(), fails))
+		require.NoError(t, api.Scope("A", "2").Do(t.Context(), succeeds))
+		all := float64(cruise.DefaultBudgetCapacity)
+		for s := range api.Scopes() {
+			switch {
+			case len(s.Path) == 0, s.Path[0].Key == "1":
+				assert.Less(t, s.Retries, all, "%v", s.Path)
+			default:
+				assert.Equal(t, all, s.Retries, "%v", s.Path)
+			}
+		}
+	})
+}
+
+func TestScopesTellWhatASharedLimiterCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var seen []cruise.ThrottleSeen
+		shared := cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.ThrottleSeen); ok {
+				seen = append(seen, e)
+			}
+		}))))
+		api := cruise.Must(cruise.New(cruise.WithLimiter(shared)))
+		require.NoError(t, api.Do(t.Context(), succeeds))
+		time.Sleep(time.Second)
+		n := 0
+		require.NoError(t, api.Do(t.Context(), func(context.Context) error {
+			if n++; n == 1 {
+				return cruise.Throttled(errBoom, cruise.RetryAfter(3*time.Second), cruise.InScope("A"))
+			}
+			return nil
+		}))
+		for s := range api.Scopes() {
+			assert.Equal(t, []uint64{3, 2, 1}, []uint64{s.Admitted, s.Successes, s.Throttles})
+			assert.False(t, s.Degraded)
+		}
+		assert.Equal(t, []cruise.ThrottleSeen{{RetryAfter: 3 * time.Second, Scope: "A"}}, seen)
+		time.Sleep(time.Minute) // for the last syncs
+	})
+	synctest.Test(t, func(t *testing.T) {
+		shared := cruise.Must(cruise.NewSharedLimiter(lostStore{}))
+		require.NoError(t, shared.WaitN(t.Context(), 1))
+		for s := range cruise.Must(cruise.New(cruise.WithLimiter(shared))).Scopes() {
+			assert.True(t, s.Degraded)
+		}
+	})
+}
+
+type lostStore struct{}
+
+func (lostStore) Sync(context.Context, cruise.StoreRequest) (cruise.StoreReply, error) {
+	return cruise.StoreReply{}, errBoom
+}
+
 func TestScopesTellWhoseStatsTheyAre(t *testing.T) {
 	api := cruise.Must(cruise.New())
 	account := api.Scope("ACCOUNT", "1")
@@ -276,6 +336,8 @@ func TestScopeOf(t *testing.T) {
 		return nil
 	})
 	assert.Nil(t, cruise.ScopeOf(t.Context()))
+	var none context.Context
+	assert.Nil(t, cruise.ScopeOf(none))
 }
 
 // What an observer does with the context that it is given is not part of the call.
