@@ -232,7 +232,11 @@ func TestDelayCountsItsMoves(t *testing.T) {
 			}
 			d.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: q})
 		}
-		if s := d.Stats(); s.WentUp != 1 || s.WentDown != 1 || s.Delay != 0 {
+		if s := d.Stats(); s.WentUp != 1 || s.WentDown != 1 || s.Delay != 0 || s.PauseLeft != 0 {
+			t.Errorf("%+v", s)
+		}
+		d.Pause(time.Minute)
+		if s := d.Stats(); s.PauseLeft != time.Minute {
 			t.Errorf("%+v", s)
 		}
 	})

@@ -350,3 +350,26 @@ func TestCostAboveTheBurst(t *testing.T) {
 		})
 	}
 }
+
+// A wait that comes with anything but a throttle concerns the call alone.
+func TestOnlyThrottlesPause(t *testing.T) {
+	for name, limiter := range map[string]interface {
+		cruise.Learner
+		PauseLeft() time.Duration
+	}{
+		"adaptive": cruise.Must(cruise.NewAdaptiveLimiter()),
+		"bucket":   cruise.Must(cruise.NewTokenBucket(1, 1)),
+		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second})),
+		"delay":    cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())),
+		"shared":   cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, o := range []cruise.Outcome{cruise.OutcomeSuccess, cruise.OutcomeTransient, cruise.OutcomePermanent, cruise.OutcomeDropped} {
+				limiter.Learn(cruise.Feedback{Outcome: o, Cost: 1, RetryAfter: time.Minute})
+				assert.Zero(t, limiter.PauseLeft(), "%v", o)
+			}
+			limiter.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1, RetryAfter: time.Minute})
+			assert.NotZero(t, limiter.PauseLeft())
+		})
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
 
 	"github.com/a7df5faa/cruise"
 )
@@ -44,6 +45,33 @@ func TestPackageLevelAdaptive(t *testing.T) {
 	}
 	use(t)
 	synctest.Test(t, use)
+}
+
+// A throttle is not late because the last one was in a bubble that had gone on for longer.
+func TestPackageLevelThrottles(t *testing.T) {
+	for name, limiter := range map[string]interface {
+		cruise.Learner
+		PauseLeft() time.Duration
+		Resume()
+	}{
+		"bucket": cruise.Must(cruise.NewTokenBucket(1000, 10)),
+		"window": cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})),
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, age := range []time.Duration{time.Hour, time.Second} {
+				synctest.Test(t, func(t *testing.T) {
+					time.Sleep(age)
+					require.NoError(t, limiter.WaitN(t.Context(), 1)) // where the limiter's time goes on
+					time.Sleep(10 * time.Millisecond)
+					sent := time.Now()
+					time.Sleep(10 * time.Millisecond)
+					limiter.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: sent, Cost: 1})
+					assert.NotZero(t, limiter.PauseLeft())
+					limiter.Resume()
+				})
+			}
+		})
+	}
 }
 
 // A Retrier at package level serves tests in bubbles, each with a clock of its

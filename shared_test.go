@@ -766,19 +766,26 @@ func TestSharedStoreFails(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
 				store.fails(tt.fault)
-				s := Must(NewSharedLimiter(store))
+				var told []string
+				s := Must(NewSharedLimiter(store, WithObserver(ObserverFunc(func(_ context.Context, e Event) { told = append(told, fmt.Sprintf("%T", e)) }))))
 				start := time.Now()
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				assert.Equal(t, tt.wait, time.Since(start))
 				synctest.Wait()
 				st := s.Stats()
 				assert.True(t, st.Degraded)
+				assert.Equal(t, []string{"cruise.StoreDegraded"}, told)
 				assert.Zero(t, st.Throttles)
 				require.Error(t, st.Err)
 				if tt.want != "" {
 					assert.EqualError(t, st.Err, tt.want)
 				}
 				time.Sleep(2 * time.Hour) // a hanging sync ends
+				store.fails(func(context.Context, StoreRequest) (StoreReply, error) { return StoreReply{}, errBusy })
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				synctest.Wait()
+				assert.Equal(t, errBusy, s.Stats().Err, "the last one counts")
+				time.Sleep(time.Hour)
 				store.fails(nil)
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				synctest.Wait()
@@ -2041,4 +2048,15 @@ func TestSharedTellsThePauseOfAFailure(t *testing.T) {
 		assert.Equal(t, []string{"cruise.ThrottleSeen", "cruise.Paused", "cruise.StoreDegraded"}, kinds[max(0, len(kinds)-3):])
 		assert.Equal(t, s.PauseLeft(), time.Until(told[len(told)-2].(Paused).Until))
 	})
+}
+
+func TestMemoryStoreLooksAtItsContext(t *testing.T) {
+	store := NewMemoryStore()
+	var none context.Context
+	_, err := store.Sync(none, StoreRequest{})
+	assert.EqualError(t, err, "cruise: nil context")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_, err = store.Sync(ctx, StoreRequest{})
+	assert.Equal(t, context.Canceled, err)
 }

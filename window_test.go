@@ -526,6 +526,22 @@ func TestWindowHoldsThroughALiftedPause(t *testing.T) {
 	})
 }
 
+// What comes after a pause is spread over the shortest window, whichever was named first.
+func TestSlidingWindowsAfterAPause(t *testing.T) {
+	short, long := Window{N: 2, Per: time.Second}, Window{N: 100, Per: 20 * time.Second}
+	for _, windows := range [][]Window{{short, long}, {long, short}} {
+		synctest.Test(t, func(t *testing.T) {
+			l := Must(NewSlidingWindow(windows...))
+			l.Pause(time.Second)
+			begin := time.Now()
+			for range 3 {
+				assert.NoError(t, l.WaitN(t.Context(), 1))
+			}
+			assert.Equal(t, 2*time.Second, time.Since(begin))
+		})
+	}
+}
+
 // What comes after a pause is spread over a minute at most, not over a day.
 func TestSlidingWindowOfADayAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
