@@ -190,7 +190,7 @@ type Hint func(*Verdict)
 
 // RetryAfter is the wait that the server asked for. A negative wait counts as none.
 func RetryAfter(d time.Duration) Hint {
-	return func(v *Verdict) { v.RetryAfter = max(0, d) }
+	return func(v *Verdict) { v.RetryAfter = d }
 }
 
 // InScope names the limit that the server blamed, such as "ACCOUNT".

@@ -114,9 +114,6 @@ func giveBack(limiters []Limiter, n int) {
 func (l *scopeLimiter) learn(f ending) {
 	s := l.scopes
 	e, blamed := s.blame(l, f)
-	if e == nil {
-		return // of a call that was never let go
-	}
 	defer s.unuse(e)
 	e.learn(f, blamed)
 }

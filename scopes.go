@@ -236,15 +236,12 @@ func (e *scopeEntry) blamed(scope string) *scopeEntry {
 	return e
 }
 
-// blame returns the entry of l, nil if there is none, and that whose scope a server blames.
+// blame returns the entry of l, which is in use, and that whose scope a server blames.
 func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock()
-	e, missing := s.find(l, now)
-	if missing != nil {
-		return nil, nil
-	}
+	e, _ = s.find(l, now)
 	blamed = e.blamed(f.scope)
 	if f.outcome.stops() {
 		blamed.resume = max(blamed.resume, now.after(f.retryAfter))
