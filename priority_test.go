@@ -268,7 +268,7 @@ func TestBackgroundRetries(t *testing.T) {
 // with other options does not.
 func TestWhichCallsYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		outer, b := Must(New(WithoutLimiter())), Must(NewTokenBucket(1, 1))
+		outer, b := Must(New(WithoutLimiter(), WithMaxElapsed(time.Hour))), Must(NewTokenBucket(1, 1))
 		inner := Must(New(WithLimiter(b), WithNestedRetries()))
 		_ = b.WaitN(t.Context(), 1)
 		var mu sync.Mutex
@@ -286,7 +286,7 @@ func TestWhichCallsYield(t *testing.T) {
 			}, opts...)
 		}
 		within := func(name string, fails int, opts ...CallOption) error {
-			return outer.Do(t.Context(), func(ctx context.Context) error { return call(ctx, name, fails, opts...) }, WithCost(1))
+			return outer.Do(t.Context(), func(ctx context.Context) error { return call(ctx, name, fails, opts...) })
 		}
 		var wg sync.WaitGroup
 		for _, who := range []func(){

@@ -1098,3 +1098,11 @@ func TestFreeCallOfANewKey(t *testing.T) {
 		require.NoError(t, r.Scope("A", "b").Do(t.Context(), ok, WithCost(0)))
 	})
 }
+
+func TestScopeLimiterThatIsTheOneAround(t *testing.T) {
+	around := Must(NewTokenBucket(1, 1))
+	r := Must(New(WithLimiter(around), WithScopeLimiter(func(string, string) (Limiter, error) { return around, nil })))
+	if err := r.Scope("A", "a").Do(t.Context(), ok); !errors.Is(err, errUsedScopeLimiter) {
+		t.Error(err)
+	}
+}

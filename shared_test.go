@@ -2060,3 +2060,40 @@ func TestMemoryStoreLooksAtItsContext(t *testing.T) {
 	_, err = store.Sync(ctx, StoreRequest{})
 	assert.Equal(t, context.Canceled, err)
 }
+
+// An answer that comes too late is none, however good it is.
+func TestSharedLateAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+			time.Sleep(2 * DefaultStoreTimeout)
+			return store.Store.Sync(context.WithoutCancel(ctx), q)
+		})
+		s := Must(NewSharedLimiter(store))
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		time.Sleep(3 * DefaultStoreTimeout)
+		assert.True(t, s.Stats().Degraded)
+		assert.Equal(t, errStoreTimeout, s.Stats().Err)
+	})
+}
+
+// Whoever cannot wait for the end of a pause is told as it begins, not when the store has
+// heard of it.
+func TestSharedPauseRefusesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 100 * ms}, 1, WithInitialRate(1))[0]
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		var group sync.WaitGroup
+		start := time.Now()
+		group.Go(func() {
+			assert.ErrorIs(t, s.WaitN(ctx, 1), ErrDeadline)
+			assert.Equal(t, 500*ms, time.Since(start))
+		})
+		time.Sleep(500 * ms)
+		s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Minute})
+		group.Wait()
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}

@@ -296,6 +296,7 @@ func TestScopeOf(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		observer := cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+			_ = ctx.Err() // it is a whole context, of whatever event
 			told = append(told, fmt.Sprintf("%T %v", e, cruise.ScopeOf(ctx))[len("cruise."):])
 		})
 		api := cruise.Must(cruise.New(cruise.WithObserver(observer), cruise.WithInitialRate(1), cruise.WithMaxAttempts(1)))
