@@ -502,5 +502,14 @@ func TestErrorsQuoteLittleOfTheServer(t *testing.T) {
 			assert.True(t, utf8.ValidString(got.Error()), name)
 		})
 	}
-	assert.EqualError(t, &cruisehttp.ResponseError{Status: "429 Too Many Requests", StatusCode: 429}, "cruisehttp: 429 Too Many Requests")
+	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	for want, e := range map[string]cruisehttp.ResponseError{
+		"":                                       {},
+		" (code=busy)":                           {Signal: cruisehttp.Signal{Reason: "code=busy"}},
+		" (" + strings.Repeat("x", 200) + "...)": {Signal: cruisehttp.Signal{Reason: strings.Repeat("x", 1000)}},
+		`, limit "user", until 2026-11-20T12:00:00Z: later`: {Signal: cruisehttp.Signal{Scope: "user"}, Until: until, NotRetried: errors.New("later")},
+	} {
+		e.Status, e.StatusCode = "429 Too Many Requests", 429
+		assert.EqualError(t, &e, "cruisehttp: 429 Too Many Requests"+want)
+	}
 }

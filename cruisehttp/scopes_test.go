@@ -66,9 +66,13 @@ func TestScopesAreBounded(t *testing.T) {
 		assert.NotSame(t, fast, limiterOf(t, tr, "host7"))
 
 		time.Sleep(time.Hour)
-		_, err := tr.RoundTrip(request(t, "GET", "http://full1999", nil))
-		_, ok := errors.AsType[*cruisehttp.ResponseError](err)
-		assert.True(t, ok, "there is room again")
+		before = base.count()
+		for range 2 { // the second is not sent
+			_, err := tr.RoundTrip(request(t, "GET", "http://full1999", nil))
+			_, ok := errors.AsType[*cruisehttp.ResponseError](err)
+			assert.True(t, ok, "there is room again")
+		}
+		assert.Equal(t, before+1, base.count())
 	})
 }
 
@@ -228,6 +232,9 @@ func TestBuckets(t *testing.T) {
 				limited[bucket] = false
 				return answer(429, "", "Retry-After: 10", "X-RateLimit-Bucket: "+bucket, "X-RateLimit-Scope: "+bucket), nil
 			}
+			if r.URL.RawQuery == "quiet" {
+				return answer(200, ""), nil
+			}
 			return answer(200, "", "X-RateLimit-Bucket: "+bucket), nil
 		}}
 		tr := transport(t, base, cruisehttp.WithProfile(cruisehttp.Discord()), cruisehttp.WithBuckets("X-RateLimit-Bucket", nil))
@@ -236,7 +243,7 @@ func TestBuckets(t *testing.T) {
 			send(t, tr, "http://api"+path)
 			return time.Since(begin)
 		}
-		for _, path := range []string{"/a/1", "/a/2", "/b/1"} {
+		for _, path := range []string{"/a/1", "/a/2", "/b/1", "/a/2?quiet"} {
 			assert.Zero(t, took(path))
 		}
 		limited["a"] = true
@@ -271,6 +278,18 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 		"WithBuckets":           cruisehttp.WithBuckets("", nil),
 		"WithMaxScopes(0)":      cruisehttp.WithRetrier(cruise.WithMaxScopes(0)),
 		"profile without":       cruisehttp.WithProfile(cruisehttp.Profile{}),
+		`"w": Waits`:            cruisehttp.WithProfile(cruisehttp.Profile{Name: "w", Waits: []cruisehttp.WaitHeader{{}}}),
+		`"over": Waits`:         cruisehttp.WithProfile(cruisehttp.Profile{Name: "over", Waits: []cruisehttp.WaitHeader{{Name: "X", Over: -1}}}),
+		`"unit": Waits`:         cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", Waits: []cruisehttp.WaitHeader{{Name: "X", Unit: 99}}}),
+		`"b": BodyWaits`:        cruisehttp.WithProfile(cruisehttp.Profile{Name: "b", BodyWaits: []cruisehttp.WaitField{{}}}),
+		`"unit": BodyWaits`:     cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", BodyWaits: []cruisehttp.WaitField{{Field: "x", Unit: 99}}}),
+		`"t": TextWaits`:        cruisehttp.WithProfile(cruisehttp.Profile{Name: "t", TextWaits: []cruisehttp.WaitText{{}}}),
+		`"unit": TextWaits`:     cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", TextWaits: []cruisehttp.WaitText{{After: "x", Unit: 99}}}),
+		`"l": Limits`:           cruisehttp.WithProfile(cruisehttp.Profile{Name: "l", Limits: []cruisehttp.LimitHeaders{{}}}),
+		`"unit": Limits`:        cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", Limits: []cruisehttp.LimitHeaders{{Used: "X", ResetUnit: 99}}}),
+		`"window": Limits`:      cruisehttp.WithProfile(cruisehttp.Profile{Name: "window", Limits: []cruisehttp.LimitHeaders{{Used: "X", Window: -1}}}),
+		`"r": Rules`:            cruisehttp.WithProfile(cruisehttp.Profile{Name: "r", Rules: []cruisehttp.Rule{{}}}),
+		`"wait": Rules`:         cruisehttp.WithProfile(cruisehttp.Profile{Name: "wait", Rules: []cruisehttp.Rule{{Outcome: cruise.OutcomeThrottled, Wait: -1}}}),
 		"WithLongWait(-1ns)":    cruisehttp.WithLongWait(-1),
 		"WithBufferedBodies(0)": cruisehttp.WithBufferedBodies(0),
 		"WithHeaderTimeout":     cruisehttp.WithHeaderTimeout(0),

@@ -288,6 +288,8 @@ func TestClassify(t *testing.T) {
 		{"timeout", wrap(context.DeadlineExceeded), cruise.OutcomeTransient},
 		{"no such host", wrap(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}), cruise.OutcomePermanent},
 		{"resolver busy", wrap(&net.DNSError{IsTemporary: true}), cruise.OutcomeTransient},
+		{"resolver busy, no such host meanwhile", wrap(&net.DNSError{IsNotFound: true, IsTemporary: true}), cruise.OutcomeTransient},
+		{"resolver broken", wrap(&net.DNSError{}), cruise.OutcomeTransient},
 		{"unknown authority", wrap(x509.UnknownAuthorityError{}), cruise.OutcomePermanent},
 		{"verification", wrap(&tls.CertificateVerificationError{Err: errors.New("x")}), cruise.OutcomePermanent},
 		{"expired", wrap(x509.CertificateInvalidError{Reason: x509.Expired}), cruise.OutcomePermanent},

@@ -129,6 +129,12 @@ func text(t testing.TB, resp *http.Response) string {
 
 const example = "http://api.example.com/things"
 
+// noServers is an error that could join others, but has none.
+type noServers struct{ error }
+
+func (noServers) Unwrap() []error        { return nil }
+func (e noServers) Is(target error) bool { return target == e.error }
+
 func TestTransportRetries(t *testing.T) {
 	reset := &net.OpError{Op: "read", Err: errors.New("connection reset")}
 	dial := &net.OpError{Op: "dial", Err: errors.New("connection refused")}
@@ -169,6 +175,8 @@ func TestTransportRetries(t *testing.T) {
 		{name: "POST, two servers that refuse", method: "POST", first: fails(errors.Join(dial, dial)), attempts: 2, status: 200},
 		{name: "POST, a server that refuses and one that resets", method: "POST", first: fails(errors.Join(dial, reset)), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "POST, unsent for want of something else", method: "POST", first: fails(fmt.Errorf("no token: %w", cruisehttp.Unsent(reset))), attempts: 2, status: 200},
+		{name: "POST, reset, told by another error", method: "POST", first: fails(fmt.Errorf("call: %w", reset)), attempts: 1, is: cruisehttp.ErrNotIdempotent},
+		{name: "POST, reset, of no server", method: "POST", first: fails(noServers{reset}), attempts: 1, is: cruisehttp.ErrNotIdempotent},
 		{name: "GET, no such host", method: "GET", first: fails(&net.DNSError{IsNotFound: true}), attempts: 1, is: nil},
 		{name: "GET, neither response nor error", method: "GET", first: fails(nil), attempts: 1, is: nil},
 		{name: "GET, 404", method: "GET", first: says(404, "no"), attempts: 1, status: 404},
