@@ -205,3 +205,17 @@ func TestOversizedMessagesAreNoThrottle(t *testing.T) {
 		})
 	}
 }
+
+// A call that was never made has a status too, by the reason.
+func TestStatusOfWhatWasNotSent(t *testing.T) {
+	for reason, want := range map[error]codes.Code{
+		cruise.ErrDeadline:       codes.DeadlineExceeded,
+		cruise.ErrMaxElapsed:     codes.DeadlineExceeded,
+		cruise.ErrCost:           codes.InvalidArgument,
+		cruise.ErrServerDelay:    codes.ResourceExhausted,
+		cruise.ErrQuotaExhausted: codes.ResourceExhausted,
+		errors.New("closed"):     codes.Unavailable,
+	} {
+		assert.Equal(t, want, status.Code(surface(t.Context(), &cruise.Error{Reason: reason})), "%v", reason)
+	}
+}

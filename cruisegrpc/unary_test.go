@@ -163,6 +163,7 @@ func TestErrorsHaveAStatus(t *testing.T) {
 	got := status.Convert(err)
 	assert.Equal(t, codes.ResourceExhausted, got.Code())
 	assert.Contains(t, got.Message(), "slow down")
+	assert.Contains(t, got.Message(), "gave up after 2 attempts")
 
 	// The pause is longer than the caller can wait: no attempt, and told at once.
 	began := time.Now()
@@ -179,6 +180,11 @@ func TestErrorsHaveAStatus(t *testing.T) {
 
 	_, err = client.UnaryCall(within(t, time.Second), hello(), cruisegrpc.Cost(-1))
 	assert.Error(t, err)
+
+	client, _ = throttle(t, s, cruisegrpc.WithRetrier(cruise.WithBurst(2), cruise.WithInitialRate(1)))
+	_, err = client.UnaryCall(within(t, 20*time.Second), hello(), cruisegrpc.Cost(3))
+	assert.ErrorIs(t, err, cruise.ErrCost)
+	assert.Equal(t, codes.InvalidArgument, status.Code(err))
 }
 
 func TestScopes(t *testing.T) {
