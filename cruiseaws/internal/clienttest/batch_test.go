@@ -197,7 +197,22 @@ func TestBatchGivesUp(t *testing.T) {
 	assert.ErrorContains(t, err, "batch size 0")
 	_, err = cruiseaws.Batch(t.Context(), retrier, []int{1}, 1, func(context.Context, []int) ([]*int, error) { return nil, nil })
 	assert.ErrorContains(t, err, "0 results for a batch of 1")
+
+	// What fails for good is not tried again for the items that were done before.
+	sent := 0
+	results, err = cruiseaws.Batch(t.Context(), retrier, []int{1, 2}, 25, func(_ context.Context, batch []int) ([]*int, error) {
+		if sent++; sent > 1 {
+			return nil, cruise.Permanent(errDenied)
+		}
+		return []*int{&batch[0], nil}, nil
+	})
+	assert.ErrorIs(t, err, errDenied)
+	assert.Equal(t, 2, sent)
+	assert.Equal(t, 1, *results[0])
+	assert.Nil(t, results[1])
 }
+
+var errDenied = errors.New("access denied")
 
 func answered(status int, err error) error {
 	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status, Header: http.Header{}}}, Err: err}
