@@ -511,6 +511,7 @@ func TestSharedSaysThatOthersPauseAndResume(t *testing.T) {
 		time.AfterFunc(9750*ms, other.Resume)
 		require.NoError(t, own.WaitN(t.Context(), 1))
 		assert.InDelta(t, 10, time.Since(start).Seconds(), .2)
+		synctest.Wait() // for what the sync tells
 		own.Pause(10 * s)
 		own.Resume()
 		synctest.Wait()
