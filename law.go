@@ -356,7 +356,7 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 	}
 	reset := now.after(q.Reset)
 	moved := reset.since(l.resetAt).Abs() > resetSlack+q.Reset/100
-	takes := 2 * max(l.latency, ceilSeconds(l.gap()))
+	takes := max(2*l.latency, ceilSeconds(2*l.gap()))
 	l.part.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
 	if moved {
 		l.resetAt, l.resetLeft = reset, q.Remaining
