@@ -37,7 +37,7 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	f.IntVar(&o.random, "random", 0, "random scenarios to add, up to 100000")
 	f.Uint64Var(&o.from, "from", 1, "seed of the first random scenario")
 	f.BoolVar(&o.quick, "quick", false, "a board in a minute or two: every client, the suite, a few random scenarios")
-	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 10 seeds, 200 random scenarios that no law was tuned on")
+	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 20 seeds, 200 random scenarios that no law was tuned on")
 	f.BoolVar(&o.targets, "targets", false, "print the check list of targets; alone, run what it needs, but for those about peers, which -full runs")
 	f.BoolVar(&o.split, "split", false, "print the means of keepable random scenarios by kind of server and signal, too")
 	f.StringVar(&o.json, "json", "", "write everything to this file as JSON")
