@@ -793,8 +793,11 @@ func checkLaw(t *testing.T, script []byte) bool {
 				e.sent = flying[k]
 				flying = append(flying[:k], flying[k+1:]...)
 			}
-			if what%4 == 3 && what&64 != 0 {
+			switch {
+			case what%4 == 3 && what&64 != 0:
 				e.retryAfter = time.Duration(much) * time.Second
+			case what%4 == 2 && what&64 != 0:
+				e.quota = &Quota{Limit: which, Remaining: much, Reset: time.Duration(int(what)*which) * 10 * ms}
 			}
 			this = d.law.done(d.now, e, what&128 != 0)
 		}
