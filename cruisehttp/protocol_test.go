@@ -269,6 +269,7 @@ func frame(kind, flags byte, stream uint32, payload ...byte) []byte {
 
 // serveHTTP2 answers 204 to each stream that nothing else is said to.
 func serveHTTP2(t *testing.T, says func(stream uint32) []byte) (url string) {
+	nothingLeft(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = l.Close() })
@@ -278,8 +279,9 @@ func serveHTTP2(t *testing.T, says func(stream uint32) []byte) (url string) {
 			if err != nil {
 				return
 			}
+			// A stream that has just ended keeps its connection from being idle.
+			t.Cleanup(func() { _ = c.Close() })
 			go func() {
-				defer c.Close()
 				r := bufio.NewReader(c)
 				if _, err := r.Discard(len("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n")); err != nil {
 					return
