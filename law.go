@@ -697,8 +697,8 @@ func (m *meter) idle(now, until instant) {
 
 // skip leaves out the time from now to until, but for its beginning, which is as long as but.
 func (m *meter) skip(now instant, but time.Duration, until instant) {
-	if now >= m.ends {
-		but = 0 // it stands still, but may go on before then
+	if now >= m.ends || now < m.since {
+		but = 0 // it stands still, or the beginning has been counted
 	}
 	m.elapsed, m.since = m.clock(now)+but, until
 	if m.ends != instant(never) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -727,6 +728,35 @@ func TestLawHangingCalls(t *testing.T) {
 }
 
 // The server's wait is for the pause, and for nothing else.
+// All that were under way when a window was used up are told how long it stays so.
+func TestLawCountsALongRetryAfterOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		waits []time.Duration // told one after the other
+	}{
+		{"one call", []time.Duration{time.Hour}},
+		{"many calls", slices.Repeat([]time.Duration{time.Hour}, 20)},
+		{"not the first of them", []time.Duration{0, time.Hour, time.Hour}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.succeed(100, 100*ms)
+			d.throttle()
+			d.succeed(100, 100*ms)
+			sent := d.send()
+			for range tt.waits[1:] {
+				d.send()
+			}
+			for _, wait := range tt.waits {
+				d.after(ms).law.done(d.now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: wait}, false)
+			}
+			d.after(time.Hour).succeed(100, 100*ms)
+			d.throttle()
+			assert.InDelta(t, 0.417, d.law.ceiling, 0.01)
+		})
+	}
+}
+
 func TestLawRetryAfterChangesOnlyThePause(t *testing.T) {
 	limits := map[time.Duration]float64{}
 	for _, asked := range []time.Duration{0, 1, time.Second, time.Hour} {
