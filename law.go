@@ -40,12 +40,13 @@ type aimd struct {
 	oks       int           // successes since the last cut
 	row       int           // throttles since the last success
 	closedAt  instant       // when the first of them came
+	shut      bool          // that one gave the first rate, and asked for a wait that is long beside it
 	outageAt  instant       // when a closing ended that may have been an outage
 	heldAt    instant       // when the rate last made someone wait
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
 	resume    instant       // until when the last pause lasts
-	shutAt    time.Duration // busy time when a throttle last cut
+	shutAt    time.Duration // busy time up to which the last throttle that was not late closed the server
 	openAt    time.Duration // busy time when the server last opened again
 	openOks   int           // calls let through by then
 	hintAt    instant       // when a quota was last heeded
@@ -72,13 +73,16 @@ type aimdConfig struct {
 	min, max float64
 	decrease float64 // factor of a cut
 	increase float64 // share of the ceiling that probing adds over probeOver calls
-	cold     int     // levels by which pauses are longer while nothing has ever succeeded, twice as many if nothing is left of a limit
+	cold     int     // levels by which pauses are longer while nothing has ever succeeded, one more if nothing is left of a limit
 }
 
 // The constants of the law.
 const (
-	startGrow = .15 // of a call more in flight for each success, before the first throttle
-	startHeld = 8   // successes before that, where throttles came before them all
+	startGrow  = .15 // of a call more in flight for each success, before the first throttle
+	startFew   = 5   // in flight, from where on it is
+	startPace  = .3  // of one for each second that a call takes, startGrow at most
+	startLeast = .03 // and this at least
+	startHeld  = 8   // successes before that, where throttles came before them all
 
 	patience    = time.Second      // silence after which one more call goes
 	patienceMax = 10 * time.Second // the same at a closed door at most, where it is twice the latency
@@ -103,6 +107,7 @@ const (
 	pauseGaps = 2   // call intervals that a first pause takes at most
 
 	closedRow   = 2                // throttles in a row by which a server counts as closed
+	closedGaps  = 3                // call intervals; where there was no rate yet, a longer Retry-After closes it, too
 	reopenTo    = .95              // of what it delivered, the closed time included, when it opens
 	reopenAfter = 2                // calls by which that is a measure
 	outageLeast = 3 * time.Minute  // closed, by which it may have been an outage
@@ -230,7 +235,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 		l.elsewhere = elsewhere(e.quota, l.told)
 		l.delivered.busy(now) // its pause counts
 		if !this.late {
-			l.cut(now)
+			l.cut(now, e.retryAfter)
 		}
 	}
 	atMost := never
@@ -240,8 +245,8 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	ahead := 0
 	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
 		ahead = l.cold
-		if q := e.quota; q != nil && q.Limit > 0 && q.Remaining == 0 {
-			ahead *= 2 // others have used it up, and may again
+		if q := e.quota; ahead > 0 && q != nil && q.Limit > 0 && q.Remaining == 0 {
+			ahead++ // others have used it up, and may again
 		}
 	}
 	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
@@ -272,7 +277,7 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	l.delivered.add(now)
 	l.share += (1 - l.share) / memoryShort
 	l.oks++
-	if l.row >= closedRow || l.row > 0 && l.delivered.n == 1 {
+	if l.row >= closedRow || l.row > 0 && (l.delivered.n == 1 || l.shut) {
 		l.reopen(now)
 	}
 	l.row = 0
@@ -389,7 +394,7 @@ func (l *aimd) ration(now instant, q Quota) bool {
 }
 
 // reopen is for the success that ends a closed time, somewhere between the last
-// throttle and now. How much went through since the time before that one ended is
+// throttle, or the wait that it asked for, and now. How much went through since the time before that one ended is
 // what the server gives in the long run, whatever it gave at once: so a window is
 // learnt in one closing.
 //
@@ -413,7 +418,7 @@ func (l *aimd) reopen(now instant) {
 		return // what comes next counts with it
 	}
 	busy := l.delivered.clock(now)
-	opened := (l.shutAt + busy) / 2
+	opened := (min(l.shutAt, busy) + busy) / 2
 	took := (opened - l.openAt).Seconds()
 	given := l.cost * float64(l.delivered.n-l.openOks) / took
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
@@ -442,7 +447,7 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 		held := l.openOks > 0 && l.delivered.n-l.openOks < startHeld
 		// Without demand for more there is nothing to learn about more.
 		if !held && 2*float64(l.inflight+1) >= l.window {
-			l.window += startGrow
+			l.window += l.more()
 		}
 		return
 	}
@@ -456,6 +461,16 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 		grown = min(grown, l.ceiling-l.rate) // beyond it the slope is another one
 	}
 	l.rate = min(l.max, l.rate+grown+more)
+}
+
+// more is how much wider the window gets for a success. All in flight are throttled at once
+// when a bucket that was full is empty: once there are some, they grow with time, not with
+// round trips.
+func (l *aimd) more() float64 {
+	if l.window < startFew {
+		return startGrow
+	}
+	return min(startGrow, max(startLeast, startPace*l.latency.Seconds()))
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call
@@ -500,17 +515,17 @@ func (l *aimd) slope(now instant) float64 {
 }
 
 // cut is the multiplicative decrease, for a throttle that is not late.
-func (l *aimd) cut(now instant) {
+func (l *aimd) cut(now instant, retryAfter time.Duration) {
 	if l.row == 0 {
 		l.closedAt = now
 	}
 	l.row++
-	l.shutAt = l.delivered.clock(now)
+	l.shutAt = l.delivered.clock(now) + retryAfter
 	l.window = 1
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer
 	}
-	was := l.ceiling
+	first, was := math.IsInf(l.rate, 1), l.ceiling
 	l.ceiling = min(max(l.rate, l.unspread), l.given(now))
 	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
@@ -530,6 +545,7 @@ func (l *aimd) cut(now instant) {
 	}
 	l.rate = rate
 	l.oks, l.credit, l.doubted = 0, now, false
+	l.shut = first && retryAfter.Seconds() > closedGaps*l.gap()
 	l.delivered.forget(now)
 }
 

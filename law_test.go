@@ -70,6 +70,28 @@ func TestLawBegins(t *testing.T) {
 	assert.True(t, math.IsInf(d.law.limit(), 1), "success alone sets no rate")
 }
 
+// All in flight are throttled at once when a bucket is empty, so there are to be many of them
+// only where calls take long.
+func TestLawBeginsMoreSlowlyWithMany(t *testing.T) {
+	calls := func(from, to float64, took time.Duration) (n int) {
+		d := newLawDriver(0.01, math.Inf(1)).after(time.Minute)
+		d.law.window = from
+		for range int(to) {
+			d.send()
+		}
+		for ; d.law.window < to; n++ {
+			d.end(OutcomeSuccess, d.now-instant(took))
+			d.send()
+		}
+		return n
+	}
+	few := calls(1, startFew, 10*ms)
+	assert.Equal(t, few, calls(1, startFew, 10*time.Second), "a few at any latency")
+	assert.Greater(t, calls(startFew, 2*startFew, 10*ms), 2*few)
+	assert.Greater(t, calls(startFew, 2*startFew, 250*ms), 3*few/2)
+	assert.Less(t, calls(startFew, 2*startFew, 2*time.Second), 3*few/2)
+}
+
 func TestLawOnlyThrottlesGiveARate(t *testing.T) {
 	for _, o := range []Outcome{OutcomeUnknown, OutcomeTransient, OutcomePermanent, OutcomeQuotaExhausted, OutcomeDropped} {
 		t.Run(o.String(), func(t *testing.T) {
@@ -288,6 +310,8 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 		{"some is left", 1, &Quota{Limit: 10, Remaining: 1}, 2 * time.Second},
 		{"nothing is left", 1, &Quota{Limit: 10}, 4 * time.Second},
 		{"nothing is left of nothing", 1, &Quota{}, 2 * time.Second},
+		{"much longer", 2, nil, 4 * time.Second},
+		{"much longer, and nothing is left", 2, &Quota{Limit: 10}, 8 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},
@@ -444,6 +468,29 @@ func TestLawTakesTheEndOfTheStartForTheCeiling(t *testing.T) {
 	told.succeed(memoryShort, 100*ms)
 	told.throttle()
 	assert.InDelta(t, .8, told.law.limit(), .1, "half of 82 in 53 s: with a rate, all of them count")
+}
+
+// A first throttle that asks for a long wait tells of a window: what it gives is known
+// before the next one has to be used up as well.
+func TestLawLearnsAWindowFromTheFirstRetryAfter(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		asked time.Duration
+		want  float64 // the rate when the wait is over
+	}{
+		{"a window of a minute", 50 * time.Second, 100. / 60},
+		{"a token of a bucket", 100 * ms, 9},
+		{"a second, rounded up", time.Second, 9},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.succeed(100, 100*ms)
+			sent := d.send()
+			d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: tt.asked}, false)
+			d.after(tt.asked).succeed(6, 100*ms)
+			assert.InEpsilon(t, tt.want, d.law.limit(), .1)
+		})
+	}
 }
 
 // Calls that nobody was kept waiting for say little of what the server would have given:

@@ -241,13 +241,13 @@ func TestPresetsYieldToFlags(t *testing.T) {
 		clients       int
 		seeds         int
 	}{
-		{"", 13, 0, 16, 3},
+		{"", 13, 0, 17, 3},
 		{"-clients cruise", 13, 0, 1, 3},
 		{"-clients cruise -scenarios named -seeds 1", 45, 0, 1, 1},
-		{"-scenarios none -random 5", 0, 5, 16, 3},
-		{"-quick", 15, 24, 16, 3},
+		{"-scenarios none -random 5", 0, 5, 17, 3},
+		{"-quick", 15, 24, 17, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 45, 200, 16, 20},
+		{"-full", 45, 200, 17, 20},
 		{"-targets", 45, 200, 3, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {

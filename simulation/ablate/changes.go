@@ -22,7 +22,9 @@ type edit struct{ old, new string }
 // these scenarios no window tells its end, and nothing queues.
 var changes = []change{
 	{1, "a second of silence lets no other call go", []edit{{`patience    = time.Second `, `patience    = time.Hour `}}},
-	{1, "throttles before the first success make no start gentler", []edit{{`startHeld = 8 `, `startHeld = 0 `}}},
+	{1, "throttles before the first success make no start gentler", []edit{{`startHeld  = 8 `, `startHeld = 0 `}}},
+	{1, "as many calls more where many are in flight", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},
+	{1, "however long calls take", []edit{{`max(startLeast, startPace*l.latency.Seconds())`, `startLeast`}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`decrease: 0.5`, `decrease: 0.7`}}},
 	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.given(now))`,
@@ -43,14 +45,16 @@ var changes = []change{
 	{4, "pauses in a row go on from the last, not from what went by", []edit{{`max(b.last, min(gap, atMost))`, `max(b.last, min(gap, 0))`}}},
 	{4, "levels forgiven at once", []edit{{`defaultForgive = 10`, `defaultForgive = 1`}}},
 	{4, "pauses before the first success as short as later ones", []edit{{`defaultCold    = 2`, `defaultCold    = 0`}}},
-	{4, "never longer because nothing is left of a limit", []edit{{`ahead *= 2 `, `ahead *= 1 `}}},
+	{4, "never longer because nothing is left of a limit", []edit{{`ahead++ `, `ahead += 0 `}}},
 	{4, "never one call at a time", []edit{{`closed := l.row >= closedRow`, `closed := false`}}},
 	{4, "pauses from 0.15 s", []edit{{`WithBase(300*time.Millisecond)`, `WithBase(150*time.Millisecond)`}}},
 	{4, "pauses from 0.6 s", []edit{{`WithBase(300*time.Millisecond)`, `WithBase(600*time.Millisecond)`}}},
 
 	{5, "a closed door teaches nothing", []edit{{`if !first && took > 0 && given < l.ceiling`, `if false && given < l.ceiling`}}},
 	{5, "the rate becomes 0.85 of what went through", []edit{{`reopenTo    = .95`, `reopenTo    = .85`}}},
-	{5, "measured up to the success", []edit{{`opened := (l.shutAt + busy) / 2`, `opened := busy`}}},
+	{5, "measured up to the success", []edit{{`opened := (min(l.shutAt, busy) + busy) / 2`, `opened := busy`}}},
+	{5, "measured from the last throttle, whatever wait it asked for", []edit{{`l.shutAt = l.delivered.clock(now) + retryAfter`, `l.shutAt = l.delivered.clock(now)`}}},
+	{5, "a long wait at the beginning closes no door", []edit{{`closedGaps  = 3 `, `closedGaps = 1e9 `}}},
 	{5, "one call since the last opening is a measure", []edit{{`reopenAfter = 2`, `reopenAfter = 1`}}},
 	{5, "no closing is doubted", []edit{{`l.doubted, l.agreed = true, 0`, `l.agreed = 0`}}},
 	{5, "however long, it is no outage", []edit{{`outageLeast = 3 * time.Minute`, `outageLeast = 1000 * time.Hour`}}},
@@ -105,4 +109,4 @@ func back(to, slow string) []edit {
 
 func probe(calls string) []edit { return []edit{{`probeOver   = 100 `, `probeOver = ` + calls + ` `}} }
 
-func start(by string) []edit { return []edit{{`startGrow = .15 `, `startGrow = ` + by + ` `}} }
+func start(by string) []edit { return []edit{{`startGrow  = .15 `, `startGrow = ` + by + ` `}} }

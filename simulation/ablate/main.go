@@ -1,6 +1,7 @@
 // Command ablate changes one thing of the control law at a time, plays the suite and
-// random scenarios with each, and prints a row of figures for docs/control.md. Run it
-// in the simulation module.
+// random scenarios with each, and prints a row of figures for docs/control.md. What a
+// change makes of random scenarios is compared with the law as it is scenario by scenario,
+// so that a difference of a fortieth shows. Run it in the simulation module.
 //
 //	go run ./ablate                   every change of the table
 //	go run ./ablate -only 'rule 6'    those whose rule or words match
@@ -17,6 +18,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"regexp"
 	"slices"
@@ -31,8 +33,9 @@ func main() {
 	only := flag.String("only", "", "regular expression: changes whose rule or words match; default all")
 	trade := flag.Bool("curve", false, "the changes that trade throttles against use, in place of the table's")
 	child := flag.Bool("child", false, "play the law that this program is built with, for the one that started it")
+	alone := flag.Bool("alone", false, "with -child: leave out the pacer, which plays the same with each law")
 	flag.IntVar(&s.seeds, "seeds", 3, "runs of each scenario")
-	flag.IntVar(&s.random, "random", 200, "random scenarios")
+	flag.IntVar(&s.random, "random", 500, "random scenarios")
 	flag.Uint64Var(&s.from, "from", 5001, "seed of the first; those from 10001 on are for reports")
 	flag.Parse()
 	var err error
@@ -46,7 +49,7 @@ func main() {
 	case *trade && *only != "":
 		err = errors.New("-only does not go with -curve, which is one whole")
 	case *child:
-		err = s.tell(os.Stdout)
+		err = s.tell(os.Stdout, *alone)
 	case *trade:
 		err = s.curve(os.Stdout)
 	default:
@@ -92,23 +95,30 @@ func (s settings) curve(w io.Writer) error {
 	return nil
 }
 
-const head = "| rule | change | suite: throttled % | wait | Jain | use | random: throttled % | wait | Jain | use | broke down | `heroku-10x1`: throttled %, wait, Jain |"
+const head = "| rule | change | suite: throttled % | wait | Jain | use | random: throttled % | wait | Jain | use | broke down | more throttled, longer wait in %, fairer, more use | `heroku-10x1`: throttled %, wait, Jain |"
 
-// rows plays the law with each of the changes, and prints a row for each.
+// rows plays the law with each of the changes, and prints a row for each. The law as it
+// is must be among them, and is played first.
 func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 	law, err := read()
 	if err != nil {
 		return nil, err
 	}
+	base, err := s.play(law, none, played{})
+	if err != nil {
+		return nil, err
+	}
 	fmt.Fprintln(w, head)
-	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|---|---|---|")
+	fmt.Fprintln(w, strings.Repeat("|---", strings.Count(head, "|")-1)+"|")
 	var all []played
 	for _, c := range tried {
-		p, err := s.play(law, c)
-		if err != nil {
-			return nil, fmt.Errorf("%s: %w", c.what, err)
+		p := base
+		if len(c.edits) > 0 {
+			if p, err = s.play(law, c, base); err != nil {
+				return nil, fmt.Errorf("%s: %w", c.what, err)
+			}
 		}
-		fmt.Fprintln(w, "|", c.name(), "|", p.figures(), "|")
+		fmt.Fprintln(w, "|", c.name(), "|", p.figures(base), "|")
 		all = append(all, p)
 	}
 	return all, nil
@@ -116,8 +126,8 @@ func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 
 // figures are the cells of a row: the means of the suite, and of the random scenarios
 // that can be kept, with the wait relative to that between turns, how many break down,
-// and the slowest of the suite by itself.
-func (p played) figures() string {
+// how these differ from the law as it is, and the slowest of the suite by itself.
+func (p played) figures(base played) string {
 	var cells []string
 	for _, group := range []string{board.Suite, board.Keepable} {
 		of := p.board.Select(p.board.Own, p.board.Group(group))
@@ -126,7 +136,7 @@ func (p played) figures() string {
 		if group == board.Keepable {
 			wait = means.Ratio
 			c := score.Count(of, p.board.Pacer)
-			collapses = []string{fmt.Sprintf("%d / %d / %d", c.Use, c.Throttled, c.Jain)}
+			collapses = []string{fmt.Sprintf("%d / %d / %d", c.Use, c.Throttled, c.Jain), p.against(base)}
 		}
 		for _, v := range []float64{means.Throttled, wait, means.Jain, means.Use} {
 			cells = append(cells, board.Number(v))
@@ -136,4 +146,46 @@ func (p played) figures() string {
 	slow, _ := p.board.Result(p.board.Own, "heroku-10x1")
 	m := slow.Median
 	return strings.Join(append(cells, fmt.Sprintf("%.1f, %.0f, %.2f", m.Throttled, m.Wait, m.Jain)), " | ")
+}
+
+// against is by how much random scenarios differ from those of the law as it is, on
+// average, with the standard error of that.
+func (p played) against(base played) string {
+	if p.board == base.board {
+		return ""
+	}
+	was, is := base.keepable(), p.keepable()
+	var differences []string
+	for _, d := range []struct {
+		format string
+		of     func(score.Score) float64
+	}{
+		{"%+.2f ± %.2f", func(s score.Score) float64 { return s.Throttled }},
+		{"%+.1f ± %.1f", func(s score.Score) float64 { return 100 * math.Log(s.Ratio) }},
+		{"%+.3f ± %.3f", func(s score.Score) float64 { return s.Jain }},
+		{"%+.3f ± %.3f", func(s score.Score) float64 { return s.Use }},
+	} {
+		var by []float64
+		for i := range min(len(was), len(is)) {
+			by = append(by, d.of(is[i].Median)-d.of(was[i].Median))
+		}
+		mean, err := meanOf(by)
+		differences = append(differences, fmt.Sprintf(d.format, mean, err))
+	}
+	return strings.Join(differences, ", ")
+}
+
+// meanOf is the mean of values and its standard error, both 0 of fewer than two.
+func meanOf(values []float64) (mean, err float64) {
+	n := float64(len(values))
+	if n < 2 {
+		return 0, 0
+	}
+	for _, v := range values {
+		mean += v / n
+	}
+	for _, v := range values {
+		err += (v - mean) * (v - mean)
+	}
+	return mean, math.Sqrt(err / (n - 1) / n)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
@@ -46,7 +47,7 @@ func TestFiguresOfNoScenarioAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := played{board: board.New(clients(), []score.Result{{Scenario: slow, Client: "cruise", Runs: 1}})}
-	row := "| 0 | none | " + p.figures() + " |"
+	row := "| 0 | none | " + p.figures(played{board: p.board}) + " |"
 	if got, want := strings.Count(row, "|"), strings.Count(head, "|"); got != want || strings.Contains(row, "NaN") {
 		t.Errorf("%d instead of %d columns, or no numbers: %s", got, want, row)
 	}
@@ -54,6 +55,29 @@ func TestFiguresOfNoScenarioAreLeftOut(t *testing.T) {
 	byCalls(&out, p)
 	if strings.Contains(out.String(), "NaN") {
 		t.Error(out.String())
+	}
+}
+
+func TestDifferencesAreOfTheSameScenarios(t *testing.T) {
+	play := func(throttled ...float64) played {
+		var results []score.Result
+		for i, v := range throttled {
+			s := scenario.Random(uint64(i + 1))
+			results = append(results,
+				score.Result{Scenario: s, Client: "cruise", Median: score.Score{Throttled: v, Ratio: 1 + v}},
+				score.Result{Scenario: s, Client: client.Pacer().Name})
+		}
+		return played{board: board.New(clients(), results)}
+	}
+	base := play(1, 5, 9)
+	if got := base.against(base); got != "" {
+		t.Errorf("the law differs from itself: %s", got)
+	}
+	if got, want := play(2, 5, 11).against(base), "+1.00 ± 0.58, +19.6 ± 11.7, +0.000 ± 0.000, +0.000 ± 0.000"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := play(2).against(play(1)), "+0.00 ± 0.00, +0.0 ± 0.0, +0.000 ± 0.000, +0.000 ± 0.000"; got != want {
+		t.Errorf("of one scenario: %s, want %s", got, want)
 	}
 }
 
@@ -76,7 +100,7 @@ func TestAnInterruptLeavesNoFiles(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := settings{seeds: 1, random: 1, from: 1}.play(law, none)
+		_, err := settings{seeds: 1, random: 1, from: 1}.play(law, none, played{})
 		ended <- err
 	}()
 	for files() == 0 && len(ended) == 0 {

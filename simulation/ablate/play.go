@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"slices"
 	"strconv"
 	"time"
 
@@ -40,16 +41,21 @@ type result struct {
 // count is of the requests in all runs of a scenario.
 type count struct{ Successes, Throttled int }
 
-// tell plays the suite and the random scenarios, and writes what came of it for play.
-func (s settings) tell(w io.Writer) error {
+// tell plays the suite and the random scenarios, the law alone if the pacer need not, and
+// writes what came of it for play.
+func (s settings) tell(w io.Writer, alone bool) error {
 	seeds, both := score.Seeds(s.seeds), clients()
+	own := both[:1]
+	if alone {
+		both = own
+	}
 	counts := map[[2]string]count{} // by scenario and client
 	seen := func(r *engine.Recording) {
 		key, total := [2]string{r.Scenario.Name, r.Client}, r.Totals()
 		c := counts[key]
 		counts[key] = count{c.Successes + total.Successes, c.Throttled + total.Throttled}
 	}
-	results := append(score.Play(scenario.Suite(), both[:1], seeds, nil, seen), score.Play(scenario.Randoms(s.from, s.random), both, seeds, nil, seen)...)
+	results := append(score.Play(scenario.Suite(), own, seeds, nil, seen), score.Play(scenario.Randoms(s.from, s.random), both, seeds, nil, seen)...)
 	var out []result
 	for _, r := range results {
 		out = append(out, result{r.Scenario.Name, r.Client, r.Median, counts[[2]string{r.Scenario.Name, r.Client}]})
@@ -61,11 +67,13 @@ func (s settings) tell(w io.Writer) error {
 type played struct {
 	board  *board.Board
 	counts map[string]count // of the law, by scenario
+	pacer  []score.Result
 }
 
-// play runs this program again, built with a change of the law. An interrupt ends
-// that run, so that its files go before this program does.
-func (s settings) play(law source, c change) (played, error) {
+// play runs this program again, built with a change of the law. The pacer's results are
+// those of base, if there are any. An interrupt ends that run, so that its files go before
+// this program does.
+func (s settings) play(law source, c change, base played) (played, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	dir, err := os.MkdirTemp("", "ablate")
@@ -78,6 +86,7 @@ func (s settings) play(law source, c change) (played, error) {
 		return played{}, err
 	}
 	again := exec.CommandContext(ctx, "go", "run", "-overlay", overlay, "github.com/a7df5faa/cruise/simulation/ablate", "-child",
+		"-alone="+strconv.FormatBool(base.pacer != nil),
 		"-seeds", strconv.Itoa(s.seeds), "-random", strconv.Itoa(s.random), "-from", strconv.FormatUint(s.from, 10))
 	again.Env = append(os.Environ(), "GOTMPDIR="+dir) // which an interrupt may keep it from clearing
 	again.Stderr = os.Stderr
@@ -91,7 +100,7 @@ func (s settings) play(law source, c change) (played, error) {
 	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&told); err != nil {
 		return played{}, err
 	}
-	p := played{counts: map[string]count{}}
+	p := played{counts: map[string]count{}, pacer: base.pacer}
 	var results []score.Result
 	scenarios := map[string]*scenario.Scenario{}
 	for _, r := range told {
@@ -100,11 +109,14 @@ func (s settings) play(law source, c change) (played, error) {
 				return played{}, err
 			}
 		}
-		results = append(results, score.Result{Scenario: scenarios[r.Scenario], Client: r.Client, Runs: s.seeds, Median: r.Median})
+		result := score.Result{Scenario: scenarios[r.Scenario], Client: r.Client, Runs: s.seeds, Median: r.Median}
 		if r.Client == clients()[0].Name {
 			p.counts[r.Scenario] = r.Count
+			results = append(results, result)
+		} else {
+			p.pacer = append(p.pacer, result)
 		}
 	}
-	p.board = board.New(clients(), results)
+	p.board = board.New(clients(), slices.Concat(results, p.pacer))
 	return p, nil
 }

@@ -34,6 +34,7 @@ func All() []engine.Client {
 		HerokuBackoff(),
 
 		// Yardsticks.
+		Told(),
 		FailsafeRate(),
 		Oracle(),
 		Pacer(),

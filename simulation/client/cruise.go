@@ -5,6 +5,8 @@ import (
 	"math"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"github.com/a7df5faa/cruise"
 
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -23,6 +25,28 @@ func Cruise(name string, opts ...cruise.LimiterOption) engine.Client {
 				options = append(options, cruise.WithoutBudget())
 			}
 			return retrier(e, options...)
+		},
+	}
+}
+
+// Told is Cruise whose limiters begin with a part of their fair share, as if they had
+// learnt it before. What it does better is what it costs to find a limit that nobody tells.
+func Told() engine.Client {
+	return engine.Client{
+		Name:      "cruise-told",
+		About:     "yardstick: cruise, told 0.8 of its fair share when it begins, and nothing later",
+		Yardstick: true,
+		Fits:      paced,
+		New: func(e engine.Env) engine.Process {
+			now, present := time.Since(e.Start), 0
+			for p := range e.Scenario.Processes {
+				if e.Scenario.Present(p).Has(now) {
+					present++
+				}
+			}
+			s := e.Scenario.Server
+			share := (s.Gives().At(now) - s.Greedy) / float64(max(1, present))
+			return Cruise("", cruise.WithInitialRate(rate.Limit(pacerPart*share))).New(e)
 		},
 	}
 }

@@ -34,6 +34,7 @@ type mark struct {
 	use       float64
 	labelY    float64 // where its label goes
 	aside     bool    // the label is in the column
+	left      bool    // the label is to the left of the point, since another point is to its right
 	colour    color.RGBA
 }
 
@@ -79,8 +80,8 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 }
 
 // spread moves labels apart that would be on top of each other, by at least gap: those
-// in the column downwards, and up again from its end; those beside their points upwards,
-// where there is room.
+// in the column downwards, and up again from its end; those beside their points to the
+// other side, or upwards, where there is room.
 func spread(marks []mark, gap, low, high float64) {
 	var aside, field []*mark
 	for i := range marks {
@@ -102,6 +103,12 @@ func spread(marks []mark, gap, low, high float64) {
 		m := aside[len(aside)-1-i]
 		m.labelY = max(m.labelY, low+float64(i)*gap)
 	}
+	for _, m := range field {
+		m.left = slices.ContainsFunc(field, func(o *mark) bool {
+			return o.throttled > 1.3*m.throttled && o.throttled < 10*m.throttled && math.Abs(o.use-m.use) < gap
+		})
+	}
+	field = slices.DeleteFunc(field, func(m *mark) bool { return m.left })
 	slices.SortStableFunc(field, func(a, b *mark) int { return cmp.Compare(a.use, b.use) })
 	for i, m := range field {
 		if i > 0 && math.Abs(math.Log(m.throttled/field[i-1].throttled)) < 1 {
@@ -114,8 +121,11 @@ func spread(marks []mark, gap, low, high float64) {
 func add(p *plot.Plot, m mark) error {
 	at := plotter.XY{X: m.throttled, Y: m.use}
 	to := plotter.XY{X: m.throttled * 1.35, Y: m.labelY}
-	if m.aside {
+	switch {
+	case m.aside:
 		to.X = column
+	case m.left:
+		to.X = m.throttled / 1.6 // as fonts differ in width
 	}
 	if m.aside || m.labelY != m.use {
 		end := plotter.XY{X: to.X * .96, Y: to.Y}
@@ -145,6 +155,9 @@ func add(p *plot.Plot, m mark) error {
 		style.Font, style.Color = face(15), accent
 	}
 	style.XAlign, style.YAlign = text.XLeft, text.YCenter
+	if m.left {
+		style.XAlign = text.XRight
+	}
 	p.Add(dot, name)
 	return nil
 }
