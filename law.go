@@ -79,9 +79,8 @@ type aimdConfig struct {
 // The constants of the law.
 const (
 	startGrow  = .15 // of a call more in flight for each success, before the first throttle
-	startFew   = 5   // in flight, from where on it is
-	startPace  = .3  // of one for each second that a call takes, startGrow at most
-	startLeast = .03 // and this at least
+	startFew   = 5   // in flight, from where on it is one for each second that a call takes,
+	startLeast = .03 // but no less than this, and no more than startGrow
 	startHeld  = 8   // successes before that, where throttles came before them all
 
 	patience    = time.Second      // silence after which one more call goes
@@ -394,9 +393,9 @@ func (l *aimd) ration(now instant, q Quota) bool {
 }
 
 // reopen is for the success that ends a closed time, somewhere between the last
-// throttle, or the wait that it asked for, and now. How much went through since the time before that one ended is
-// what the server gives in the long run, whatever it gave at once: so a window is
-// learnt in one closing.
+// throttle, or the end of the wait that it asked for, and now. How much went through
+// since the time before that one ended is what the server gives in the long run,
+// whatever it gave at once: so a window is learnt in one closing.
 //
 // The first success of all ends a closed time too, but tells nothing of the long run.
 // Nor does a closed time that is long, unless another one was not long ago: it may have
@@ -470,7 +469,7 @@ func (l *aimd) more() float64 {
 	if l.window < startFew {
 		return startGrow
 	}
-	return min(startGrow, max(startLeast, startPace*l.latency.Seconds()))
+	return min(startGrow, max(startLeast, l.latency.Seconds()))
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call
@@ -520,7 +519,8 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 		l.closedAt = now
 	}
 	l.row++
-	l.shutAt = l.delivered.clock(now) + retryAfter
+	l.shutAt = l.delivered.clock(now)
+	l.shutAt += min(retryAfter, math.MaxInt64-l.shutAt)
 	l.window = 1
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer

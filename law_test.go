@@ -87,9 +87,11 @@ func TestLawBeginsMoreSlowlyWithMany(t *testing.T) {
 	}
 	few := calls(1, startFew, 10*ms)
 	assert.Equal(t, few, calls(1, startFew, 10*time.Second), "a few at any latency")
-	assert.Greater(t, calls(startFew, 2*startFew, 10*ms), 2*few)
-	assert.Greater(t, calls(startFew, 2*startFew, 250*ms), 3*few/2)
-	assert.Less(t, calls(startFew, 2*startFew, 2*time.Second), 3*few/2)
+	many := func(took time.Duration) int { return calls(startFew, 2*startFew, took) }
+	assert.Greater(t, many(10*ms), 2*many(100*ms), "the faster, the more slowly for each")
+	assert.Greater(t, many(100*ms), many(time.Second))
+	assert.Equal(t, many(ms), many(10*ms), "within bounds")
+	assert.Equal(t, many(200*ms), many(time.Minute))
 }
 
 func TestLawOnlyThrottlesGiveARate(t *testing.T) {
@@ -491,6 +493,14 @@ func TestLawLearnsAWindowFromTheFirstRetryAfter(t *testing.T) {
 			assert.InEpsilon(t, tt.want, d.law.limit(), .1)
 		})
 	}
+}
+
+func TestLawOutlivesAnEndlessRetryAfter(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.succeed(100, 100*ms)
+	sent := d.send()
+	d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: math.MaxInt64}, false)
+	assert.Greater(t, d.law.shutAt, 9*time.Second, "closed for long, not until before it was")
 }
 
 // Calls that nobody was kept waiting for say little of what the server would have given:

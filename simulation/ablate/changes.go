@@ -23,8 +23,8 @@ type edit struct{ old, new string }
 var changes = []change{
 	{1, "a second of silence lets no other call go", []edit{{`patience    = time.Second `, `patience    = time.Hour `}}},
 	{1, "throttles before the first success make no start gentler", []edit{{`startHeld  = 8 `, `startHeld = 0 `}}},
-	{1, "as many calls more where many are in flight", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},
-	{1, "however long calls take", []edit{{`max(startLeast, startPace*l.latency.Seconds())`, `startLeast`}}},
+	{1, "as many calls more where calls are fast and many", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},
+	{1, "a third of that", []edit{{`startLeast, l.latency.Seconds()`, `startLeast, l.latency.Seconds()/3`}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`decrease: 0.5`, `decrease: 0.7`}}},
 	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.given(now))`,
@@ -53,7 +53,7 @@ var changes = []change{
 	{5, "a closed door teaches nothing", []edit{{`if !first && took > 0 && given < l.ceiling`, `if false && given < l.ceiling`}}},
 	{5, "the rate becomes 0.85 of what went through", []edit{{`reopenTo    = .95`, `reopenTo    = .85`}}},
 	{5, "measured up to the success", []edit{{`opened := (min(l.shutAt, busy) + busy) / 2`, `opened := busy`}}},
-	{5, "measured from the last throttle, whatever wait it asked for", []edit{{`l.shutAt = l.delivered.clock(now) + retryAfter`, `l.shutAt = l.delivered.clock(now)`}}},
+	{5, "measured from the last throttle, whatever wait it asked for", []edit{{`l.shutAt += min(retryAfter, math.MaxInt64-l.shutAt)`, ``}}},
 	{5, "a long wait at the beginning closes no door", []edit{{`closedGaps  = 3 `, `closedGaps = 1e9 `}}},
 	{5, "one call since the last opening is a measure", []edit{{`reopenAfter = 2`, `reopenAfter = 1`}}},
 	{5, "no closing is doubted", []edit{{`l.doubted, l.agreed = true, 0`, `l.agreed = 0`}}},
