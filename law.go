@@ -276,10 +276,13 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	l.delivered.add(now)
 	l.share += (1 - l.share) / memoryShort
 	l.oks++
-	if l.row >= closedRow || l.row > 0 && (l.delivered.n == 1 || l.shut) {
-		l.reopen(now)
+	// One that was under way when a door closed does not tell that it is open again.
+	if !late || l.delivered.n == 1 {
+		if l.row >= closedRow || l.row > 0 && (l.delivered.n == 1 || l.shut) {
+			l.reopen(now)
+		}
+		l.row = 0
 	}
-	l.row = 0
 	window := q != nil && l.windowed(now, *q)
 	why = CauseSuccess
 	switch {
@@ -520,7 +523,6 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 	}
 	l.row++
 	l.shutAt = l.delivered.clock(now)
-	l.shutAt += min(retryAfter, math.MaxInt64-l.shutAt)
 	l.window = 1
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer
@@ -545,7 +547,9 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 	}
 	l.rate = rate
 	l.oks, l.credit, l.doubted = 0, now, false
-	l.shut = first && retryAfter.Seconds() > closedGaps*l.gap()
+	if l.shut = first && retryAfter.Seconds() > closedGaps*l.gap(); l.shut {
+		l.shutAt += min(retryAfter, math.MaxInt64-l.shutAt)
+	}
 	l.delivered.forget(now)
 }
 

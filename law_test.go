@@ -495,6 +495,26 @@ func TestLawLearnsAWindowFromTheFirstRetryAfter(t *testing.T) {
 	}
 }
 
+// A call that was under way when the door closed knows nothing of it.
+func TestLawOpensNoDoorForALateSuccess(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	d.law.window = 8
+	for range 8 {
+		d.end(OutcomeSuccess, d.send())
+	}
+	refuse := func(sent instant) {
+		d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: time.Second}, false)
+	}
+	first, late := d.send(), d.send()
+	refuse(first)
+	d.after(ms).end(OutcomeSuccess, late)
+	for range 2 {
+		refuse(d.after(time.Second).send())
+	}
+	d.after(time.Second).end(OutcomeSuccess, d.send())
+	assert.InDelta(t, .95*10/2.5, d.law.limit(), .5, "ten in two and a half seconds, not one since the late success")
+}
+
 func TestLawOutlivesAnEndlessRetryAfter(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	d.succeed(100, 100*ms)
