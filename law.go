@@ -38,7 +38,7 @@ type aimd struct {
 	doubted   bool          // the ceiling may be what an outage made it
 	share     float64       // of successes among the calls let through, over about the last memoryShort
 	oks       int           // successes since the last cut
-	row       int           // throttles since the last success
+	row       int           // throttles since the last success of a call that was sent after one
 	closedAt  instant       // when the first of them came
 	shut      bool          // that one gave the first rate, and asked for a wait that is long beside it
 	outageAt  instant       // when a closing ended that may have been an outage
@@ -46,7 +46,7 @@ type aimd struct {
 	credit    instant       // until when growth has been paid out
 	first     instant       // when the first attempt was let go
 	resume    instant       // until when the last pause lasts
-	shutAt    time.Duration // busy time up to which the last throttle that was not late closed the server
+	shutAt    time.Duration // busy time when a throttle last cut, or when its wait ends if shut
 	openAt    time.Duration // busy time when the server last opened again
 	openOks   int           // calls let through by then
 	hintAt    instant       // when a quota was last heeded
@@ -396,7 +396,7 @@ func (l *aimd) ration(now instant, q Quota) bool {
 }
 
 // reopen is for the success that ends a closed time, somewhere between the last
-// throttle, or the end of the wait that it asked for, and now. How much went through
+// throttle, or the end of the long wait of the first one, and now. How much went through
 // since the time before that one ended is what the server gives in the long run,
 // whatever it gave at once: so a window is learnt in one closing.
 //

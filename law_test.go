@@ -70,8 +70,8 @@ func TestLawBegins(t *testing.T) {
 	assert.True(t, math.IsInf(d.law.limit(), 1), "success alone sets no rate")
 }
 
-// All in flight are throttled at once when a bucket is empty, so there are to be many of them
-// only where calls take long.
+// All in flight are throttled at once when a bucket is empty. So the faster calls are, the more
+// of them it takes to let in one more, where there are many.
 func TestLawBeginsMoreSlowlyWithMany(t *testing.T) {
 	calls := func(from, to float64, took time.Duration) (n int) {
 		d := newLawDriver(0.01, math.Inf(1)).after(time.Minute)

@@ -97,8 +97,8 @@ func (s settings) curve(w io.Writer) error {
 
 const head = "| rule | change | suite: throttled % | wait | Jain | use | random: throttled % | wait | Jain | use | broke down | more throttled, longer wait in %, fairer, more use | `heroku-10x1`: throttled %, wait, Jain |"
 
-// rows plays the law with each of the changes, and prints a row for each. The law as it
-// is must be among them, and is played first.
+// rows plays the law with each of the changes, and prints a row for each. What they
+// are compared with, the law as it is, is played first.
 func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 	law, err := read()
 	if err != nil {
