@@ -25,6 +25,7 @@ import (
 	"strings"
 
 	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
@@ -33,7 +34,6 @@ func main() {
 	only := flag.String("only", "", "regular expression: changes whose rule or words match; default all")
 	trade := flag.Bool("curve", false, "the changes that trade throttles against use, in place of the table's")
 	child := flag.Bool("child", false, "play the law that this program is built with, for the one that started it")
-	alone := flag.Bool("alone", false, "with -child: leave out the pacer, which plays the same with each law")
 	flag.IntVar(&s.seeds, "seeds", 3, "runs of each scenario")
 	flag.IntVar(&s.random, "random", 500, "random scenarios")
 	flag.Uint64Var(&s.from, "from", 5001, "seed of the first; those from 10001 on are for reports")
@@ -49,7 +49,7 @@ func main() {
 	case *trade && *only != "":
 		err = errors.New("-only does not go with -curve, which is one whole")
 	case *child:
-		err = s.tell(os.Stdout, *alone)
+		err = s.tell(os.Stdout)
 	case *trade:
 		err = s.curve(os.Stdout)
 	default:
@@ -104,7 +104,8 @@ func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 	if err != nil {
 		return nil, err
 	}
-	base, err := s.play(law, none, played{})
+	pacer := score.Play(scenario.Randoms(s.from, s.random), clients()[1:], score.Seeds(s.seeds), nil, nil)
+	base, err := s.play(law, none, pacer)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +115,7 @@ func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 	for _, c := range tried {
 		p := base
 		if len(c.edits) > 0 {
-			if p, err = s.play(law, c, base); err != nil {
+			if p, err = s.play(law, c, pacer); err != nil {
 				return nil, fmt.Errorf("%s: %w", c.what, err)
 			}
 		}
@@ -166,7 +167,7 @@ func (p played) against(base played) string {
 		{"%+.3f ± %.3f", func(s score.Score) float64 { return s.Use }},
 	} {
 		var by []float64
-		for i := range min(len(was), len(is)) {
+		for i := range is {
 			by = append(by, d.of(is[i].Median)-d.of(was[i].Median))
 		}
 		mean, err := meanOf(by)

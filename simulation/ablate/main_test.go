@@ -100,7 +100,7 @@ func TestAnInterruptLeavesNoFiles(t *testing.T) {
 	}
 	ended := make(chan error, 1)
 	go func() {
-		_, err := settings{seeds: 1, random: 1, from: 1}.play(law, none, played{})
+		_, err := settings{seeds: 1, random: 1, from: 1}.play(law, none, nil)
 		ended <- err
 	}()
 	for files() == 0 && len(ended) == 0 {

@@ -33,32 +33,26 @@ func clients() []engine.Client { return []engine.Client{client.Cruise("cruise"),
 
 // result is a score.Result on its way from one process to another.
 type result struct {
-	Scenario, Client string
-	Median           score.Score
-	Count            count
+	Scenario string
+	Median   score.Score
+	Count    count
 }
 
 // count is of the requests in all runs of a scenario.
 type count struct{ Successes, Throttled int }
 
-// tell plays the suite and the random scenarios, the law alone if the pacer need not, and
-// writes what came of it for play.
-func (s settings) tell(w io.Writer, alone bool) error {
-	seeds, both := score.Seeds(s.seeds), clients()
-	own := both[:1]
-	if alone {
-		both = own
-	}
-	counts := map[[2]string]count{} // by scenario and client
+// tell plays the law in the suite and the random scenarios, and writes what came of it for
+// play.
+func (s settings) tell(w io.Writer) error {
+	counts := map[string]count{} // by scenario
 	seen := func(r *engine.Recording) {
-		key, total := [2]string{r.Scenario.Name, r.Client}, r.Totals()
-		c := counts[key]
-		counts[key] = count{c.Successes + total.Successes, c.Throttled + total.Throttled}
+		c, total := counts[r.Scenario.Name], r.Totals()
+		counts[r.Scenario.Name] = count{c.Successes + total.Successes, c.Throttled + total.Throttled}
 	}
-	results := append(score.Play(scenario.Suite(), own, seeds, nil, seen), score.Play(scenario.Randoms(s.from, s.random), both, seeds, nil, seen)...)
+	scenarios := slices.Concat(scenario.Suite(), scenario.Randoms(s.from, s.random))
 	var out []result
-	for _, r := range results {
-		out = append(out, result{r.Scenario.Name, r.Client, r.Median, counts[[2]string{r.Scenario.Name, r.Client}]})
+	for _, r := range score.Play(scenarios, clients()[:1], score.Seeds(s.seeds), nil, seen) {
+		out = append(out, result{r.Scenario.Name, r.Median, counts[r.Scenario.Name]})
 	}
 	return gob.NewEncoder(w).Encode(out)
 }
@@ -67,13 +61,12 @@ func (s settings) tell(w io.Writer, alone bool) error {
 type played struct {
 	board  *board.Board
 	counts map[string]count // of the law, by scenario
-	pacer  []score.Result
 }
 
-// play runs this program again, built with a change of the law. The pacer's results are
-// those of base, if there are any. An interrupt ends that run, so that its files go before
-// this program does.
-func (s settings) play(law source, c change, base played) (played, error) {
+// play runs this program again, built with a change of the law, and puts what came of it
+// beside the pacer's results. An interrupt ends that run, so that its files go before this
+// program does.
+func (s settings) play(law source, c change, pacer []score.Result) (played, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	dir, err := os.MkdirTemp("", "ablate")
@@ -86,7 +79,6 @@ func (s settings) play(law source, c change, base played) (played, error) {
 		return played{}, err
 	}
 	again := exec.CommandContext(ctx, "go", "run", "-overlay", overlay, "github.com/a7df5faa/cruise/simulation/ablate", "-child",
-		"-alone="+strconv.FormatBool(base.pacer != nil),
 		"-seeds", strconv.Itoa(s.seeds), "-random", strconv.Itoa(s.random), "-from", strconv.FormatUint(s.from, 10))
 	again.Env = append(os.Environ(), "GOTMPDIR="+dir) // which an interrupt may keep it from clearing
 	again.Stderr = os.Stderr
@@ -100,23 +92,15 @@ func (s settings) play(law source, c change, base played) (played, error) {
 	if err := gob.NewDecoder(bytes.NewReader(text)).Decode(&told); err != nil {
 		return played{}, err
 	}
-	p := played{counts: map[string]count{}, pacer: base.pacer}
-	var results []score.Result
-	scenarios := map[string]*scenario.Scenario{}
+	p, results := played{counts: map[string]count{}}, slices.Clone(pacer)
 	for _, r := range told {
-		if scenarios[r.Scenario] == nil {
-			if scenarios[r.Scenario], err = scenario.Find(r.Scenario); err != nil {
-				return played{}, err
-			}
+		found, err := scenario.Find(r.Scenario)
+		if err != nil {
+			return played{}, err
 		}
-		result := score.Result{Scenario: scenarios[r.Scenario], Client: r.Client, Runs: s.seeds, Median: r.Median}
-		if r.Client == clients()[0].Name {
-			p.counts[r.Scenario] = r.Count
-			results = append(results, result)
-		} else {
-			p.pacer = append(p.pacer, result)
-		}
+		results = append(results, score.Result{Scenario: found, Client: clients()[0].Name, Runs: s.seeds, Median: r.Median})
+		p.counts[r.Scenario] = r.Count
 	}
-	p.board = board.New(clients(), slices.Concat(results, p.pacer))
+	p.board = board.New(clients(), results)
 	return p, nil
 }

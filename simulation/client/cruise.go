@@ -38,14 +38,7 @@ func Told() engine.Client {
 		Yardstick: true,
 		Fits:      paced,
 		New: func(e engine.Env) engine.Process {
-			now, present := time.Since(e.Start), 0
-			for p := range e.Scenario.Processes {
-				if e.Scenario.Present(p).Has(now) {
-					present++
-				}
-			}
-			s := e.Scenario.Server
-			share := (s.Gives().At(now) - s.Greedy) / float64(max(1, present))
+			share := fair(e.Scenario, e.Scenario.Server.Gives(), time.Since(e.Start))
 			return Cruise("", cruise.WithInitialRate(rate.Limit(pacerPart*share))).New(e)
 		},
 	}

@@ -77,23 +77,19 @@ func (p *pacer) reserve() time.Duration {
 func (p *pacer) after(t time.Duration) time.Duration {
 	s, need := p.scenario, 1/pacerPart
 	for {
-		present, until := 0, s.Duration // until when so many are present
+		until := s.Duration // until when as many are present
 		for i := range s.Processes {
 			here := s.Present(i)
-			if here.Has(t) {
-				present++
-			}
 			for _, edge := range [...]time.Duration{here.From, here.To} {
 				if edge > t {
 					until = min(until, edge)
 				}
 			}
 		}
-		procs := float64(max(1, present))
-		if rivals := s.Server.Greedy; rivals > 0 {
-			rate := max(.01*rivals, p.rate.At(t)-rivals)
-			return t + time.Duration(need*procs/rate*float64(time.Second))
+		if s.Server.Greedy > 0 {
+			return t + time.Duration(need/fair(s, p.rate, t)*float64(time.Second))
 		}
+		procs := present(s, t)
 		given := p.rate.Between(t, until) / procs
 		if given >= need || until >= s.Duration {
 			return t + p.rate.After(t, need*procs)
@@ -101,4 +97,24 @@ func (p *pacer) after(t time.Duration) time.Duration {
 		need -= given
 		t = until
 	}
+}
+
+// fair is a process's share of rate at t, calls a second, beside a greedy competitor.
+func fair(s *scenario.Scenario, rate server.Schedule, t time.Duration) float64 {
+	given := rate.At(t)
+	if rivals := s.Server.Greedy; rivals > 0 {
+		given = max(.01*rivals, given-rivals)
+	}
+	return given / present(s, t)
+}
+
+// present is how many processes there are at t, 1 at least.
+func present(s *scenario.Scenario, t time.Duration) float64 {
+	n := 0
+	for i := range s.Processes {
+		if s.Present(i).Has(t) {
+			n++
+		}
+	}
+	return float64(max(1, n))
 }
