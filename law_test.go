@@ -300,6 +300,7 @@ func TestLawKeepsItsBounds(t *testing.T) {
 // While nothing has ever succeeded, pauses are those of some levels ahead, unless
 // somebody has said what they are to be.
 func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
+	backoff := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter())))
 	for _, tt := range []struct {
 		name  string
 		cold  int
@@ -317,7 +318,7 @@ func TestLawPausesLongerBeforeAnySuccess(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := newAIMD(aimdConfig{min: 0.01, max: math.Inf(1), decrease: 0.5, increase: 0.1, cold: tt.cold},
-				brake{backoff: steadyPause, forgive: defaultForgive})
+				brake{backoff: backoff, forgive: defaultForgive})
 			d := &lawDriver{l, 1}
 			d.end(OutcomeTransient, d.send()) // which is no success
 			e := ending{outcome: OutcomeThrottled, sent: d.send(), cost: 1, quota: tt.quota}
@@ -515,12 +516,30 @@ func TestLawOpensNoDoorForALateSuccess(t *testing.T) {
 	assert.InDelta(t, .95*10/2.5, d.law.limit(), .5, "ten in two and a half seconds, not one since the late success")
 }
 
-func TestLawOutlivesAnEndlessRetryAfter(t *testing.T) {
-	d := newLawDriver(0.01, math.Inf(1))
-	d.succeed(100, 100*ms)
-	sent := d.send()
-	d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: math.MaxInt64}, false)
-	assert.Greater(t, d.law.shutAt, 9*time.Second, "closed for long, not until before it was")
+func TestLawOutlivesALongRetryAfter(t *testing.T) {
+	for _, asked := range []time.Duration{time.Hour, math.MaxInt64} {
+		t.Run(asked.String(), func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.succeed(100, 100*ms)
+			sent := d.send()
+			d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: asked}, false)
+			assert.Greater(t, d.law.shutAt, 9*time.Second, "closed from now on, not until long ago")
+			d.after(time.Hour).succeed(1, 100*ms)
+			assert.LessOrEqual(t, d.law.delivered.baseAt, d.law.delivered.clock(d.now), "what counts begins now at the latest")
+		})
+	}
+}
+
+// Where nothing had succeeded before, a call that was under way tells that the limit is shared.
+func TestLawBeginsGentlyAfterALateFirstSuccess(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1)).after(time.Minute)
+	first, late := d.send(), d.send()
+	d.after(ms).end(OutcomeThrottled, first)
+	d.after(ms).end(OutcomeSuccess, late)
+	d.succeed(startHeld-1, 100*ms)
+	assert.Equal(t, 1., d.law.window)
+	d.succeed(2, 100*ms)
+	assert.Greater(t, d.law.window, 1.)
 }
 
 // Calls that nobody was kept waiting for say little of what the server would have given:
