@@ -738,7 +738,7 @@ func (m *meter) add(now instant) {
 // forget leaves out what came before the first cut, once: a bucket that was
 // full flatters.
 func (m *meter) forget(now instant) {
-	if !m.begun && m.n > 4 {
+	if !m.begun && m.n > memoryLeast {
 		m.restart(m.n, m.clock(now))
 	}
 	m.begun = true
