@@ -33,7 +33,7 @@ var changes = []change{
 	{2, "delivered over the last 250 only", []edit{{`given = min(given, l.delivered.over(now, memoryLong)/longShare)`, `given = l.delivered.over(now, memoryLong) / longShare`}}},
 	{2, "not divided by 0.95", []edit{{`longShare = .95`, `longShare = 1.`}}},
 	{2, "the last 250 count at the first cut, too", []edit{{"if !math.IsInf(l.rate, 1) {\n\t\tgiven =", "if true {\n\t\tgiven ="}}},
-	{2, "what came before the first throttle counts", []edit{{`if !m.begun && m.n > 4 {`, `if false {`}}},
+	{2, "what came before the first throttle counts", []edit{{`if !m.begun && m.n > memoryLeast {`, `if false {`}}},
 	{2, "what came before the server last opened counts", []edit{{`l.delivered.restart(l.delivered.n-1, opened)`, ``}}},
 	{2, "time in which nobody wants anything counts", []edit{{`if now < m.ends {`, `if false {`}}},
 
