@@ -81,6 +81,25 @@ func TestDifferencesAreOfTheSameScenarios(t *testing.T) {
 	}
 }
 
+func TestAChangeIsComparedWithTheLawAsItIs(t *testing.T) {
+	var out strings.Builder
+	if err := (settings{seeds: 1, random: 4, from: 5001}).table(&out, "the ceiling is the rate, whatever"); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 4 {
+		t.Fatalf("want the head, the law and one change:\n%s", out.String())
+	}
+	law, changed := strings.Split(lines[2], "|"), strings.Split(lines[3], "|")
+	differs := slices.Index(strings.Split(head, "|"), " more throttled, longer wait in %, fairer, more use ")
+	if cell := strings.TrimSpace(law[differs]); cell != "" {
+		t.Errorf("the law differs from itself: %s", cell)
+	}
+	if cell := changed[differs]; !strings.Contains(cell, "±") || strings.HasPrefix(cell, " +0.00 ± 0.00") {
+		t.Errorf("the change differs by %q:\n%s", cell, out.String())
+	}
+}
+
 func TestAnInterruptLeavesNoFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no program can interrupt itself there")

@@ -1,6 +1,7 @@
 package client
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -66,6 +67,46 @@ func TestAWSAsksAsOftenAsItsOwnLimiterLetsIt(t *testing.T) {
 	// Ten at once, before it knows of any throttle, and then one each 2 s.
 	if n := engine.Run(s, AWS(), 1).Totals().Requests; n < 50 || n > 62 {
 		t.Errorf("%d requests in 100 s, want about 10 + 100/2", n)
+	}
+}
+
+func TestAShareIsThatOfThosePresent(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		join, leave time.Duration
+		at          time.Duration
+		greedy      float64
+		want        float64
+	}{
+		{name: "all are there", want: 2},
+		{name: "others join later", join: time.Minute, at: 30 * time.Second, want: 8},
+		{name: "the second has joined", join: time.Minute, at: 90 * time.Second, want: 4},
+		{name: "all but the first have left", leave: time.Minute, at: 9*time.Minute + 30*time.Second, want: 8},
+		{name: "nobody is there any more", at: 11 * time.Minute, want: 8},
+		{name: "a competitor takes half", greedy: 4, want: 1},
+		{name: "a competitor takes all", greedy: 10, want: .025},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := &scenario.Scenario{Processes: 4, Duration: 10 * time.Minute, Join: tt.join, Leave: tt.leave, Server: server.Spec{Greedy: tt.greedy}}
+			if got := fair(s, server.Constant(8), tt.at); math.Abs(got-tt.want) > 1e-9 {
+				t.Errorf("%v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+// What it is told leaves it below the limit until it has probed for a while.
+func TestWhoeverIsToldTheLimitBeginsBelowIt(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 4, Callers: 5, Latency: 10 * time.Millisecond, Duration: 5 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(20), Burst: 20},
+	}
+	total := engine.Run(s, Told(), 1).Totals()
+	if got := float64(total.Requests) / (20 * s.Duration.Seconds()); got < .8 || got > .9 {
+		t.Errorf("%.2f of the limit, want little more than %v", got, pacerPart)
+	}
+	if total.Throttled > 0 {
+		t.Errorf("%d throttled", total.Throttled)
 	}
 }
 

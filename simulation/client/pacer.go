@@ -76,6 +76,9 @@ func (p *pacer) reserve() time.Duration {
 // after is when the pace has given one more request than at t.
 func (p *pacer) after(t time.Duration) time.Duration {
 	s, need := p.scenario, 1/pacerPart
+	if s.Server.Greedy > 0 {
+		return t + time.Duration(need/fair(s, p.rate, t)*float64(time.Second))
+	}
 	for {
 		until := s.Duration // until when as many are present
 		for i := range s.Processes {
@@ -85,9 +88,6 @@ func (p *pacer) after(t time.Duration) time.Duration {
 					until = min(until, edge)
 				}
 			}
-		}
-		if s.Server.Greedy > 0 {
-			return t + time.Duration(need/fair(s, p.rate, t)*float64(time.Second))
 		}
 		procs := present(s, t)
 		given := p.rate.Between(t, until) / procs
