@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"math"
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
@@ -17,13 +18,17 @@ type brake struct {
 	level   int           // 0 while all is well
 	passed  int           // un-throttled calls since the level changed
 	at      instant       // when the level last rose
-	closed  bool          // nothing has got through since then
-	last    time.Duration // the last pause that no server asked for
+	row     int           // throttles since anything got through, those that may be of one moment as one
+	last    time.Duration // the last pause
 }
 
 const (
 	defaultForgive = 10
 	defaultCold    = 2 // levels that a pause is longer before any success: a second or so
+
+	// vainMost is how long a shorter Retry-After in vain grows to. Longer ones are rounded up, or
+	// of windows whose end they don't tell, as HAProxy's: to go on knocking is what finds it.
+	vainMost = time.Second
 )
 
 func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
@@ -71,17 +76,26 @@ func (b *roomBrake) stop(r *room, e ending) {
 // server is closed, and the rate says nothing of how long: then there is no bound, but the
 // backoff begins anew. Its delays grow from the last pause, or from the time until the next
 // attempt where the rate held that up for longer.
+//
+// A Retry-After is waited for to the nanosecond. Where one of less than a second was not enough,
+// others were told the same moment, and took what there was: so the next one is only the least
+// of a wait that grows as the backoff does, and differs by chance.
 func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
 		if b.late(e.sent) {
 			return e.retryAfter
 		}
-		again, gap := b.closed, e.sent.since(b.at)
-		b.at, b.passed, b.closed = now, 0, true
+		again, gap := b.row > 0, e.sent.since(b.at)
+		if !again || e.sent != 0 {
+			b.row++
+		}
+		b.at, b.passed = now, 0
 		b.level++
 		if e.retryAfter > 0 {
-			return e.retryAfter
+			grown := float64(e.retryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
+			b.last = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, vainMost))))
+			return b.last
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)
 		switch {
@@ -89,7 +103,7 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 		case again:
 			wait = max(b.backoff.Delay(1, 0), b.backoff.after(max(b.last, min(gap, atMost))))
 		case wait > atMost:
-			wait = atMost - time.Duration(rand.Int64N(int64(atMost/2)+1))
+			wait = upperHalf(atMost)
 		}
 		b.last = wait
 		return wait
@@ -98,11 +112,16 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 	case OutcomeDropped:
 		return 0
 	}
-	b.closed = false
+	b.row = 0
 	if b.level > 0 {
 		if b.passed++; b.passed >= b.forgive {
 			b.level, b.passed = b.level-1, 0
 		}
 	}
 	return 0
+}
+
+// upperHalf is a random time of at most most, and at least half of it.
+func upperHalf(most time.Duration) time.Duration {
+	return most - time.Duration(rand.Int64N(int64(most/2)+1))
 }

@@ -85,7 +85,54 @@ func TestBrakeForgivesNothingAhead(t *testing.T) {
 	assert.Equal(t, 4*time.Second, b.learn(9, ending{outcome: OutcomeThrottled, cost: 1}, 0, never))
 }
 
-// The server's own wait is neither bounded nor changed by chance.
+// Where a short wait that the server asked for was not enough, others were told the same moment. So
+// the next ones grow as the backoff does, differ by chance, and are never shorter than asked.
+func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
+	type wait struct{ asked, least, most time.Duration }
+	const s = time.Second
+	doubling := defaultPause
+	for _, tt := range []struct {
+		name    string
+		backoff Backoff
+		sent    func(now instant) instant // nil for after the wait
+		want    []wait
+	}{
+		{"it doubles", doubling, nil, []wait{{30 * ms, 30 * ms, 30 * ms}, {30 * ms, 30 * ms, 60 * ms}, {30 * ms, 60 * ms, 120 * ms}, {30 * ms, 120 * ms, 240 * ms}}},
+		{"up to a second", doubling, nil, []wait{{300 * ms, 300 * ms, 300 * ms}, {300 * ms, 300 * ms, 600 * ms}, {300 * ms, 500 * ms, s}, {300 * ms, 500 * ms, s}}},
+		{"a second and more is as asked", doubling, nil, []wait{{s, s, s}, {s, s, s}, {90 * s, 90 * s, 90 * s}}},
+		{"from what is asked now", doubling, nil, []wait{{60 * s, 60 * s, 60 * s}, {10 * ms, 10 * ms, 20 * ms}, {200 * ms, 400 * ms, 800 * ms}}},
+		{"as the backoff grows", Must(NewBackoff(WithBase(ms), WithMultiplier(3), WithMaxDelay(time.Minute))), nil, []wait{{30 * ms, 30 * ms, 30 * ms}, {30 * ms, 45 * ms, 90 * ms}, {30 * ms, 135 * ms, 270 * ms}}},
+		{"no longer than the backoff", Must(NewBackoff(WithBase(ms), WithMaxDelay(50*ms))), nil, []wait{{30 * ms, 30 * ms, 30 * ms}, {30 * ms, 30 * ms, 50 * ms}, {30 * ms, 30 * ms, 50 * ms}, {80 * ms, 80 * ms, 80 * ms}}},
+		{"a backoff that is constant", Must(ConstantBackoff(time.Minute)), nil, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
+		{"no backoff", Backoff{}, nil, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
+		{"sent before the last throttle was known", doubling, func(instant) instant { return 1 }, []wait{{ms, ms, ms}, {2 * ms, 2 * ms, 2 * ms}, {ms, ms, ms}}},
+		{"sent at an unknown time", doubling, func(instant) instant { return 0 }, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for range 100 {
+				b, now := newBrake(), instant(time.Hour)
+				b.backoff = tt.backoff
+				throttled := func(w wait, sent instant) {
+					got := b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: sent, retryAfter: w.asked}, 0, ms)
+					assert.GreaterOrEqual(t, got, w.least)
+					assert.LessOrEqual(t, got, w.most)
+					now = now.after(got)
+				}
+				for _, w := range tt.want {
+					sent := now
+					if tt.sent != nil {
+						sent = tt.sent(now)
+					}
+					throttled(w, sent)
+				}
+				b.learn(now, ending{outcome: OutcomeSuccess, cost: 1, sent: now}, 0, ms)
+				throttled(wait{ms, ms, ms}, now.after(ms)) // what got through ends the series
+			}
+		})
+	}
+}
+
+// The server's own wait is neither bounded nor changed by chance, as long as it is enough.
 func TestBrakeHeedsTheServersWait(t *testing.T) {
 	b := newBrake()
 	for _, e := range []ending{

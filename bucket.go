@@ -16,8 +16,9 @@ import (
 // goes in order, retries first.
 //
 // It keeps to its limit whatever the server says, but pauses when the server
-// throttles: for its Retry-After, else for 0.15 to 0.3 s, doubled with each throttle
-// in a row up to a minute. [AdaptiveLimiter] finds the limit by itself.
+// throttles: for its Retry-After, longer where one of less than a second was not enough;
+// else for 0.15 to 0.3 s, doubled with each throttle in a row up to a minute.
+// [AdaptiveLimiter] finds the limit by itself.
 //
 // Timers are late. A call that was kept waiting counts at the time at which it was
 // due, up to 10 ms before it goes, so that the bucket gives its whole limit.

@@ -30,9 +30,10 @@ const ExactCalls = 10_000
 // are in a window, to 256 KiB at most for each.
 //
 // It keeps to its windows whatever the server says, but pauses when the server
-// throttles: for its Retry-After, else for 0.15 to 0.3 s, doubled with each throttle
-// in a row up to a minute. After a pause, the calls of the shortest window are
-// spread over it, or over a minute if it is longer, so that nobody goes as a herd.
+// throttles: for its Retry-After, longer where one of less than a second was not enough;
+// else for 0.15 to 0.3 s, doubled with each throttle in a row up to a minute. After a
+// pause, the calls of the shortest window are spread over it, or over a minute if it is
+// longer, so that nobody goes as a herd.
 //
 // Prefer a [TokenBucket] where the server refills a bucket, and the
 // [AdaptiveLimiter] where the limit is unknown or shared: a window that this
