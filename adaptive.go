@@ -173,10 +173,10 @@ func WithIncrease(share float64) LimiterOption {
 // its multiplier or step; or than the time until the next attempt, if the rate held that up
 // for longer. So pauses reach the backoff's own length only where throttles go on.
 //
-// A wait that the server names is waited for exactly. Where one of less than a second was not
-// enough, others were told the same moment: then the next pause is at least as long as asked,
-// and by chance up to twice as long, by the multiplier; that again with each such throttle, up
-// to a second.
+// A wait that the server names is waited for exactly, or for longer if it is less than a
+// second and nothing got through since the last throttle, as others were told the same
+// moment: by chance up to twice as long, by the multiplier, and that again with each such
+// throttle, up to a second or to the longest delay of the backoff, whichever is less.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
 }

@@ -77,9 +77,10 @@ func (b *roomBrake) stop(r *room, e ending) {
 // backoff begins anew. Its delays grow from the last pause, or from the time until the next
 // attempt where the rate held that up for longer.
 //
-// A Retry-After is waited for to the nanosecond. Where one of less than a second was not enough,
-// others were told the same moment, and took what there was: so the next one is only the least
-// of a wait that grows as the backoff does, and differs by chance.
+// A Retry-After is waited for to the nanosecond. Where nothing got through since the last
+// throttle, others were told the same moment, and took what there was: so one of less than a
+// second is only the least of a wait that grows by the backoff's multiplier, and differs by
+// chance.
 func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
@@ -123,5 +124,5 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 
 // upperHalf is a random time of at most most, and at least half of it.
 func upperHalf(most time.Duration) time.Duration {
-	return most - time.Duration(rand.Int64N(int64(most/2)+1))
+	return most - rand.N(most/2+1)
 }

@@ -109,11 +109,16 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 		{"sent at an unknown time", doubling, func(instant) instant { return 0 }, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			seen := map[wait]map[time.Duration]bool{}
 			for range 100 {
 				b, now := newBrake(), instant(time.Hour)
 				b.backoff = tt.backoff
 				throttled := func(w wait, sent instant) {
 					got := b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: sent, retryAfter: w.asked}, 0, ms)
+					if seen[w] == nil {
+						seen[w] = map[time.Duration]bool{}
+					}
+					seen[w][got] = true
 					assert.GreaterOrEqual(t, got, w.least)
 					assert.LessOrEqual(t, got, w.most)
 					now = now.after(got)
@@ -128,7 +133,23 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 				b.learn(now, ending{outcome: OutcomeSuccess, cost: 1, sent: now}, 0, ms)
 				throttled(wait{ms, ms, ms}, now.after(ms)) // what got through ends the series
 			}
+			for w, waits := range seen {
+				assert.Equal(t, w.least < w.most, len(waits) > 1, "%v differs by chance", w)
+			}
 		})
+	}
+}
+
+// A pause that no server asks for grows from the last one, whoever asked for that.
+func TestBrakeGrowsFromTheServersWait(t *testing.T) {
+	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
+	now := instant(time.Hour)
+	for _, tt := range []struct{ asked, want time.Duration }{
+		{3 * time.Second, 3 * time.Second}, {0, 6 * time.Second}, {0, 12 * time.Second}, {time.Hour, time.Hour}, {0, time.Minute},
+	} {
+		wait := b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now, retryAfter: tt.asked}, 0, ms)
+		assert.Equal(t, tt.want, wait)
+		now = now.after(wait)
 	}
 }
 
