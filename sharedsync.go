@@ -393,7 +393,7 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 		s.next = now // at once: it may have been a connection that had died long ago
 	} else {
 		s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
-		s.next = now.after(s.backTime/2 + rand.N(s.backTime/2+1))
+		s.next = now.after(upperHalf(s.backTime))
 	}
 	// The store may have heard it, and only its answer was lost. By the epoch, the
 	// same throttle cuts once. Successes and failures would count twice, so they are let go.
@@ -541,7 +541,7 @@ func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
 	}
 	// There is less than is wanted: everyone gets something in turn.
 	turn := s.period()
-	turn = turn/2 + rand.N(turn/2+1)
+	turn = upperHalf(turn)
 	if r.Slots == 0 {
 		// Not all workers at the same moment: the nearest to the store would win each
 		// time. And no longer than a turn, since the rate may rise meanwhile, as others
