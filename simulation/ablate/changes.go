@@ -43,6 +43,7 @@ var changes = []change{
 	{4, "first pause not bound by call intervals", []edit{{`if e.outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {`, `if false {`}}},
 	{4, "every pause bound by call intervals", []edit{{`case again:`, `case again && false:`}}},
 	{4, "pauses in a row go on from the last, not from what went by", []edit{{`max(b.last, min(gap, atMost))`, `max(b.last, min(gap, 0))`}}},
+	{4, "a short `Retry-After` in vain does not grow", []edit{{`float64(b.row-1)`, `0`}}},
 	{4, "levels forgiven at once", []edit{{`defaultForgive = 10`, `defaultForgive = 1`}}},
 	{4, "pauses before the first success as short as later ones", []edit{{`defaultCold    = 2`, `defaultCold    = 0`}}},
 	{4, "never longer because nothing is left of a limit", []edit{{`ahead++ `, `ahead += 0 `}}},
