@@ -24,48 +24,47 @@ type lesson struct {
 // holds the measurements behind every rule.
 type aimd struct {
 	aimdConfig
-	brake brake
-
-	rate      float64       // calls of cost 1 per second; +Inf before the first throttle
-	ceiling   float64       // what the last congestion showed to be too much
-	peak      float64       // the most it was over memoryLong calls; fades with each cut below it
-	cost      float64       // of a call, the mean of about the last memoryShort successes
-	window    float64       // most attempts in flight while there is no rate
-	inflight  int           // let go and not done
-	latency   time.Duration // of the last attempt
-	moved     instant       // when an attempt was last let go or done
-	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
-	doubted   bool          // the ceiling may be what an outage made it
-	share     float64       // of successes among the calls let through, over about the last memoryShort
-	oks       int           // successes since the last cut
-	row       int           // throttles since the last success of a call that was sent after one
-	closedAt  instant       // when the first of them came
-	shut      bool          // that one gave the first rate, and asked for a wait that is long beside it
-	outageAt  instant       // when a closing ended that may have been an outage
-	heldAt    instant       // when the rate last made someone wait
-	credit    instant       // until when growth has been paid out
-	first     instant       // when the first attempt was let go
-	resume    instant       // until when the last pause lasts
-	shutAt    time.Duration // busy time when a throttle last cut, or when its wait ends if shut
-	openAt    time.Duration // busy time when the server last opened again
-	openOks   int           // calls let through by then
-	hintAt    instant       // when a quota was last heeded
-	hintLeft  int           // its Remaining
-	leftMost  int           // the largest Remaining
-	leftFlat  int           // cuts in a row that left Remaining at leftMost, flatAfter at most
-	resetAt   instant       // of the window that a quota belongs to
-	resetLeft int           // its Remaining when that was first told
-	part      part          // of its quota that is used here
-	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
-	refillOks int           // calls let through by when that was last looked at
-	refillLow int           // Remaining at that time
-	told      Quota         // the last that a success was told
-	elsewhere bool          // the last throttle came though enough was left: something else limits calls
-	queuedOks int           // calls let through by when a queue last slowed the rate down
-	queuedTop float64       // rate when this queue first did, 0 while there is none
-
+	brake     brake
 	delivered meter
+	door
+	quotas
+	queueing
+
+	rate    float64 // calls of cost 1 per second; +Inf before the first throttle
+	ceiling float64 // what the last congestion showed to be too much
+	peak    float64 // the most it was over memoryLong calls; fades with each cut below it
+	window  float64 // most attempts in flight while there is no rate
+	agreed  int     // cuts in a row that found the ceiling where it was, agreeMost at most
+	doubted bool    // the ceiling may be what an outage made it
+	oks     int     // successes since the last cut
+	credit  instant // until when growth has been paid out
+
+	inflight int           // let go and not done
+	first    instant       // when the first attempt was let go
+	moved    instant       // when one was last let go or done
+	latency  time.Duration // of the last
+	cost     float64       // of a call, the mean of about the last memoryShort successes
+	share    float64       // of successes among the calls let through, over about the last memoryShort
+	heldAt   instant       // when the rate last made someone wait
+	resume   instant       // until when the last pause lasts
+}
+
+// door tells whether a server is closed: it throttles, and lets nothing through.
+type door struct {
+	row      int           // throttles since the last success of a call that was sent after one
+	closedAt instant       // when the first of them came
+	shut     bool          // that one gave the first rate, and asked for a wait that is long beside it
+	shutAt   time.Duration // busy time when a throttle last cut, or when its wait ends if shut
+	openAt   time.Duration // busy time when the server last opened again
+	openOks  int           // calls let through by then
+	outageAt instant       // when a closing ended that may have been an outage
+}
+
+// queueing tells of a queue: what calls stand in where they take longer and longer.
+type queueing struct {
 	took      latencies
+	queuedOks int     // calls let through by when a queue last slowed the rate down
+	queuedTop float64 // rate when this queue first did, 0 while there is none
 }
 
 // aimdConfig is what an owner can choose.
@@ -114,22 +113,7 @@ const (
 	outageGap   = 20 * time.Second // call interval that is learnt from one at most
 	outageMost  = 20               // by which the Retry-After of one divides the ceiling at most
 
-	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
-	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
-	partOver    = 100                     // calls over which the part of a quota that is used here is learnt
-	partAlone   = .75                     // of a quota, from which it is as good as one of its own
-	usedUpMost  = 10 * time.Second        // longest pause until the reset of a window that is used up
-
 	queueTo = .9 // of what comes out of a queue, to which the rate falls
-
-	hintLeast    = 10  // calls that must be left, or a quarter of the limit
-	hintCut      = .75 // factor of the rate when fewer are left
-	hintGaps     = 2   // call intervals between two such cuts
-	hintGrow     = .01 // growth when more are left, per square root of the rate and second
-	hintGrowMost = .25 // most growth for one success, as a share of the rate
-	hintMost     = 100 // most times that a large rest multiplies hintGrow
-	refillTo     = .5  // of the limit, which may be used at once where what was used comes back
-	flatAfter    = 5   // cuts in a row that change nothing, by which a quota means nothing
 )
 
 func newAIMD(c aimdConfig, b brake) *aimd {
@@ -353,48 +337,6 @@ func (l *aimd) queued(now instant) bool {
 	return true
 }
 
-// windowed reports whether a quota is that of a window: its reset stays where it
-// is while calls are used up. That of a bucket, which tells when it will be full,
-// moves on with every call. With a new window the rate is back to what it was before
-// the rest of the last one was spread.
-func (l *aimd) windowed(now instant, q Quota) bool {
-	if q.Reset <= 0 {
-		return false
-	}
-	reset := now.after(q.Reset)
-	moved := reset.since(l.resetAt).Abs() > resetSlack+q.Reset/100
-	takes := max(2*l.latency, ceilSeconds(2*l.gap()))
-	l.part.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
-	if moved {
-		l.resetAt, l.resetLeft = reset, q.Remaining
-		if l.unspread > l.rate {
-			l.rate, l.credit = min(l.max, l.unspread), now
-		}
-		l.unspread = 0
-	}
-	return l.resetLeft-q.Remaining >= max(rationAfter, q.Limit/4)
-}
-
-// ration makes what is left of a window last until its reset, once half of it is
-// used, or at once if others use it, too, and reports whether that slows the rate down.
-func (l *aimd) ration(now instant, q Quota) bool {
-	part := l.part.of(l.cost)
-	if q.Limit > 0 && q.Remaining > q.Limit/2 && part > partAlone {
-		return false
-	}
-	// If nothing is left, one call goes after the reset.
-	pace := max(l.min, max(l.cost, part*float64(q.Remaining))/q.Reset.Seconds())
-	if pace >= l.rate {
-		return false
-	}
-	if math.IsInf(l.rate, 1) {
-		l.ceiling = min(l.max, max(pace, l.given(now)))
-	}
-	l.unspread = max(l.unspread, min(l.rate, l.ceiling))
-	l.rate, l.credit = pace, now
-	return true
-}
-
 // reopen is for the success that ends a closed time, somewhere between the last
 // throttle, or the end of the long wait of the first one, and now. How much went through
 // since the time before that one ended is what the server gives in the long run,
@@ -563,259 +505,3 @@ func (l *aimd) given(now instant) float64 {
 	}
 	return l.cost * given
 }
-
-// surplus is what a quota leaves for growth.
-type surplus struct {
-	spare  float64 // how far Remaining is above what must be left, relative to that
-	refill float64 // growth, relative to the rate, as what was used has come back
-}
-
-// hint follows a reported quota, and reports what it leaves for growth, and whether
-// nothing more is to be done for the success. A quota that is nearly used up is a
-// throttle that cost nothing.
-func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
-	if l.flat(q) {
-		return surplus{}, false
-	}
-	flying := float64(l.inflight + 1)
-	reserve := max(hintLeast, 2*flying)
-	if limit := float64(q.Limit); limit > 0 {
-		if limit < reserve {
-			return surplus{}, false // it is used up and whole again while an answer is under way
-		}
-		reserve = min(reserve, max(1, limit/4))
-	}
-	if left := float64(q.Remaining); left >= reserve {
-		// What is left is no reason to hurry while it grows less: it may be all
-		// that there is for a long time.
-		if !l.elsewhere {
-			if q.Reset > 0 || q.Remaining >= l.hintLeft {
-				more.spare = min(hintMost, left/reserve-1)
-			}
-			more.refill = l.refilled(q)
-		}
-		l.hintAt, l.hintLeft = now, q.Remaining
-		return more, false
-	}
-	if math.IsInf(l.rate, 1) {
-		given := l.given(now)
-		if math.IsInf(given, 1) {
-			return surplus{}, false
-		}
-		l.ceiling, l.credit = given, now
-		l.rate = min(l.max, max(l.min, hintCut*given))
-		l.hintAt, l.hintLeft = now, q.Remaining
-		return surplus{}, true
-	}
-	if l.hintAt == 0 {
-		l.hintAt, l.hintLeft = now, q.Remaining
-	}
-	since := now.since(l.hintAt).Seconds()
-	if since < hintGaps*l.gap() {
-		return surplus{}, true // the last decision has not shown yet
-	}
-	switch {
-	case q.Remaining < l.hintLeft:
-		l.ceiling = l.rate
-		l.rate = max(l.min, hintCut*l.rate)
-	case q.Remaining == l.hintLeft:
-		l.rate = max(l.min, hintCut*l.rate)
-		if q.Remaining == l.leftMost {
-			l.leftFlat++
-		}
-	case q.Remaining > l.hintLeft+1:
-		l.rate = min(l.max, l.rate+min(hintGrowMost*l.rate, hintGrow*math.Sqrt(l.rate)*since))
-	}
-	l.hintAt, l.hintLeft, l.credit = now, q.Remaining, now
-	return surplus{}, true
-}
-
-// refilled returns by what share of itself the rate may grow since a part of the limit
-// has been used and is back already: so far that refillTo of the limit would be used
-// at once, and no further than to twice the rate. In a window nothing comes back before
-// its end, when everything does in one step.
-func (l *aimd) refilled(q Quota) (more float64) {
-	if q.Limit <= 0 {
-		return 0
-	}
-	part := max(rationAfter, q.Limit/4, 2*l.inflight) // answers overtake each other
-	step := q.Remaining-l.hintLeft >= part
-	if !step && l.delivered.n-l.refillOks < max(hintLeast, part) {
-		return 0
-	}
-	if !step && q.Remaining >= l.refillLow {
-		used := max(0, 1-float64(q.Remaining)/float64(q.Limit))
-		more = min(1, max(0, refillTo/used-1))
-	}
-	l.refillOks, l.refillLow = l.delivered.n, q.Remaining
-	return more
-}
-
-// elsewhere reports whether a throttle came though enough was left, by what it says itself
-// or else by what a success was told last: then something else limits calls.
-func elsewhere(throttle *Quota, last Quota) bool {
-	if throttle != nil {
-		return throttle.Remaining > 0
-	}
-	enough := hintLeast
-	if last.Limit > 0 {
-		enough = last.Limit / 2
-	}
-	return last.Remaining > enough
-}
-
-// flat reports whether what is left stays where it is, at the most that was ever seen,
-// however slowly calls come: a bucket that is full, or a number that means nothing.
-func (l *aimd) flat(q Quota) bool {
-	switch {
-	case q.Remaining > l.leftMost:
-		l.leftMost, l.leftFlat = q.Remaining, 0
-	case q.Remaining < l.leftMost && l.leftFlat < flatAfter:
-		l.leftFlat = 0
-	}
-	return l.leftFlat >= flatAfter
-}
-
-// How many calls a meter looks back: far enough to see a whole window, and
-// near enough to see a limit that fell.
-const (
-	memoryLong  = 250
-	memoryShort = 32
-	memoryLeast = 4
-)
-
-// meter measures what a server delivers: calls let through per second over the last
-// ones, on a clock that stands still while nobody wants anything.
-type meter struct {
-	since   instant       // from when on the clock goes,
-	ends    instant       // and until when, unless somebody comes; instant(never) if that is not known
-	elapsed time.Duration // busy time before since
-	ring    []time.Duration
-	n       int           // calls let through in all
-	base    int           // those that do not count any more
-	baseAt  time.Duration // busy time where counting began
-	begun   bool          // the burst before the first cut is forgotten
-}
-
-func (m *meter) clock(now instant) time.Duration {
-	return m.elapsed + max(0, min(now, m.ends).since(m.since))
-}
-
-func (m *meter) busy(now instant) {
-	if now > m.ends {
-		m.elapsed, m.since = m.clock(now), now
-	}
-	m.ends = instant(never)
-}
-
-// idle tells that nobody wants anything from now on. The time up to until still counts.
-func (m *meter) idle(now, until instant) {
-	if now < m.ends {
-		m.ends = max(now, until)
-	}
-}
-
-// skip leaves out the time from now to until, but for its beginning, which is as long as but.
-func (m *meter) skip(now instant, but time.Duration, until instant) {
-	if now >= m.ends || now < m.since {
-		but = 0 // it stands still, or the beginning has been counted
-	}
-	m.elapsed, m.since = m.clock(now)+but, until
-	if m.ends != instant(never) {
-		m.ends = until
-	}
-}
-
-func (m *meter) add(now instant) {
-	if at := m.clock(now); len(m.ring) < memoryLong {
-		m.ring = append(m.ring, at)
-	} else {
-		m.ring[m.n%memoryLong] = at
-	}
-	m.n++
-}
-
-// forget leaves out what came before the first cut, once: a bucket that was
-// full flatters.
-func (m *meter) forget(now instant) {
-	if !m.begun && m.n > memoryLeast {
-		m.restart(m.n, m.clock(now))
-	}
-	m.begun = true
-}
-
-// restart leaves out the first n calls, and the busy time before at.
-func (m *meter) restart(n int, at time.Duration) {
-	m.base, m.baseAt = n, max(0, at)
-}
-
-// over is the rate over most calls, +Inf where nothing can be said.
-func (m *meter) over(now instant, most int) float64 {
-	k, from := m.n-m.base, m.baseAt
-	if k < memoryLeast {
-		k, from = m.n, 0 // too few to go by: the burst counts after all
-	}
-	if k > most {
-		k, from = most, m.ring[(m.n-most)%memoryLong]
-	}
-	took := (m.clock(now) - from).Seconds()
-	if k == 0 || took <= 0 {
-		return math.Inf(1)
-	}
-	return float64(k) / took
-}
-
-// A part is how much of a quota is used for each call of here: more than the call itself
-// costs if others use it, too, who do not know of each other. Where each of them takes of
-// what is left the part that it had of what was used, all is used, and no more.
-type part struct {
-	each float64 // over about the last partOver calls, 0 at first
-	at   instant // when it was last learnt
-	n    int     // calls let through by then
-}
-
-// learn is told by how much a quota fell since it was last asked, unless it is a new one,
-// how many calls were let through by now, and how long one takes at most while somebody
-// wants more: what others use meanwhile counts, and not what they use in quiet times.
-func (p *part) learn(now instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
-	switch {
-	case p.each == 0:
-		p.each = cost
-	case !fresh && n > p.n:
-		others := float64(fell)/float64(n-p.n) - cost
-		if took := now.since(p.at); took > takes {
-			others *= float64(takes) / float64(took)
-		}
-		p.each += (cost + others - p.each) / float64(min(n, partOver))
-	}
-	p.at, p.n = now, n
-}
-
-// of is the part that a call of that cost stands for.
-func (p *part) of(cost float64) float64 { return cost / max(cost, p.each) }
-
-// latencies are means of how long successes took, in seconds: over about the last
-// memoryShort of them, and the last memoryLong. The long one rises slower than it falls, or
-// it would grow with a queue, and hide it.
-type latencies struct{ short, long float64 }
-
-const (
-	queueGrown = 2 // times the long mean, by which the short one shows a queue
-	queueMost  = 4 // times the long mean that one call counts for: a few slow ones are none
-	queueSlow  = 4 // times slower than it falls the long mean rises
-)
-
-func (l *latencies) add(took float64) {
-	if l.long == 0 {
-		l.short, l.long = took, took
-	}
-	took = min(took, queueMost*l.long)
-	l.short += (took - l.short) / memoryShort
-	over := float64(memoryLong)
-	if took > l.long {
-		over *= queueSlow
-	}
-	l.long += (took - l.long) / over
-}
-
-func (l *latencies) grown() bool { return l.short > queueGrown*l.long }

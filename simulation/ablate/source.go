@@ -18,7 +18,7 @@ func read() (source, error) {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
 	s := source{}
-	for _, file := range []string{"law.go", "brake.go", "adaptive.go"} {
+	for _, file := range []string{"law.go", "lawquota.go", "lawmeter.go", "brake.go", "adaptive.go"} {
 		name := filepath.Join(strings.TrimSpace(string(dir)), file)
 		text, err := os.ReadFile(name)
 		if err != nil {

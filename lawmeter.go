@@ -1,0 +1,121 @@
+package cruise
+
+import (
+	"math"
+	"time"
+)
+
+// How many calls a meter looks back: far enough to see a whole window, and
+// near enough to see a limit that fell.
+const (
+	memoryLong  = 250
+	memoryShort = 32
+	memoryLeast = 4
+)
+
+// meter measures what a server delivers: calls let through per second over the last
+// ones, on a clock that stands still while nobody wants anything.
+type meter struct {
+	since   instant       // from when on the clock goes,
+	ends    instant       // and until when, unless somebody comes; instant(never) if that is not known
+	elapsed time.Duration // busy time before since
+	ring    []time.Duration
+	n       int           // calls let through in all
+	base    int           // those that do not count any more
+	baseAt  time.Duration // busy time where counting began
+	begun   bool          // the burst before the first cut is forgotten
+}
+
+func (m *meter) clock(now instant) time.Duration {
+	return m.elapsed + max(0, min(now, m.ends).since(m.since))
+}
+
+func (m *meter) busy(now instant) {
+	if now > m.ends {
+		m.elapsed, m.since = m.clock(now), now
+	}
+	m.ends = instant(never)
+}
+
+// idle tells that nobody wants anything from now on. The time up to until still counts.
+func (m *meter) idle(now, until instant) {
+	if now < m.ends {
+		m.ends = max(now, until)
+	}
+}
+
+// skip leaves out the time from now to until, but for its beginning, which is as long as but.
+func (m *meter) skip(now instant, but time.Duration, until instant) {
+	if now >= m.ends || now < m.since {
+		but = 0 // it stands still, or the beginning has been counted
+	}
+	m.elapsed, m.since = m.clock(now)+but, until
+	if m.ends != instant(never) {
+		m.ends = until
+	}
+}
+
+func (m *meter) add(now instant) {
+	if at := m.clock(now); len(m.ring) < memoryLong {
+		m.ring = append(m.ring, at)
+	} else {
+		m.ring[m.n%memoryLong] = at
+	}
+	m.n++
+}
+
+// forget leaves out what came before the first cut, once: a bucket that was
+// full flatters.
+func (m *meter) forget(now instant) {
+	if !m.begun && m.n > memoryLeast {
+		m.restart(m.n, m.clock(now))
+	}
+	m.begun = true
+}
+
+// restart leaves out the first n calls, and the busy time before at.
+func (m *meter) restart(n int, at time.Duration) {
+	m.base, m.baseAt = n, max(0, at)
+}
+
+// over is the rate over most calls, +Inf where nothing can be said.
+func (m *meter) over(now instant, most int) float64 {
+	k, from := m.n-m.base, m.baseAt
+	if k < memoryLeast {
+		k, from = m.n, 0 // too few to go by: the burst counts after all
+	}
+	if k > most {
+		k, from = most, m.ring[(m.n-most)%memoryLong]
+	}
+	took := (m.clock(now) - from).Seconds()
+	if k == 0 || took <= 0 {
+		return math.Inf(1)
+	}
+	return float64(k) / took
+}
+
+// latencies are means of how long successes took, in seconds: over about the last
+// memoryShort of them, and the last memoryLong. The long one rises slower than it falls, or
+// it would grow with a queue, and hide it.
+type latencies struct{ short, long float64 }
+
+const (
+	queueGrown = 2 // times the long mean, by which the short one shows a queue
+	queueMost  = 4 // times the long mean that one call counts for: a few slow ones are none
+	queueSlow  = 4 // times slower than it falls the long mean rises
+)
+
+func (l *latencies) add(took float64) {
+	if l.long == 0 {
+		l.short, l.long = took, took
+	}
+	took = min(took, queueMost*l.long)
+	l.short += (took - l.short) / memoryShort
+	over := float64(memoryLong)
+	if took > l.long {
+		over *= queueSlow
+	}
+	l.long += (took - l.long) / over
+}
+
+func (l *latencies) grown() bool { return l.short > queueGrown*l.long }
