@@ -108,7 +108,7 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithMinRate is the rate, in calls per second, below which no throttle cuts.
+// WithMinRate is the lowest rate, in calls per second, however many are throttled.
 // Default one call in ten minutes, or the initial or maximum rate if that is less.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
@@ -117,7 +117,7 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithMaxRate is the rate, in calls per second, above which no success grows.
+// WithMaxRate is the highest rate, in calls per second, however many calls succeed.
 // Default [rate.Inf]: none. With a maximum, the limiter is paced from its first
 // call on.
 //

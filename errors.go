@@ -213,9 +213,9 @@ func QuotaExhausted(err error, hints ...Hint) error {
 	return wrap(err, OutcomeQuotaExhausted, hints)
 }
 
-// Transient marks err as worth a retry that the rate is not to blame for. With
-// [RetryAfter], the retry waits at least that long. It returns nil for a nil
-// err.
+// Transient marks err as worth a retry, and as no fault of the rate: no limiter slows
+// down for it. With [RetryAfter], the retry waits at least that long. It returns nil for a
+// nil err.
 func Transient(err error, hints ...Hint) error {
 	return wrap(err, OutcomeTransient, hints)
 }

@@ -32,7 +32,7 @@ func TestReliability(t *testing.T) {
 	numbered := map[string]bool{}
 	var out strings.Builder
 	out.WriteString("<!-- Generated from testdata/reliability.txt by: go test . -run Reliability -update -->\n\n")
-	inTable := false
+	inTable, bugs := false, false
 	for n, line := range strings.Split(strings.TrimSpace(string(source)), "\n") {
 		cells := strings.Split(line, " | ")
 		switch {
@@ -40,15 +40,22 @@ func TestReliability(t *testing.T) {
 			continue
 		case len(cells) == 1:
 			inTable = false
+			if strings.HasPrefix(line, "## ") {
+				bugs = strings.HasPrefix(line, "## Bugs")
+			}
 			fmt.Fprintln(&out, line)
 			continue
 		}
-		require.Len(t, cells, 3, "line %d: id, what must hold, tests", n+1)
+		require.Len(t, cells, 3, "line %d: id, what must hold or went wrong, tests", n+1)
 		require.False(t, numbered[cells[0]], "line %d: %s is there twice", n+1, cells[0])
 		numbered[cells[0]] = true
 		if !inTable {
 			inTable = true
-			fmt.Fprint(&out, "| | what must hold | shown by |\n|---|---|---|\n")
+			head := "| | what must hold | shown by |\n|---|---|---|\n"
+			if bugs {
+				head = "| issue | what went wrong | shown not to here by |\n|---|---|---|\n"
+			}
+			out.WriteString(head)
 		}
 		shown := []string{}
 		for proof := range strings.SplitSeq(cells[2], "; ") {
