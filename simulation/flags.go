@@ -18,7 +18,7 @@ type options struct {
 	seeds, random        int
 	from                 uint64
 	quick, full, targets bool
-	split                bool
+	split, list          bool
 	json, md, html       string
 	profile              string
 	own                  own
@@ -40,6 +40,7 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 20 seeds, 200 random scenarios that no law was tuned on")
 	f.BoolVar(&o.targets, "targets", false, "print the check list of targets; alone, run what it needs, but for those about peers, which -full runs")
 	f.BoolVar(&o.split, "split", false, "print the means of keepable random scenarios by kind of server and signal, too")
+	f.BoolVar(&o.list, "list", false, "list the clients and the named scenarios, and run nothing")
 	f.StringVar(&o.json, "json", "", "write everything to this file as JSON")
 	f.StringVar(&o.md, "md", "", "write the board to this file as markdown, with charts beside it")
 	f.StringVar(&o.html, "html", "", "write the report to this file as one HTML page")
@@ -82,7 +83,10 @@ func (o *options) check(args []string) error {
 			}
 			continue
 		}
-		file := filepath.Clean(f.file)
+		file, err := filepath.Abs(f.file)
+		if err != nil {
+			return fmt.Errorf("-%s %s: %w", f.flag, f.file, err)
+		}
 		if other, ok := written[file]; ok {
 			return fmt.Errorf("-%s %s: want a file of its own, -%s is written there, too", f.flag, f.file, other)
 		}
@@ -94,6 +98,44 @@ func (o *options) check(args []string) error {
 		if info, err := os.Stat(f.file); err == nil && info.IsDir() {
 			return fmt.Errorf("-%s %s: want a file, that is a folder", f.flag, f.file)
 		}
+		if chart, _ := filepath.Match(report.FileNames, filepath.Base(file)); chart && o.md != "" && f.flag != "md" {
+			return fmt.Errorf("-%s %s: want another name, charts of -md %s have such", f.flag, f.file, o.md)
+		}
+		if err := writable(f.file); err != nil {
+			return fmt.Errorf("-%s %s: want a file that can be written: %w", f.flag, f.file, err)
+		}
+	}
+	return nil
+}
+
+// writable tells before all runs whether their results can be written, and leaves the file
+// as it is.
+func writable(name string) error {
+	_, missing := os.Stat(name)
+	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, 0o644)
+	if err != nil {
+		return err
+	}
+	if missing != nil {
+		defer os.Remove(name)
+	}
+	return f.Close()
+}
+
+// print prints the board, and the code of the limiter that was tried.
+func (o *options) print(w io.Writer, b *board.Board, code string) error {
+	if err := b.Text(w); err != nil {
+		return err
+	}
+	if o.targets {
+		fmt.Fprintln(w)
+		if err := b.Check(w); err != nil {
+			return err
+		}
+	}
+	if code != "" {
+		_, err := fmt.Fprintf(w, "\n%s", code)
+		return err
 	}
 	return nil
 }

@@ -9,10 +9,13 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
+	"text/tabwriter"
 	"time"
 
 	"github.com/a7df5faa/cruise/simulation/board"
+	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/report"
+	"github.com/a7df5faa/cruise/simulation/scenario"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
@@ -32,6 +35,9 @@ func main() {
 }
 
 func run(o *options, p plan, stdout, stderr io.Writer) error {
+	if o.list {
+		return list(stdout)
+	}
 	if o.profile != "" {
 		out, err := os.Create(o.profile)
 		if err != nil {
@@ -56,17 +62,20 @@ func run(o *options, p plan, stdout, stderr io.Writer) error {
 
 	data.Board = board.New(p.clients, results)
 	data.Board.Split = o.split
-	if err := data.Board.Text(stdout); err != nil {
-		return err
+	// Files come first: whoever reads the text may stop before its end.
+	return errors.Join(o.write(data), o.print(stdout, data.Board, p.code))
+}
+
+// list prints what there is to choose from.
+func list(w io.Writer) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(t, "clients:")
+	for _, c := range client.All() {
+		fmt.Fprintf(t, "  %s\t%s\n", c.Name, c.About)
 	}
-	if o.targets {
-		fmt.Fprintln(stdout)
-		if err := data.Board.Check(stdout); err != nil {
-			return err
-		}
+	fmt.Fprintln(t, "scenarios:")
+	for _, s := range scenario.Named() {
+		fmt.Fprintf(t, "  %s\t%s\n", s.Name, s.About)
 	}
-	if p.code != "" {
-		fmt.Fprintf(stdout, "\n%s", p.code)
-	}
-	return o.write(data)
+	return t.Flush()
 }

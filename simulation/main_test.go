@@ -63,6 +63,62 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 	}
 }
 
+// Minutes of runs are not lost because nobody reads the text to its end.
+func TestFilesAreWrittenThoughNobodyReads(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "b.json")
+	o, p, err := parse([]string{"-scenarios", "emr-1000", "-clients", "cruise", "-seeds", "1", "-json", file}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed, w := io.Pipe()
+	closed.Close()
+	if err := run(o, p, w, io.Discard); !errors.Is(err, io.ErrClosedPipe) {
+		t.Errorf("%v, want the error of the text", err)
+	}
+	if info, err := os.Stat(file); err != nil || info.Size() < 1000 {
+		t.Errorf("%v", err)
+	}
+}
+
+// That a file can be written is tried before all runs, and leaves no trace.
+func TestFilesStayAsTheyAreUntilThereAreResults(t *testing.T) {
+	dir := t.TempDir()
+	old, fresh := filepath.Join(dir, "old"), filepath.Join(dir, "new")
+	if err := os.WriteFile(old, []byte("figures"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := parse([]string{"-json", old, "-html", fresh}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(old); string(text) != "figures" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := os.Stat(fresh); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("%v", err)
+	}
+}
+
+func TestFewScenariosAreToldInWords(t *testing.T) {
+	out, _ := play(t, "-rate", "20", "-processes", "2", "-duration", "1m", "-clients", "cruise", "-seeds", "1")
+	want := "yours: a bucket of 20 that refills at 20 a second; tells nothing\n2 processes of 10 callers, 100ms latency, 1m\n\n"
+	if !strings.HasPrefix(out, want) {
+		t.Errorf("%s", out)
+	}
+	out, _ = play(t, "-scenarios", "random-42", "-clients", "cruise", "-seeds", "1")
+	if !strings.HasPrefix(out, "random-42: bursts: 1.62/s, fixed of 38 in 23.435s (full at first), tells Retry-After in whole seconds\n3 processes of 11 callers, 45.6ms latency, 8m8.4s\n") {
+		t.Errorf("%s", out)
+	}
+}
+
+func TestList(t *testing.T) {
+	out, _ := play(t, "-list")
+	for _, want := range []string{"\n  cenkalti ", "\n  metastable-280 ", "\nscenarios:\n"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
+}
+
 func TestTryYourOwn(t *testing.T) {
 	dir := t.TempDir()
 	page, md, data := filepath.Join(dir, "own.html"), filepath.Join(dir, "own.md"), filepath.Join(dir, "own.json")
@@ -102,6 +158,10 @@ func TestTryYourOwn(t *testing.T) {
 	if err != nil || !strings.Contains(p.code, "\tcruise.WithMinRate(0.00001),\n\tcruise.WithBurst(1000000),\n") {
 		t.Errorf("%v, numbers as nobody writes them: %s", err, p.code)
 	}
+	_, p, err = parse(strings.Fields("-rate 5 -max-rate 1e300"), io.Discard)
+	if err != nil || !strings.Contains(p.code, "\tcruise.WithMaxRate(1e+300),\n") {
+		t.Errorf("%v, a constant that overflows: %s", err, p.code)
+	}
 }
 
 func TestBadFlagsAreRefused(t *testing.T) {
@@ -129,6 +189,10 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-random 100000 -seeds 1000 -clients cruise", "-random 100000 -seeds 1000: scenarios times seeds times clients is 100013000 runs, want at most 1000000"},
 		{"-from 5", "-from 5: want random scenarios"},
 		{"-split", "-split: want random scenarios"},
+		{"-split -random 2 -clients cruise", "-split: want the client pacer-0.8 with it"},
+		{"-md a.md -json scoreboard-x.svg", "-json scoreboard-x.svg: want another name, charts of -md a.md have such"},
+		{"-json a -html ../simulation/a", "-html ../simulation/a: want a file of its own, -json is written there, too"},
+		{"-json /proc/none", "-json /proc/none: want a file that can be written: open"},
 		{"-rate 5 -quick", "-quick does not go with"},
 		{"-rate 5 -targets", "-targets does not go with"},
 		{"-decrease .7 -random 7", "-random does not go with"},
@@ -155,6 +219,9 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-server sliding -rate 20 -window 50ms -duration 24h", "-window 50ms: want 216ms at least, a run of the -duration 24h0m0s is of 400000 windows at most"},
 		{"-server sliding -rate 999999 -window 2562047h", "-window 2562047h0m0s: want one that holds 1 to 1000000 requests"},
 		{"-server sliding -rate 1 -window 24h -duration 1s", "-window 24h0m0s: want at most 100 times the -duration 1s"},
+		{"-server fixed -rate 1.9 -window 1s", "-rate 1.9 -window 1s: want whole requests in a window, such as -rate 1 for 1 of them"},
+		{"-server fixed -rate 1 -window 10m -empty -duration 5m", "-empty -window 10m0s: want a window shorter than the -duration 5m0s"},
+		{"-rate 1 -duration 10", "want a duration with its unit, such as 10s or 1m30s"},
 		{"-rate 1 -signal smoke", "-signal smoke: want"},
 		{"-rate 1 -workers 0", "-processes 1 -workers 0: want"},
 		{"-rate 5 -processes 4294967296 -workers 4294967296", "-processes 4294967296 -workers 4294967296: want"},
@@ -169,6 +236,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-rate 1 -limiter-burst 2.7", "-limiter-burst 2.7: want a whole number from 1 to 2147483647"},
 		{"-rate 1 -limiter-burst NaN", "-limiter-burst NaN: want a finite number"},
 		{"-rate 1 -max-rate Inf", "-max-rate +Inf: want a finite number"},
+		{"-rate 1 -initial-rate 0", "-initial-rate 0: want a finite number above 0"},
 		{"-rate 1 -limiter-burst 1e300", "-limiter-burst 1e+300: want a whole number"},
 		{"-rate 1 -decrease 1.5", "-decrease 1.5: cruise: WithDecreaseFactor(1.5): want"},
 		{"-rate 1 -min-rate 7 -max-rate 5", "-min-rate 7 -max-rate 5: cruise: WithMinRate(7): want"},
@@ -202,7 +270,7 @@ func TestNoNameIsPlayedTwice(t *testing.T) {
 // What a window holds is a whole number, and the clients that are told the rate are told that.
 func TestWindowsHoldWholeNumbers(t *testing.T) {
 	for args, want := range map[string]float64{
-		"-server fixed -rate 1.9 -window 1s":     1,
+		"-server fixed -rate 20.9 -window 1s":    20,
 		"-server sliding -rate 1.667 -window 1m": 100. / 60,
 		"-server fixed -rate 0.1 -window 10s":    .1,
 	} {

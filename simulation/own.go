@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -51,6 +52,10 @@ const mostWaiting = 10_000 * time.Hour
 // mostWindows of a run take the best possible result a quarter of a second to work out.
 const mostWindows = 400_000
 
+// leastWhole is the part of the rate that whole requests in a window must come to, so that
+// what is simulated is what was asked for.
+const leastWhole = .95
+
 // knob is a flag that is an option of the adaptive limiter.
 type knob struct {
 	flag, usage string
@@ -77,17 +82,33 @@ func (o *own) flags(f *flag.FlagSet) {
 	f.StringVar(&o.kind, "server", "", "try your own server: `kind` bucket, fixed, sliding or concurrency")
 	f.Float64Var(&o.rate, "rate", 0, "try your own server: requests a second that it serves")
 	f.Float64Var(&o.burst, "burst", 0, "tokens of its bucket, slots of its concurrency limit; default a second's worth")
-	f.DurationVar(&o.window, "window", time.Minute, "length of its window")
-	f.DurationVar(&o.work, "work", 250*time.Millisecond, "how long a request holds the slot of its concurrency limit")
+	o.window, o.work, o.latency, o.duration = time.Minute, 250*time.Millisecond, 100*time.Millisecond, 10*time.Minute
+	f.Var((*span)(&o.window), "window", "`length` of its window")
+	f.Var((*span)(&o.work), "work", "how `long` a request holds the slot of its concurrency limit")
 	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
 	f.StringVar(&o.signal, "signal", "none", "what it tells: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
 	f.IntVar(&o.processes, "processes", 1, "clients of it that know nothing of each other")
 	f.IntVar(&o.workers, "workers", 10, "callers in each client")
-	f.DurationVar(&o.latency, "latency", 100*time.Millisecond, "of a request")
-	f.DurationVar(&o.duration, "duration", 10*time.Minute, "of a run, in virtual time")
+	f.Var((*span)(&o.latency), "latency", "`time` that a request takes")
+	f.Var((*span)(&o.duration), "duration", "`length` of a run, in virtual time")
 	for i, k := range knobs {
 		f.Float64Var(&o.knobs[i], k.flag, 0, k.usage)
 	}
+}
+
+// span is a flag for a duration, whose error says how one is written.
+type span time.Duration
+
+func (s *span) String() string { return time.Duration(*s).String() }
+
+// Set reads a duration.
+func (s *span) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return errors.New("want a duration with its unit, such as 10s or 1m30s")
+	}
+	*s = span(d)
+	return nil
 }
 
 // given tells whether the user brings a server or options of the limiter.
@@ -169,6 +190,13 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		// The clients that are told the rate must know what the windows hold of it.
 		whole := server.Allowed(spec.Rate, spec.Window, 0)
 		spec.Rate = server.Constant(float64(whole) / o.window.Seconds())
+		if spec.Rate.At(0) < leastWhole*o.rate {
+			return nil, fmt.Errorf("-rate %v -window %v: want whole requests in a window, such as -rate %s for %d of them",
+				o.rate, o.window, literal(spec.Rate.At(0)), whole)
+		}
+		if o.empty && spec.Kind == server.FixedWindow && o.window >= o.duration {
+			return nil, fmt.Errorf("-empty -window %v: want a window shorter than the -duration %v, or nothing is served", o.window, o.duration)
+		}
 		about = fmt.Sprintf("%d requests in each %v", whole, o.window)
 		if spec.Kind == server.SlidingWindow {
 			about = fmt.Sprintf("%d requests in any %v", whole, o.window)
@@ -213,15 +241,15 @@ func (o *own) limiter(set map[string]bool) (yours []engine.Client, code string, 
 		if !set[k.flag] {
 			continue
 		}
-		if math.IsInf(v, 0) || math.IsNaN(v) {
-			return nil, "", fmt.Errorf("-%s %v: want a finite number", k.flag, v)
+		if !(v > 0) || math.IsInf(v, 0) {
+			return nil, "", fmt.Errorf("-%s %v: want a finite number above 0", k.flag, v)
 		}
 		if k.whole && (!(v >= 1 && v <= math.MaxInt32) || v != math.Trunc(v)) {
 			return nil, "", fmt.Errorf("-%s %v: want a whole number from 1 to %d", k.flag, v, math.MaxInt32)
 		}
 		opts = append(opts, k.option(v))
 		flags = append(flags, fmt.Sprintf("-%s %v", k.flag, v))
-		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, strconv.FormatFloat(v, 'f', -1, 64)))
+		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, literal(v)))
 	}
 	if _, err := cruise.NewAdaptiveLimiter(opts...); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", strings.Join(flags, " "), err)
@@ -232,6 +260,15 @@ func (o *own) limiter(set map[string]bool) (yours []engine.Client, code string, 
 	c := client.Cruise(scenario.Yours, opts...)
 	c.About = "cruise with " + strings.Join(flags, " ")
 	return []engine.Client{c}, "retrier, err := cruise.New(\n" + strings.Join(lines, "") + ")\n" + goesOn, nil
+}
+
+// literal is a number as it is written in Go, without exponent where people would.
+func literal(v float64) string {
+	format := byte('f')
+	if v < 1e-6 || v >= 1e15 {
+		format = 'g'
+	}
+	return strconv.FormatFloat(v, format, -1, 64)
 }
 
 // ownPlan is the user's limiter at the user's server, or at the scenarios given,

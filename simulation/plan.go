@@ -77,6 +77,8 @@ func (o *options) plan() (plan, error) {
 		return plan{}, fmt.Errorf("-random %d -seeds %d: scenarios times seeds times clients is %d runs, want at most %d", o.random, o.seeds, runs, mostRuns)
 	case o.split && !random:
 		return plan{}, errors.New("-split: want random scenarios with it, see -random")
+	case o.split && !slices.ContainsFunc(p.clients, func(c engine.Client) bool { return c.Name == client.Pacer().Name }):
+		return plan{}, fmt.Errorf("-split: want the client %s with it, which tells what can be kept", client.Pacer().Name)
 	}
 	return p, nil
 }

@@ -76,6 +76,9 @@ func (s settings) table(w io.Writer, only string) error {
 			tried = append(tried, c)
 		}
 	}
+	if len(tried) == 1 {
+		return fmt.Errorf("-only %s: no change has such words", only)
+	}
 	_, err = s.rows(w, tried)
 	return err
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"go/parser"
 	"go/token"
+	"io"
 	"os"
 	"runtime"
 	"slices"
@@ -137,5 +138,12 @@ func TestAnInterruptLeavesNoFiles(t *testing.T) {
 	}
 	if n := files(); n > 0 {
 		t.Errorf("%d files are left", n)
+	}
+}
+
+func TestWordsThatNoChangeHasAreRefused(t *testing.T) {
+	s := settings{seeds: 1, random: 1, from: 5001}
+	if err := s.table(io.Discard, "nonsense"); err == nil || err.Error() != "-only nonsense: no change has such words" {
+		t.Errorf("%v", err)
 	}
 }

@@ -138,6 +138,17 @@ func (b *Board) tight(s *scenario.Scenario) bool { return b.Tight[s.Name] }
 
 func (b *Board) paced(s *scenario.Scenario) bool { _, ok := b.Pacer[s.Name]; return ok }
 
+// count is how many scenarios of a group the board has results of.
+func (b *Board) count(g Group) int {
+	n := 0
+	for _, s := range b.Scenarios() {
+		if g.Of(s) {
+			n++
+		}
+	}
+	return n
+}
+
 // Select is the results of a client in a group of scenarios.
 func (b *Board) Select(client string, g Group) []score.Result {
 	var out []score.Result
@@ -163,13 +174,17 @@ type Row struct {
 func (b *Board) Rows() [][]Row {
 	var all [][]Row
 	for _, g := range b.Groups() {
+		name := g.Name
+		if n := b.count(g); g.Name == Suite && n < len(scenario.Suite()) {
+			name = fmt.Sprintf("%s, %d of them", Suite, n)
+		}
 		var rows []Row
 		for _, c := range b.Clients {
 			rs := b.Select(c.Name, g)
 			if len(rs) == 0 {
 				continue
 			}
-			row := Row{Group: g.Name, Client: c.Name, Scenarios: len(rs), Means: score.Means(rs), Collapses: score.Count(rs, b.Pacer)}
+			row := Row{Group: name, Client: c.Name, Scenarios: len(rs), Means: score.Means(rs), Collapses: score.Count(rs, b.Pacer)}
 			for _, r := range rs {
 				if b.Better(r) || c.Name == b.Own && len(b.Beaten(r.Scenario.Name)) > 0 {
 					row.Better++
@@ -192,8 +207,7 @@ const (
 // Better tells whether a result is one of a peer that was throttled less than our
 // own client and yet used more of what there was.
 func (b *Board) Better(r score.Result) bool {
-	c := b.Client(r.Client)
-	if c.Own || c.Yardstick {
+	if r.Client == b.Own || b.Client(r.Client).Yardstick {
 		return false
 	}
 	own, ok := b.Result(b.Own, r.Scenario.Name)

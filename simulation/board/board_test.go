@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -22,7 +23,7 @@ func result(s *scenario.Scenario, client string, throttled, use float64) score.R
 
 func sample() *Board {
 	clients := []engine.Client{{Name: "cruise", Own: true}, {Name: "peer"}, {Name: "pacer-0.8", Yardstick: true}}
-	a := &scenario.Scenario{Name: "a", About: "one", Suite: true}
+	a := &scenario.Scenario{Name: "a", About: "one", Suite: true, Processes: 2, Callers: 10, Latency: 100 * time.Millisecond, Duration: 5 * time.Minute}
 	b := &scenario.Scenario{Name: "b", About: "another", Suite: true}
 	easy, hard := &scenario.Scenario{Name: "random-1", Random: true}, &scenario.Scenario{Name: "random-2", Random: true}
 	return New(clients, []score.Result{
@@ -45,12 +46,22 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 	}
 	for _, row := range slices.Concat(b.Rows()...) {
 		want := 0
-		if row.Group == Suite && row.Client != "pacer-0.8" {
+		if row.Group == "suite of 13, 2 of them" && row.Client != "pacer-0.8" {
 			want = 1
 		}
 		if row.Better != want {
 			t.Errorf("%s, %s: %d", row.Group, row.Client, row.Better)
 		}
+	}
+}
+
+// Whoever tries options wants to know whether the defaults are better.
+func TestTheDefaultsCanBeBetterThanYours(t *testing.T) {
+	s := &scenario.Scenario{Name: scenario.Yours}
+	yours, defaults := engine.Client{Name: "yours", Own: true}, engine.Client{Name: "cruise", Own: true}
+	b := New([]engine.Client{yours, defaults}, []score.Result{result(s, "yours", 6, .8), result(s, "cruise", 1, .9)})
+	if got := b.Beaten(scenario.Yours); !slices.Equal(got, []string{"cruise"}) {
+		t.Errorf("better: %v", got)
 	}
 }
 
@@ -209,7 +220,7 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
 		}
 	}
-	for _, want := range []string{"![a chart](chart.svg)\n\nWhat it shows.", "**0.900**", "### a\n\nOne.", "*pacer-0.8*", "use&lt;.6"} {
+	for _, want := range []string{"![a chart](chart.svg)\n\nWhat it shows.", "**0.900**", "### a\n\nOne. 2 processes of 10 callers, 100ms latency, 5m.\n", "*pacer-0.8*", "use&lt;.6"} {
 		if !strings.Contains(md.String(), want) {
 			t.Errorf("the markdown lacks %q:\n%s", want, md.String())
 		}

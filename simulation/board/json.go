@@ -39,6 +39,7 @@ type jsonClient struct {
 type jsonScenario struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
+	Setup string `json:"setup"`
 }
 
 type jsonResult struct {
@@ -83,7 +84,7 @@ func (b *Board) JSON(w io.Writer) error {
 		out.Clients = append(out.Clients, jsonClient{c.Name, c.About, c.Own, c.Yardstick})
 	}
 	for _, s := range b.Scenarios() {
-		out.Scenarios = append(out.Scenarios, jsonScenario{s.Name, s.About})
+		out.Scenarios = append(out.Scenarios, jsonScenario{s.Name, s.About, s.Setup()})
 	}
 	for _, r := range b.Results {
 		out.Results = append(out.Results, jsonResult{r.Scenario.Name, r.Client, r.Runs, b.Better(r), figures(r.Median), figures(r.Low), figures(r.High)})

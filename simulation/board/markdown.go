@@ -66,7 +66,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 		if s.Random {
 			continue
 		}
-		fmt.Fprintf(&out, "### %s\n\n%s.\n\n", s.Name, capital(s.About))
+		fmt.Fprintf(&out, "### %s\n\n%s. %s.\n\n", s.Name, capital(s.About), capital(s.Setup()))
 		b.Scenario(s.Name).Compact().markdown(&out)
 	}
 	_, err := w.Write(out.Bytes())

@@ -3,7 +3,9 @@ package board
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
+	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
@@ -34,6 +36,9 @@ var (
 	inScenario = Metrics("throttled", "wait", "jain", "use", "stdev", "clear", "adapt", "amplification", "failed", "recovery")
 	inGroup    = Metrics("throttled", "wait", "ratio", "jain", "use")
 )
+
+// breaksDown are the columns of a group that count how often a client breaks down.
+var breaksDown = []string{"use<.6 pacer's", "throttled>10 %", "jain<.7"}
 
 // ranges is how many of a scenario's columns show the range over the seeds.
 const ranges = 4
@@ -86,7 +91,7 @@ func (b *Board) GroupTable(rows []Row) Table {
 	for _, m := range inGroup {
 		t.Head = append(t.Head, Title(m))
 	}
-	t.Head = append(t.Head, "use<.6 pacer's", "throttled>10 %", "jain<.7", "better")
+	t.Head = append(append(t.Head, breaksDown...), "better")
 	var clients []string
 	var figures []score.Score
 	for _, row := range rows {
@@ -157,14 +162,16 @@ func fixed(m score.Metric, v float64) string {
 	return Number(v)
 }
 
-// Legend says what the tables' marks, which look like mark, and their last column
-// mean; it is empty if there is nobody to compare with.
+// Legend says what the columns without figures, and the tables' marks, which look like
+// mark, mean.
 func (b *Board) Legend(mark string) []string {
+	lines := []string{fmt.Sprintf("%s: in how many scenarios the client used less than 0.6 of what %s does, was throttled more than 10 %%, had a Jain's index below 0.7",
+		strings.Join(breaksDown, ", "), client.Pacer().Name)}
 	if len(b.Clients) < 2 || b.Own == "" {
-		return nil
+		return lines // there is nobody to compare with
 	}
-	return []string{
-		mark + " best of the column, yardsticks left out",
+	return append(lines,
+		mark+" best of the column, yardsticks left out",
 		fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own),
-	}
+	)
 }

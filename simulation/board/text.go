@@ -7,8 +7,16 @@ import (
 	"text/tabwriter"
 )
 
+// few scenarios are told in words before their figures.
+const few = 3
+
 // Text prints the board: named scenarios one by one, then means over groups.
 func (b *Board) Text(w io.Writer) error {
+	if list := b.Scenarios(); len(list) <= few {
+		for _, s := range list {
+			fmt.Fprintf(w, "%s: %s\n%s\n\n", s.Name, s.About, s.Setup())
+		}
+	}
 	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
 	var named []Table
 	for _, s := range b.Scenarios() {

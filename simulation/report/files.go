@@ -14,6 +14,9 @@ type File struct {
 	SVG     string
 }
 
+// FileNames is the pattern of the names of Files.
+const FileNames = "scoreboard-*.svg"
+
 // changing is the scenario that is drawn over time for those who read one
 // chart only: its limit falls to a tenth and comes back.
 const changing = "step-50-5-50"
@@ -27,13 +30,12 @@ func (d Data) Files() ([]File, error) {
 		if err != nil {
 			return nil, err
 		}
-		files = append(files, File{
-			Name: "scoreboard-use-throttled.svg",
-			Alt:  "Use of what the server gives against throttled share",
-			Caption: "Use of what the server gives against throttled share, means over the " + groups[0][0].Group +
-				": the upper left corner is the best place. Orange clients are yardsticks, which are told the limit.",
-			SVG: file(svg),
-		})
+		const what = "Use of what the server gives against throttled share"
+		caption := what + ", means over the " + groups[0][0].Group + ": the upper left corner is the best place."
+		if d.yardsticks() {
+			caption += " Orange clients are yardsticks, which are told the limit, in the scenarios where that can be told."
+		}
+		files = append(files, File{Name: "scoreboard-use-throttled.svg", Alt: what, Caption: caption, SVG: file(svg)})
 	}
 	recs := d.recordings(changing)
 	if len(recs) == 0 {

@@ -5,7 +5,6 @@ import (
 	"image/color"
 	"math"
 	"slices"
-	"strconv"
 	"time"
 
 	"gonum.org/v1/plot"
@@ -196,7 +195,7 @@ func rateTicks(highest float64) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
 	by := step(highest, 4)
 	for i := 0.0; i*by <= highest; i++ {
-		text := strconv.FormatFloat(i*by, 'g', 4, 64)
+		text := tick(i * by)
 		if i > 0 && (i+1)*by > highest {
 			text += "/s"
 		}
@@ -216,7 +215,7 @@ func timeTicks(end float64) plot.ConstantTicks {
 	var ticks plot.ConstantTicks
 	by := step(end/unit, 6)
 	for i := 0.0; i*by*unit <= end*1.0001; i++ {
-		text := strconv.FormatFloat(i*by, 'g', 4, 64)
+		text := tick(i * by)
 		if i > 0 {
 			text += name
 		}

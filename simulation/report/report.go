@@ -7,8 +7,8 @@ import (
 	"fmt"
 	"html/template"
 	"io"
+	"slices"
 	"strings"
-	"time"
 
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/client"
@@ -85,7 +85,6 @@ type picture struct {
 
 type section struct {
 	*scenario.Scenario
-	Setup  string
 	Table  board.Table
 	Rates  []picture
 	Waits  picture
@@ -108,18 +107,19 @@ type figure struct{ Name, About string }
 
 type content struct {
 	*board.Board
-	Ours     string // the clients that are blue
-	Figures  []figure
-	Runs     int
-	Groups   []group
-	Targets  []target
-	Met, All int
-	Sections []section
+	Ours       string // the clients that are blue
+	Yardsticks bool   // there are some
+	Figures    []figure
+	Runs       int
+	Groups     []group
+	Targets    []target
+	Met, All   int
+	Sections   []section
 }
 
 // HTML writes the report as a page.
 func (d Data) HTML(w io.Writer) error {
-	c := content{Board: d.Board}
+	c := content{Board: d.Board, Yardsticks: d.yardsticks()}
 	var ours []string
 	for _, cl := range d.Board.Clients {
 		if cl.Own {
@@ -181,10 +181,15 @@ func (d Data) HTML(w io.Writer) error {
 	return t.Execute(w, c)
 }
 
+// yardsticks tells whether some of the clients are.
+func (d Data) yardsticks() bool {
+	return slices.ContainsFunc(d.Board.Clients, func(c engine.Client) bool { return c.Yardstick })
+}
+
 // section is what the page shows of a scenario.
 func (d Data) section(s *scenario.Scenario) (section, error) {
 	recs := d.recordings(s.Name)
-	sec := section{Scenario: s, Setup: setup(s), Table: d.Board.Scenario(s.Name).Compact(), Beaten: d.Board.Beaten(s.Name)}
+	sec := section{Scenario: s, Table: d.Board.Scenario(s.Name).Compact(), Beaten: d.Board.Beaten(s.Name)}
 	shown := d.shown(recs)
 	top := highest(shown)
 	for _, rec := range shown {
@@ -209,34 +214,4 @@ func (d Data) section(s *scenario.Scenario) (section, error) {
 	}
 	sec.Shares = picture{SVG: template.HTML(svg), Caption: "What each caller got, relative to an equal share"}
 	return sec, nil
-}
-
-// setup puts a scenario's clients into words.
-func setup(s *scenario.Scenario) string {
-	n := func(n int, one, many string) string {
-		if n == 1 {
-			return "1 " + one
-		}
-		return fmt.Sprintf("%d %s", n, many)
-	}
-	who := fmt.Sprintf("%s of %s", n(s.Processes, "process", "processes"), n(s.Callers, "caller", "callers"))
-	if s.Arrivals > 0 {
-		who = fmt.Sprintf("%g calls a second from %s", s.Arrivals, n(s.Processes, "process", "processes"))
-	}
-	if s.Calls > 0 {
-		return fmt.Sprintf("%s, %v latency, until %d calls are done", who, s.Latency, s.Calls)
-	}
-	return fmt.Sprintf("%s, %v latency, %s", who, s.Latency, short(s.Duration))
-}
-
-// short is a duration without units that are zero.
-func short(d time.Duration) string {
-	s := d.String()
-	if strings.HasSuffix(s, "m0s") {
-		s = s[:len(s)-2]
-	}
-	if strings.HasSuffix(s, "h0m") {
-		s = s[:len(s)-2]
-	}
-	return s
 }

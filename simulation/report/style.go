@@ -76,9 +76,18 @@ func decades(low, high float64, unit string) plot.ConstantTicks {
 		for _, m := range []float64{1, 3} {
 			v := m * math.Pow(10, e)
 			if v >= low*.999 && v <= high*1.001 && (m == 1 || thirds) {
-				ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'g', 4, 64) + unit})
+				ticks = append(ticks, plot.Tick{Value: v, Label: tick(v) + unit})
 			}
 		}
 	}
 	return ticks
+}
+
+// tick is a number at an axis.
+func tick(v float64) string {
+	unit := ""
+	if v >= 10_000 {
+		v, unit = v/1000, "k"
+	}
+	return strconv.FormatFloat(v, 'g', 4, 64) + unit
 }

@@ -17,8 +17,12 @@ import (
 	"github.com/a7df5faa/cruise/simulation/board"
 )
 
-// least is the throttled share, in percent, at which that axis begins.
-const least = .1
+// least is the throttled share, in percent, below which it makes no difference, and leastX
+// that at which the axis begins.
+const (
+	least  = .1
+	leastX = .7 * least
+)
 
 // crowded is the throttled share from which on labels stand in a column beside
 // the chart, because the points there are close to each other.
@@ -27,6 +31,12 @@ const crowded = 2
 // column is where that column begins on the axis, past its end.
 const column = 130
 
+// The size of the chart, and of the part of it that has an axis, in points.
+const (
+	width, high   = 440, 300
+	inner, decade = 250, 63
+)
+
 // mark is a client as a point of the trade-off.
 type mark struct {
 	client    string
@@ -34,8 +44,16 @@ type mark struct {
 	use       float64
 	labelY    float64 // where its label goes
 	aside     bool    // the label is in the column
-	left      bool    // the label is to the left of the point, since another point is to its right
+	left      bool    // the label is to the left of the point
 	colour    color.RGBA
+}
+
+// size is that of the label's letters.
+func (m mark) size() vg.Length {
+	if m.colour == accent {
+		return 15
+	}
+	return textSize
 }
 
 // Tradeoff draws use against throttled share, each client as a point: the
@@ -54,7 +72,7 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	}
 	p := newPlot()
 	p.X.Scale = plot.LogScale{}
-	p.X.Min, p.X.Max = least*.7, 1500
+	p.X.Min, p.X.Max = leastX, 1500
 	p.X.Tick.Marker = plot.ConstantTicks{{Value: .1, Label: "≤ 0.1 %"}, {Value: 1, Label: "1 %"}, {Value: 10, Label: "10 %"}, {Value: 100, Label: "100 %"}}
 	p.Y.Max = 1.02
 	p.Y.Min = max(0, math.Floor((lowest-.02)*20)/20)
@@ -69,8 +87,9 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	lines.Vertical, lines.Horizontal = stroke(grid, 1), stroke(grid, 1)
 	p.Add(lines)
 
-	const width, high = 440, 300
-	spread(marks, (p.Y.Max-p.Y.Min)/high*20, p.Y.Min, p.Y.Max)
+	scale := (p.Y.Max - p.Y.Min) / inner
+	spread(marks, 17*scale, p.Y.Min, p.Y.Max)
+	beside(marks, scale, p.Y.Min, p.Y.Max)
 	for _, m := range marks {
 		if err := add(p, m); err != nil {
 			return "", err
@@ -79,18 +98,14 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	return render(p, width, high, what+strings.Join(words, ", "))
 }
 
-// spread moves labels apart that would be on top of each other, by at least gap: those
-// in the column downwards, and up again from its end; those beside their points to the
-// other side, or upwards, where there is room.
+// spread moves the labels of the column apart that would be on top of each other, by at
+// least gap: downwards, and up again from its end.
 func spread(marks []mark, gap, low, high float64) {
-	var aside, field []*mark
+	var aside []*mark
 	for i := range marks {
-		m := &marks[i]
-		m.labelY = m.use
-		if m.aside {
+		if m := &marks[i]; m.aside {
+			m.labelY = m.use
 			aside = append(aside, m)
-		} else {
-			field = append(field, m)
 		}
 	}
 	slices.SortStableFunc(aside, func(a, b *mark) int { return cmp.Compare(b.use, a.use) })
@@ -103,32 +118,76 @@ func spread(marks []mark, gap, low, high float64) {
 		m := aside[len(aside)-1-i]
 		m.labelY = max(m.labelY, low+float64(i)*gap)
 	}
-	for _, m := range field {
-		m.left = slices.ContainsFunc(field, func(o *mark) bool {
-			return o.throttled > 1.3*m.throttled && o.throttled < 10*m.throttled && math.Abs(o.use-m.use) < gap
-		})
+}
+
+// box is a part of the chart, in points.
+type box struct{ left, right, low, high float64 }
+
+func (b box) meets(o box) bool {
+	return b.left < o.right && o.left < b.right && b.low < o.high && o.low < b.high
+}
+
+// beside gives each label that is not in the column the first place beside its point, or above
+// or below that, where no point is and no other label. scale is the use that a point of the
+// chart stands for.
+func beside(marks []mark, scale, low, high float64) {
+	at := func(x, y float64) (float64, float64) { return decade * math.Log10(x), y / scale }
+	var taken []box
+	for _, m := range marks {
+		x, y := at(m.throttled, m.use)
+		taken = append(taken, box{x - 6, x + 6, y - 6, y + 6})
 	}
-	field = slices.DeleteFunc(field, func(m *mark) bool { return m.left })
-	slices.SortStableFunc(field, func(a, b *mark) int { return cmp.Compare(a.use, b.use) })
-	for i, m := range field {
-		if i > 0 && math.Abs(math.Log(m.throttled/field[i-1].throttled)) < 1 {
-			m.labelY = max(m.labelY, field[i-1].labelY+gap)
+	free := func(b box) bool {
+		return b.left >= decade*math.Log10(leastX) && b.low >= low/scale && b.high <= high/scale &&
+			!slices.ContainsFunc(taken, b.meets)
+	}
+	for i := range marks {
+		m := &marks[i]
+		if m.aside {
+			continue
 		}
+		width := .6 * float64(m.size()) * float64(len(m.client)) // as fonts differ
+		label := func(left bool, y float64) box {
+			from, y := at(m.labelX(left), y)
+			if left {
+				from -= width
+			}
+			return box{from, from + width, y - float64(m.size())/2, y + float64(m.size())/2}
+		}
+		m.labelY, m.left = m.use, false
+	search:
+		for _, lines := range []float64{0, 1, -1, 2, -2, 3, -3} {
+			for _, left := range []bool{false, true} {
+				if y := m.use + lines*scale*float64(m.size()+3); free(label(left, y)) {
+					m.labelY, m.left = y, left
+					break search
+				}
+			}
+		}
+		taken = append(taken, label(m.left, m.labelY))
 	}
+}
+
+// labelX is where a label to the left or right of the point begins or ends.
+func (m mark) labelX(left bool) float64 {
+	if left {
+		return m.throttled / 1.5
+	}
+	return m.throttled * 1.35
 }
 
 // add draws a point, its label, and a line between the two if they are apart.
 func add(p *plot.Plot, m mark) error {
 	at := plotter.XY{X: m.throttled, Y: m.use}
-	to := plotter.XY{X: m.throttled * 1.35, Y: m.labelY}
-	switch {
-	case m.aside:
+	to := plotter.XY{X: m.labelX(m.left), Y: m.labelY}
+	if m.aside {
 		to.X = column
-	case m.left:
-		to.X = m.throttled / 1.6 // as fonts differ in width
 	}
 	if m.aside || m.labelY != m.use {
 		end := plotter.XY{X: to.X * .96, Y: to.Y}
+		if m.left {
+			end.X = to.X * 1.04
+		}
 		lead, err := plotter.NewLine(plotter.XYs{at, end})
 		if err != nil {
 			return err
@@ -150,9 +209,9 @@ func add(p *plot.Plot, m mark) error {
 		return err
 	}
 	style := &name.TextStyle[0]
-	style.Font, style.Color = face(textSize), ink
+	style.Font, style.Color = face(m.size()), ink
 	if m.colour == accent {
-		style.Font, style.Color = face(15), accent
+		style.Color = accent
 	}
 	style.XAlign, style.YAlign = text.XLeft, text.YCenter
 	if m.left {

@@ -41,15 +41,15 @@ func (s *Scenario) Ideal() Best {
 	f := newFluid(s, step)
 	back := s.Latency/2 + s.Server.Work // from being served until the next call
 	pending := 0.0                      // calls that wait; in a closed loop, of callers who become idle
+	present, each, until := []int{}, 0.0, time.Duration(0)
 	for t := time.Duration(0); t < s.Duration; t += step {
 		dt := min(step, s.Duration-t)
-		present := 0
-		for p := range s.Processes {
-			if s.Present(p).Has(t) {
-				present++
-			}
+		if t >= until { // somebody has joined or left
+			b.share(present, each)
+			present, until = s.presentAt(t)
+			each = 0
 		}
-		demand := s.demand(t, present) * dt.Seconds()
+		demand := s.demand(t, len(present)) * dt.Seconds()
 		if _, idle := s.Idle(t); idle || s.Arrivals > 0 {
 			demand += max(0, pending)
 		}
@@ -61,7 +61,7 @@ func (s *Scenario) Ideal() Best {
 		case s.Arrivals > 0:
 			pending = demand - served
 		case s.IdleBetween(t, t+dt/2+back) == 0:
-			pending = float64(present * s.Callers) // whoever is served now calls again before
+			pending = float64(len(present) * s.Callers) // whoever is served now calls again before
 		default:
 			pending -= served
 		}
@@ -70,16 +70,39 @@ func (s *Scenario) Ideal() Best {
 			b.Time = t + time.Duration(part*float64(dt))
 		}
 		b.Successes += served
-		for p := range s.Processes {
-			if s.Present(p).Has(t) {
-				b.Fair[p] += served / float64(present)
-			}
+		if len(present) > 0 {
+			each += served / float64(len(present))
 		}
 	}
+	b.share(present, each)
 	if s.Calls > 0 {
 		b.Successes = min(b.Successes, float64(s.Calls))
 	}
 	return b
+}
+
+// share gives each of the processes so much.
+func (b *Best) share(processes []int, each float64) {
+	for _, p := range processes {
+		b.Fair[p] += each
+	}
+}
+
+// presentAt are the processes that take part at t, and until when those do.
+func (s *Scenario) presentAt(t time.Duration) (processes []int, until time.Duration) {
+	until = s.Duration
+	for p := range s.Processes {
+		span := s.Present(p)
+		if span.Has(t) {
+			processes = append(processes, p)
+		}
+		for _, edge := range []time.Duration{span.From, span.To} {
+			if edge > t {
+				until = min(until, edge)
+			}
+		}
+	}
+	return processes, until
 }
 
 // demand is how many requests a second are wanted at t, the competitor's included.

@@ -149,6 +149,6 @@ func describe(s *Scenario, how string, rate float64) string {
 	if s.Server.Empty {
 		start = "empty"
 	}
-	return fmt.Sprintf("%s: %.3g/s, %s %s (%s at first), tells %s; %d x %d callers at %v",
-		how, rate, s.Server.Kind, size, start, Tells(s.Server.Signal), s.Processes, s.Callers, s.Latency.Round(time.Millisecond))
+	return fmt.Sprintf("%s: %.3g/s, %s %s (%s at first), tells %s",
+		how, rate, s.Server.Kind, size, start, Tells(s.Server.Signal))
 }

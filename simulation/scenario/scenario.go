@@ -4,6 +4,8 @@
 package scenario
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"github.com/a7df5faa/cruise/simulation/server"
@@ -89,4 +91,39 @@ func (s *Scenario) Trouble() (last server.Span, ok bool) {
 		}
 	}
 	return last, ok
+}
+
+// Setup puts the clients of the scenario into words.
+func (s *Scenario) Setup() string {
+	n := func(n int, one, many string) string {
+		if n == 1 {
+			return "1 " + one
+		}
+		return fmt.Sprintf("%d %s", n, many)
+	}
+	who := fmt.Sprintf("%s of %s", n(s.Processes, "process", "processes"), n(s.Callers, "caller", "callers"))
+	if s.Arrivals > 0 {
+		who = fmt.Sprintf("%g calls a second from %s", s.Arrivals, n(s.Processes, "process", "processes"))
+	}
+	latency := s.Latency
+	if latency > time.Millisecond {
+		latency = latency.Round(100 * time.Microsecond)
+	}
+	who = fmt.Sprintf("%s, %v latency", who, latency)
+	if s.Calls > 0 {
+		return fmt.Sprintf("%s, until %d calls are done", who, s.Calls)
+	}
+	return fmt.Sprintf("%s, %s", who, short(s.Duration.Round(100*time.Millisecond)))
+}
+
+// short is a duration without units that are zero.
+func short(d time.Duration) string {
+	s := d.String()
+	if strings.HasSuffix(s, "m0s") {
+		s = s[:len(s)-2]
+	}
+	if strings.HasSuffix(s, "h0m") {
+		s = s[:len(s)-2]
+	}
+	return s
 }

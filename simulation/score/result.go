@@ -23,7 +23,7 @@ var Metrics = []Metric{
 	{Name: "throttled", Unit: "%", Of: func(s *Score) *float64 { return &s.Throttled },
 		About: "share of requests that were throttled: mean over callers, in random scenarios over all requests"},
 	{Name: "wait", Unit: "s", Of: func(s *Score) *float64 { return &s.Wait }, Geometric: true,
-		About: "of any caller between two of its successes; means are geometric"},
+		About: "of any caller for its next success, or until its end; means are geometric"},
 	{Name: "jain", Of: func(s *Score) *float64 { return &s.Jain }, MoreWins: true,
 		About: "fairness: 1 if all callers got the same whenever they were there, 1/n if one got all"},
 	{Name: "use", Of: func(s *Score) *float64 { return &s.Use }, MoreWins: true,
@@ -146,9 +146,7 @@ func Seeds(n int) []uint64 {
 // order. Both may be nil.
 func Play(scenarios []*scenario.Scenario, clients []engine.Client, seeds []uint64, progress func(done, all int), seen func(*engine.Recording)) []Result {
 	var jobs []engine.Job
-	best := map[*scenario.Scenario]scenario.Best{}
 	for _, s := range scenarios {
-		best[s] = s.Ideal()
 		for _, c := range clients {
 			if c.Fits != nil && !c.Fits(s) {
 				continue
@@ -159,9 +157,14 @@ func Play(scenarios []*scenario.Scenario, clients []engine.Client, seeds []uint6
 		}
 	}
 	scores := make([]Score, len(jobs))
+	best := map[*scenario.Scenario]scenario.Best{}
 	done := 0
 	engine.Batch(jobs, func(i int, rec *engine.Recording) {
-		scores[i] = Of(rec, best[rec.Scenario])
+		s := rec.Scenario
+		if _, ok := best[s]; !ok {
+			best[s] = s.Ideal()
+		}
+		scores[i] = Of(rec, best[s])
 		done++
 		if progress != nil {
 			progress(done, len(jobs))
