@@ -132,7 +132,7 @@ type SharedState struct {
 	Total     int64 // cost of calls let through in all
 	OpenTotal int64 // Total when the server last opened again
 	OpenTime  int64 // for which slots were given out since then, or the server was closed
-	Row       int64 // throttles since the last success
+	Row       int64 // throttles since the last success of a call that was sent after one
 
 	Level  int64 // of the pause backoff, 0 while all is well
 	Passed int64 // cost of successes since Level changed
@@ -331,29 +331,12 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 	if s.Level > 0 && s.Passed >= q.Law.Forgive {
 		s.Level, s.Passed = s.Level-1, 0
 	}
-	if s.Row >= closedRow {
-		// What the server gave in the long run, the closed time included, is
-		// what it gives: so a limit per window is learnt in one closing. It ended
-		// somewhere between the last throttle and now. A long one that comes alone may
-		// have been an outage: what that teaches is bounded, and doubted.
-		took := max(1, s.OpenTime-(t-s.CutAt)/2)
-		given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
-		closed := t - s.ClosedAt
-		long := closed > micros(outageLeast)
-		if given < float64(s.Ceiling) {
-			if long && s.ClosedAt-s.OutageAt > outageApart*closed {
-				given = max(given, min(float64(s.Ceiling), math.Floor(q.cost()*1e6/outageGap.Seconds())))
-				s.Agreed, s.Doubted = 0, 1
-			}
-			s.Ceiling = max(q.Law.Min, int64(given))
-			s.change(&q.Law, min(float64(s.Rate), sharedReopen*given), whySuccess)
+	if !s.late(t, q) {
+		if s.Row >= closedRow {
+			s.reopen(t, q)
 		}
-		if long {
-			s.OutageAt = t
-		}
-		s.OpenTime, s.OpenTotal = 0, s.Total
+		s.Row = 0
 	}
-	s.Row = 0
 
 	if q.Quota != nil {
 		at := t - micros(q.QuotaAge)
@@ -378,6 +361,39 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 		}
 		s.ration(q)
 	}
+}
+
+// late reports whether what succeeded was under way when the door closed, or when the first
+// of the throttles came: that does not open it. One call that knocks does, whatever became of
+// others since, and after a while any, as workers forget their epoch.
+func (s *SharedState) late(t int64, q StoreRequest) bool {
+	return s.Ceiling > 0 && q.Epoch < s.Epoch-max(0, s.Row-closedRow) && t-s.CutAt < micros(keptFor)
+}
+
+// reopen is for the success that ends a closed time. What the server gave in the long run,
+// the closed time included, is what it gives: so a limit per window is learnt in one closing.
+// It ended somewhere between the last throttle and now. A long one that comes alone may have
+// been an outage: what that teaches is bounded, and doubted. One call alone teaches nothing.
+func (s *SharedState) reopen(t int64, q StoreRequest) {
+	if s.Ceiling > 0 && float64(s.Total-s.OpenTotal) < reopenAfter*q.cost() {
+		return // what comes next counts with it
+	}
+	took := max(1, s.OpenTime-(t-s.CutAt)/2)
+	given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
+	closed := t - s.ClosedAt
+	long := closed > micros(outageLeast)
+	if given < float64(s.Ceiling) {
+		if long && s.ClosedAt-s.OutageAt > outageApart*closed {
+			given = max(given, min(float64(s.Ceiling), math.Floor(q.cost()*1e6/outageGap.Seconds())))
+			s.Agreed, s.Doubted = 0, 1
+		}
+		s.Ceiling = max(q.Law.Min, int64(given))
+		s.change(&q.Law, min(float64(s.Rate), sharedReopen*given), whySuccess)
+	}
+	if long {
+		s.OutageAt = t
+	}
+	s.OpenTime, s.OpenTotal = 0, s.Total
 }
 
 // windowed reports whether a quota is that of a window: see aimd.

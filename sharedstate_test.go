@@ -123,6 +123,91 @@ func TestSharedClosingTellsTheLongRun(t *testing.T) {
 	}
 }
 
+// What was under way when the door closed does not open it, and one call alone since the last
+// opening is no measure: else a server that closes again and again would seem ever slower
+// because a call of before ends late.
+func TestSharedDoorOpensForWhoKnocks(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 15e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	closed := func() (s *SharedState, pass func(d time.Duration, q StoreRequest)) {
+		s = new(SharedState)
+		now := time.Second
+		pass = func(d time.Duration, q StoreRequest) {
+			now += d
+			q.Law, q.Count, q.Want, q.Least = law, s.Count, 5, 1
+			s.Sync(now, q)
+		}
+		for range 240 {
+			pass(500*ms, StoreRequest{Epoch: s.Epoch, Successes: 5})
+		}
+		pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+		pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+		require.EqualValues(t, 2, s.Row)
+		return s, pass
+	}
+	for _, tt := range []struct {
+		name      string
+		epoch     int64 // of the success, from that in which the door closed on
+		throttles int   // meanwhile
+		after     time.Duration
+		row       int64
+	}{
+		{"sent before the throttles", -2, 0, time.Second, 2},
+		{"sent before the last of them", -1, 0, time.Second, 2},
+		{"sent since", 0, 0, time.Second, 0},
+		{"sent since, while others were throttled", 0, 3, time.Second, 0},
+		{"sent before, while others were throttled", -1, 3, time.Second, 5},
+		{"sent by a worker that has not asked for long", -2, 0, keptFor, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s, pass := closed()
+			epoch := s.Epoch + tt.epoch
+			for range tt.throttles {
+				pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+			}
+			pass(tt.after, StoreRequest{Epoch: epoch, Successes: 1})
+			assert.Equal(t, tt.row, s.Row)
+		})
+	}
+
+	t.Run("closed again and again", func(t *testing.T) {
+		s, pass := closed()
+		pass(time.Second, StoreRequest{Epoch: s.Epoch - 2, Successes: 1})
+		for range 2 {
+			epoch := s.Epoch
+			pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+			pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+			pass(time.Second, StoreRequest{Epoch: epoch, Successes: 1})
+		}
+		assert.Greater(t, s.Ceiling, int64(1.5e6), "no lower than three cuts take it")
+	})
+
+	t.Run("one call alone", func(t *testing.T) {
+		s, pass := closed()
+		pass(time.Second, StoreRequest{Epoch: s.Epoch, Successes: 1})
+		total, open := s.Total, s.OpenTotal
+		require.Equal(t, total, open)
+		for n, want := range []int64{open, total + 2} { // the second counts with the first
+			pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+			pass(1500*ms, StoreRequest{Epoch: s.Epoch, Throttled: true})
+			ceiling := s.Ceiling
+			pass(20*time.Second, StoreRequest{Epoch: s.Epoch, Successes: 1})
+			assert.Zero(t, s.Row)
+			assert.Equal(t, want, s.OpenTotal)
+			assert.Equal(t, n == 0, s.Ceiling == ceiling)
+		}
+	})
+
+	t.Run("nothing had succeeded before", func(t *testing.T) {
+		var s SharedState
+		for n := range 2 {
+			s.Sync(time.Duration(n)*2*time.Second, StoreRequest{Law: law, Epoch: max(1, s.Epoch), Throttled: true})
+		}
+		require.EqualValues(t, 2, s.Row)
+		s.Sync(5*time.Minute, StoreRequest{Law: law, Epoch: 1, Successes: 1})
+		assert.Equal(t, []int64{0, 1, 0, 0}, []int64{s.Row, s.OpenTotal, s.OpenTime, s.Ceiling})
+	})
+}
+
 // What a closing of minutes taught is doubted until the next throttle, and bounded: it may
 // have been an outage. Another one soon after is that of a window.
 func TestSharedDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {

@@ -29,6 +29,7 @@ local SHORT = 3 * MILLION
 local MAX_PAUSE = 31 * 86400000000
 local CLOSED_ROW = 2
 local REOPEN_TO = .9
+local REOPEN_AFTER = 2
 local BACK_TO = .9
 local BACK_OVER = 5
 local PROBE_OVER = 100
@@ -316,31 +317,45 @@ local function hint()
   return true
 end
 
+-- What was under way when the door closed does not open it.
+local function late()
+  return s.ceiling > 0 and q.epoch < s.epoch - max(0, s.row - CLOSED_ROW) and t - s.cutAt < IDLE
+end
+
+local function reopen()
+  if s.ceiling > 0 and s.total - s.openTotal < REOPEN_AFTER * cost then
+    return
+  end
+  local took = max(1, s.openTime - floor((t - s.cutAt) / 2))
+  local given = floor((s.total - s.openTotal) * 1e12 / took)
+  local closed = t - s.closedAt
+  local long = closed > OUTAGE_LEAST
+  if given < s.ceiling then
+    if long and s.closedAt - s.outageAt > OUTAGE_APART * closed then
+      given = max(given, min(s.ceiling, floor(cost * 1e6 / OUTAGE_GAP)))
+      s.agreed, s.doubted = 0, 1
+    end
+    s.ceiling = max(q.min, given)
+    change(min(s.rate, REOPEN_TO * given), SUCCESS)
+  end
+  if long then
+    s.outageAt = t
+  end
+  s.openTime, s.openTotal = 0, s.total
+end
+
 local function success()
   s.oks = s.oks + q.successes
   s.passed = s.passed + q.successes
   if s.level > 0 and s.passed >= q.forgive then
     s.level, s.passed = s.level - 1, 0
   end
-  if s.row >= CLOSED_ROW then
-    local took = max(1, s.openTime - floor((t - s.cutAt) / 2))
-    local given = floor((s.total - s.openTotal) * 1e12 / took)
-    local closed = t - s.closedAt
-    local long = closed > OUTAGE_LEAST
-    if given < s.ceiling then
-      if long and s.closedAt - s.outageAt > OUTAGE_APART * closed then
-        given = max(given, min(s.ceiling, floor(cost * 1e6 / OUTAGE_GAP)))
-        s.agreed, s.doubted = 0, 1
-      end
-      s.ceiling = max(q.min, given)
-      change(min(s.rate, REOPEN_TO * given), SUCCESS)
+  if not late() then
+    if s.row >= CLOSED_ROW then
+      reopen()
     end
-    if long then
-      s.outageAt = t
-    end
-    s.openTime, s.openTotal = 0, s.total
+    s.row = 0
   end
-  s.row = 0
 
   local told = q.quotaAge >= 0
   if told then
