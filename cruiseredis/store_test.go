@@ -160,6 +160,9 @@ func TestScriptIsTheModel(t *testing.T) {
 				now += time.Duration(rng.Int64N(1<<rng.IntN(38))) * time.Microsecond
 				q.Throttled = s.Row == 1
 			}
+			if run%5 == 4 { // a closed door that lets one call through
+				q.Successes, q.Failed, q.Epoch = min(q.Successes, 1), 0, s.Epoch
+			}
 			if q.Quota != nil {
 				switch run % 5 {
 				case 0: // nothing left, ever
