@@ -140,7 +140,7 @@ type SharedState struct {
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt; -1 if that window is too short to heed
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	LeftMost, LeftFlat  int64 // the largest Remaining, and how many cuts in a row left Remaining there
+	LeftStays, LeftFlat int64 // the Remaining that cuts leave where it is, and how many in a row did, flatAfter at most
 
 	RefillTotal, RefillLow int64 // Total and Remaining, when it was last looked at what has come back
 	Elsewhere              int64 // 1 if enough was left at the last throttle, else 0
@@ -472,9 +472,7 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 		s.change(&q.Law, hintCut*r, whyQuota)
 	case left == was:
 		s.change(&q.Law, hintCut*r, whyQuota)
-		if left == s.LeftMost {
-			s.LeftFlat++
-		}
+		s.LeftFlat++
 	case left > was+1:
 		s.change(&q.Law, r+min(hintGrowMost*r, float64(hintGrow*math.Sqrt(r*1e6)*since)), whyQuota)
 	}
@@ -501,14 +499,11 @@ func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
 	return more
 }
 
-// flat reports whether what is left stays where it is, however slowly calls come: see
-// aimd.
+// flat reports whether what is left stays where it is, however slowly calls come, until
+// more than that is seen: see aimd.
 func (s *SharedState) flat(left int64) bool {
-	switch {
-	case left > s.LeftMost:
-		s.LeftMost, s.LeftFlat = left, 0
-	case left < s.LeftMost && s.LeftFlat < flatAfter:
-		s.LeftFlat = 0
+	if left > s.LeftStays || left != s.LeftStays && s.LeftFlat < flatAfter {
+		s.LeftStays, s.LeftFlat = left, 0
 	}
 	return s.LeftFlat >= flatAfter
 }

@@ -354,9 +354,9 @@ func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
 		{"less than that", 20, Quota{Limit: 20, Remaining: 4}, nil, 7.5, 10},
 		{"a limit that is used up and whole again within a period", 9, Quota{Limit: 11, Remaining: 1}, nil, heedless, 20},
 		{"a window that is over when this is known", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.ResetLeft = -1 }, heedless, 20},
-		{"it stays where it is", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftMost, s.LeftFlat = 5, flatAfter }, heedless, 20},
-		{"it stayed where it was, and is more now", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftMost, s.LeftFlat = 4, flatAfter }, 7.5, 10},
-		{"it has stayed not long enough", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftMost, s.LeftFlat = 5, flatAfter-1 }, 7.5, 20},
+		{"it stays where it is", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 5, flatAfter }, heedless, 20},
+		{"it stayed where it was, and is more now", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 4, flatAfter }, 7.5, 10},
+		{"it has stayed not long enough", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 5, flatAfter-1 }, 7.5, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
@@ -373,10 +373,40 @@ func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
 			assert.Equal(t, tt.wantCeiling*1e6, s.Ceiling)
 		})
 	}
-	s := calledState(1e15)
-	s.LeftMost, s.LeftFlat = 5, flatAfter-1
-	s.flat(4)
-	assert.Zero(t, s.LeftFlat, "less is left: it means something")
+	for _, left := range []int64{4, 6} {
+		s := calledState(1e15)
+		s.LeftStays, s.LeftFlat = 5, flatAfter-1
+		s.flat(left)
+		assert.Equal(t, []int64{left, 0}, []int64{s.LeftStays, s.LeftFlat}, "%d is left: it means something", left)
+	}
+}
+
+// A rest that stays where it is however slowly calls come means nothing, though more was seen
+// before: while all succeed the rate comes back to where it was.
+func TestSharedStateHeedsNoRestThatStays(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 20e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	var s SharedState
+	at, sent := time.Second, 0
+	pass := func(d time.Duration, left int) {
+		for end := at + d; at < end; at += 500 * ms {
+			q := StoreRequest{Law: law, Epoch: s.Epoch, Count: s.Count, Want: 100, Least: 1, Successes: int64(sent)}
+			if sent > 0 {
+				q.Quota = &Quota{Limit: 100, Remaining: left}
+			}
+			sent = s.Sync(at, q).Slots
+		}
+	}
+	pass(5*time.Minute, 60)
+	was := s.Rate
+	require.Greater(t, was, int64(10e6))
+	pass(5*time.Second, 5)
+	assert.Less(t, s.Rate, was/2, "heeded at first")
+	pass(5*time.Minute, 5)
+	assert.GreaterOrEqual(t, s.Rate, was)
+	pass(4*time.Hour, 5)
+	assert.GreaterOrEqual(t, s.Rate, was)
+	pass(10*time.Second, 6)
+	assert.Less(t, s.Rate, was, "more is seen")
 }
 
 // What is left of a window is spread over the time until its reset, once half of it is used.

@@ -75,7 +75,7 @@ local fields = {
   'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'outageAt', 'quotaAt', 'hintAt', 'resetAt',
   'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'doubted', 'flow', 'busy',
   'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
-  'hintLeft', 'resetLeft', 'unspread', 'leftMost', 'leftFlat',
+  'hintLeft', 'resetLeft', 'unspread', 'leftStays', 'leftFlat',
   'refillTotal', 'refillLow', 'elsewhere',
   'count', 'countEnd', 'counted', 'before', 'cap', 'capBefore', 'lifted',
 }
@@ -246,10 +246,8 @@ local function ration()
 end
 
 local function flat(left)
-  if left > s.leftMost then
-    s.leftMost, s.leftFlat = left, 0
-  elseif left < s.leftMost and s.leftFlat < FLAT_AFTER then
-    s.leftFlat = 0
+  if left > s.leftStays or left ~= s.leftStays and s.leftFlat < FLAT_AFTER then
+    s.leftStays, s.leftFlat = left, 0
   end
   return s.leftFlat >= FLAT_AFTER
 end
@@ -307,9 +305,7 @@ local function hint()
     change(HINT_CUT * r, QUOTA)
   elseif left == was then
     change(HINT_CUT * r, QUOTA)
-    if left == s.leftMost then
-      s.leftFlat = s.leftFlat + 1
-    end
+    s.leftFlat = s.leftFlat + 1
   elseif left > was + 1 then
     change(r + min(HINT_GROW_MOST * r, HINT_GROW * sqrt(r * 1e6) * since), QUOTA)
   end
