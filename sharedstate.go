@@ -351,7 +351,9 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 	if q.Quota != nil && !window {
 		more, settled = s.hint(t, q)
 	}
-	if !settled && !q.Throttled && q.Epoch == s.Epoch {
+	// Who is told nothing takes a rate that was spread for one on its way back.
+	spread := q.Quota == nil && s.Unspread > 0 && t < s.ResetAt
+	if !settled && !spread && !q.Throttled && q.Epoch == s.Epoch {
 		s.grow(t, q, more)
 	}
 	s.Credit = t

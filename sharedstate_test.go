@@ -446,6 +446,39 @@ func TestSharedStateRations(t *testing.T) {
 	}
 }
 
+// What is left of a window lasts until its reset, though few answers tell of it.
+func TestSharedStateRationsForWhoIsToldNothing(t *testing.T) {
+	const limit, window = 5000, time.Hour
+	law := SharedLaw{Min: 1000, Max: 20e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	var s SharedState
+	used, sent := 0, 0
+	pass := func(at time.Duration) {
+		q := StoreRequest{Law: law, Epoch: s.Epoch, Count: s.Count, Want: 100, Least: 1, Successes: int64(sent)}
+		if used/5 < (used+sent)/5 { // every fifth tells
+			q.Quota = &Quota{Limit: limit, Remaining: limit - used - sent, Reset: window - at}
+		}
+		used += sent
+		sent = s.Sync(at, q).Slots
+	}
+	last := window - time.Second
+	for at := time.Second; at < last; at += 500 * ms {
+		pass(at)
+		require.LessOrEqual(t, used+sent, limit, "used up after %v", at)
+	}
+	assert.Greater(t, used, limit*95/100)
+	assert.Positive(t, s.Unspread)
+
+	slow := s.Rate
+	sent = 1
+	used = 0 // it tells nothing
+	pass(last)
+	assert.Equal(t, slow, s.Rate)
+	for at := window; at < window+10*time.Second; at += 500 * ms {
+		s.Sync(at, StoreRequest{Law: law, Epoch: s.Epoch, Count: s.Count, Want: 1, Least: 1, Successes: int64(s.Rate/2e6 + 1)})
+	}
+	assert.Greater(t, s.Rate, 2*slow, "after the reset")
+}
+
 // A throttle cuts to half of what the server gave while slots were in use: no more than
 // the rate, and no less than half of it, as news lag behind.
 func TestSharedStateCut(t *testing.T) {

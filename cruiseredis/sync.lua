@@ -365,7 +365,8 @@ local function success()
   if told and not window then
     settled, spare, refill = hint()
   end
-  if not settled and q.throttled == 0 and q.epoch == s.epoch then
+  local spread = not told and s.unspread > 0 and t < s.resetAt
+  if not settled and not spread and q.throttled == 0 and q.epoch == s.epoch then
     grow(spare, refill)
   end
   s.credit = t
