@@ -2098,3 +2098,52 @@ func TestSharedPauseRefusesAtOnce(t *testing.T) {
 		time.Sleep(time.Minute) // for the last syncs
 	})
 }
+
+// After two minutes in which every second attempt was throttled, however slowly they came, the
+// shared rate is back at what the server gives within minutes.
+func TestSharedBrownout(t *testing.T) {
+	const limit, well, brown = 100, 5 * time.Minute, 2 * time.Minute
+	for name, throttles := range map[string]func(n int) bool{
+		"every second": func(n int) bool { return n%2 == 0 },
+		"at random":    func(int) bool { return rand.IntN(2) == 0 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, srv := NewMemoryStore(), newTokenServer(limit)
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), well+brown+5*time.Minute)
+				defer cancel()
+				var wg sync.WaitGroup
+				var mu sync.Mutex // guards both
+				sent := 0
+				oks := make([]float64, (well+brown)/time.Minute+6)
+				for _, s := range fleet(t, store, 5) {
+					for range 4 {
+						wg.Go(func() {
+							for s.WaitN(ctx, 1) == nil {
+								f := Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1}
+								time.Sleep(60 * ms)
+								mu.Lock()
+								sent++
+								since := time.Since(start)
+								in := since >= well && since < well+brown
+								if !(in && throttles(sent)) && srv.admits() {
+									f.Outcome = OutcomeSuccess
+									oks[since/time.Minute]++
+								}
+								mu.Unlock()
+								s.Learn(f)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				time.Sleep(time.Second) // for the last syncs
+				synctest.Wait()
+				t.Logf("successes by minute: %v", oks)
+				assert.Greater(t, oks[well/time.Minute-1], .85*limit*60, "before")
+				assert.Greater(t, oks[(well+brown)/time.Minute+4], .5*limit*60, "after")
+			})
+		})
+	}
+}

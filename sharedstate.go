@@ -101,7 +101,8 @@ type StoreReply struct {
 //
 // It is a rate that slots are given out by, ahead of time, and the law of an
 // [AdaptiveLimiter] as far as that can be shared: one cut for one congestion,
-// linear growth from successes while the rate is in use, pauses that double, single
+// linear growth from successes while the rate is in use, and faster growth where it fell far
+// below what was delivered before, pauses that double, single
 // calls at a closed door, and a look at what a [Quota] leaves.
 type SharedState struct {
 	At     int64 // of the last sync: all other times are to be seen from there
@@ -122,6 +123,7 @@ type SharedState struct {
 	Resumes int64 // how often a pause was lifted
 	Rate    int64 // in force
 	Ceiling int64 // what the last throttle showed to be too much, 0 before the first
+	Peak    int64 // the most that was let through from one cut to another one; fades with each cut that found Ceiling
 	Why     int64 // of the last fall of Rate: 0 none yet, 1 CauseThrottle, 2 CauseQuota
 	Agreed  int64 // cuts in a row that found Ceiling where it was, at most 3
 	Doubted int64 // 1 if an outage may have made Ceiling what it is, else 0
@@ -142,6 +144,7 @@ type SharedState struct {
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
 	LeftStays, LeftFlat int64 // the Remaining that cuts leave where it is, and how many in a row did, flatAfter at most
 
+	PeakTotal, PeakTime    int64 // Total and OpenTime, from where on what is let through may be a peak; 0 before the first cut
 	RefillTotal, RefillLow int64 // Total and Remaining, when it was last looked at what has come back
 	Elsewhere              int64 // 1 if enough was left at the last throttle, else 0
 
@@ -166,11 +169,13 @@ const (
 	sharedMemory  = 1_000_000            // of Flow and Busy, at least
 	sharedCalls   = 20                   // of which Flow and Busy remember the time, if that is longer
 	sharedUsed    = .75                  // of the rate must be in use for growth
-	sharedStart   = .5                   // the same before the first throttle
+	sharedStart   = .5                   // the same before the first throttle, and far below the peak
 	sharedTold    = sharedMillion / 4    // of the time must have been in use to tell what the server gives
 	sharedMinAge  = 5 * sharedMillion    // that probing takes, at least
 	sharedMaxAge  = 50 * sharedMillion   // that probing takes, at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
+	sharedLeap    = 1.                   // the same where the rate is far below the peak
+	sharedPeak    = 10 * sharedPeriod    // over which a peak is measured, at least
 	sharedClosed  = sharedHorizon        // between calls at a closed door, at least, so that one is under way
 	sharedReopen  = .9                   // of what the server gave in the long run, when it opens again
 	sharedPart    = 4                    // of what is free, the part that one sync gets at most
@@ -255,7 +260,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 // damaged reports that no Sync has left s behind: workers would refuse each answer, or wait
 // for it in vain.
 func (s *SharedState) damaged() bool {
-	return s.Rate < 1 || min(s.Ceiling, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 || s.Why > whyQuota ||
+	return s.Rate < 1 || min(s.Ceiling, s.Peak, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 || s.Why > whyQuota ||
 		max(s.Until, s.Lifted)-s.At > micros(MaxSharedPause) || s.Tat-s.At > 100*sharedYear || s.CountEnd-s.At > sharedCount ||
 		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.OutageAt, s.QuotaAt, s.HintAt) > s.At
 }
@@ -277,7 +282,7 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 		s.Lifted -= back
 	}
 	if q.Epoch > s.Epoch {
-		s.Epoch, s.Rate, s.Ceiling, s.Agreed, s.Doubted, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0, 0
+		s.Epoch, s.Rate, s.Ceiling, s.Peak, s.Agreed, s.Doubted, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
 		s.Born = min(s.Born, s.At-1) // it is no beginning
 	}
@@ -395,7 +400,13 @@ func (s *SharedState) reopen(t int64, q StoreRequest) {
 	if long {
 		s.OutageAt = t
 	}
-	s.OpenTime, s.OpenTotal = 0, s.Total
+	if float64(s.Total-s.OpenTotal) >= memoryLong*q.cost() {
+		s.Peak = int64(min(float64(s.Peak), given)) // what a window gives at first is no peak
+	}
+	s.OpenTime, s.OpenTotal, s.PeakTime = 0, s.Total, 0
+	if s.PeakTotal > 0 {
+		s.PeakTotal = s.Total
+	}
 }
 
 // windowed reports whether a quota is that of a window: see aimd.
@@ -521,16 +532,22 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 		}
 		return
 	}
-	if used < sharedUsed {
+	// What fell by far may come back to where it was, and is looked for as at first: by
+	// calls that are so few, a tenth at a time takes hours, and Flow lags behind.
+	most, least, step := c, sharedUsed, sharedStep
+	if peak := float64(s.Peak); r < peakTo*peak {
+		most, least, step = math.Sqrt(c*max(c, peak)), sharedStart, sharedLeap
+	}
+	if used < least {
 		return
 	}
 	age := min(max(probeAge*float64(t-s.Born), sharedMinAge), sharedMaxAge)
 	rarely := 1 + float64(s.Agreed)
-	over := max(rarely*probeOver*cost*1e12/c, age)
+	over := max(rarely*probeOver*cost*1e12/most, age)
 	if s.Doubted > 0 {
-		over = age
+		most, over = c, age
 	}
-	slope := float64(q.Law.Increase) / 1e6 * c / over * 1e6
+	slope := float64(q.Law.Increase) / 1e6 * most / over * 1e6
 	if back := math.Floor(backTo * c); r < back {
 		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/(backOver*cost))
 		r = min(back, r+float64(slope*dt))
@@ -538,7 +555,7 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 		if r > c {
 			slope *= 1 + float64(pushOn*(1+rarely)/2*(r/c-1))
 		}
-		r += min(float64(slope*dt), sharedStep*r)
+		r += min(float64(slope*dt), step*r)
 	}
 	r += min(hintGrowMost*r, float64(quota.spare*hintGrow*math.Sqrt(r*1e6)*dt)) + float64(quota.refill*r)
 	s.change(&q.Law, r, whySuccess)
@@ -563,12 +580,14 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 		}
 		// What is told of successes lags behind a rate that grows.
 		given = max(given, r/2)
-		if was := float64(s.Ceiling); math.Abs(given-was) <= agreeWithin*was {
+		if c := float64(s.Ceiling); math.Abs(given-c) <= agreeWithin*c {
 			s.Agreed = min(s.Agreed+1, agreeMost)
 		} else {
 			s.Agreed = 0
 		}
+		was := s.Ceiling
 		s.Ceiling, s.Doubted = int64(math.Floor(given)), 0
+		s.peak(q, r, was)
 		rate := given * float64(q.Law.Decrease) / 1e6
 		if s.Unspread > 0 { // the rate is slower already, for the rest of a window
 			s.Unspread = min(s.Unspread, int64(math.Floor(rate)))
@@ -592,6 +611,24 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	if q.Backoff > 0 {
 		s.Until = max(s.Until, t+min(micros(q.Backoff), s.Most))
 	}
+}
+
+// peak is for a cut from r, where the ceiling was another one: what was let through since the
+// last one counts, or since one before if that were too few calls, or too short a time, as
+// successes are told late. More than r is chance. What came before the first cut does not
+// count, as a bucket that was full flatters. See aimd.
+func (s *SharedState) peak(q StoreRequest, r float64, was int64) {
+	if r >= float64(was) { // else others or chance may have caused it
+		s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
+	}
+	calls, took := float64(s.Total-s.PeakTotal), s.OpenTime-s.PeakTime
+	if s.PeakTotal > 0 {
+		if calls < memoryLong*q.cost() || took < sharedPeak {
+			return // what comes next counts with it
+		}
+		s.Peak = max(s.Peak, int64(math.Floor(min(r, calls*1e12/float64(took)))))
+	}
+	s.PeakTotal, s.PeakTime = s.Total, s.OpenTime
 }
 
 // spent reports whether a throttle only says that a window, whose rest was spread, is used up

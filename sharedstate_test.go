@@ -539,6 +539,88 @@ func TestSharedStateSpentWindow(t *testing.T) {
 	}
 }
 
+// The peak is the most that was let through from one cut to another one, 250 calls and five
+// seconds apart at least, at the rate of the cut at most. It fades with a cut at the ceiling or
+// above, and what came before the first cut is none.
+func TestSharedStatePeak(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for _, tt := range []struct {
+		name       string
+		first      bool // cut
+		calls      int64
+		took       time.Duration
+		peak, want int64
+	}{
+		{"as many as allowed", false, 300, 30 * time.Second, 5e6, 10e6},
+		{"fewer", false, 300, 60 * time.Second, 2e6, 5e6},
+		{"more, by chance", false, 600, 30 * time.Second, 5e6, 10e6},
+		{"fewer than before", false, 300, 60 * time.Second, 7e6, 7e6},
+		{"too few to tell", false, 249, 20 * time.Second, 5e6, 5e6},
+		{"in too short a time to tell", false, 300, 4999 * ms, 5e6, 5e6},
+		{"before the first cut", true, 300, 30 * time.Second, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.Total, s.OpenTime = 1000+tt.calls, 60e6+tt.took.Microseconds()
+			s.PeakTotal, s.PeakTime, s.Peak = 1000, 60e6, tt.peak
+			if tt.first {
+				s.PeakTotal, s.PeakTime = 0, 0
+			}
+			s.Sync(time.Duration(s.At)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Throttled: true})
+			assert.Equal(t, tt.want, s.Peak)
+			if told := s.Total == s.PeakTotal; told != (tt.calls >= 250 && tt.took >= 5*time.Second) {
+				t.Errorf("counting began anew: %v", told)
+			}
+		})
+	}
+	for name, tt := range map[string]struct{ ceiling, want int64 }{
+		"a cut above the ceiling": {9e6, 91e6},
+		"a cut at the ceiling":    {10e6, 91e6},
+		"a cut below the ceiling": {10e6 + 1, 100e6},
+	} {
+		s := calledState(1e15)
+		s.Ceiling, s.Peak = tt.ceiling, 100e6
+		s.Sync(time.Duration(s.At)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Throttled: true})
+		assert.Equal(t, tt.want, s.Peak, name)
+	}
+}
+
+// What a window gives at first is no peak: a closing after 250 calls takes it to what went
+// through, one after fewer leaves it.
+func TestSharedClosingBoundsThePeak(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for calls, want := range map[int64]int64{250: 2.5e6, 249: 40e6} {
+		s := calledState(1e15)
+		s.Row, s.Peak, s.Epoch, s.ClosedAt = closedRow, 40e6, 5, s.At-10e6
+		s.Total, s.OpenTime = calls-1, 105e6 // of which the server was closed for the last half of ten seconds
+		s.Sync(time.Duration(s.At)*time.Microsecond, StoreRequest{Law: law, Epoch: 5, Count: s.Count, Successes: 1})
+		assert.Equal(t, want, s.Peak, "%d calls", calls)
+	}
+}
+
+// Far below the peak the shared rate grows by the mean of it and the ceiling, also where
+// only half of it is in use.
+func TestSharedRateReturnsToThePeak(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	from := func(ceiling, peak, flow, doubted int64) float64 {
+		s := calledState(1e15)
+		s.Rate, s.Ceiling, s.Flow, s.Peak, s.Doubted = 1e6, ceiling, flow, peak, doubted
+		was := s.Rate
+		s.Sync(time.Duration(s.At+500_000)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Successes: 1})
+		return float64(s.Rate-was) / 1e6
+	}
+	grown := func(peak, flow, doubted int64) float64 { return from(1e6, peak, flow, doubted) }
+	const probe = .1 * .5 / 100 // of one call a second, for half a second
+	assert.InEpsilon(t, probe, grown(0, 1e6, 0), .01)
+	assert.InEpsilon(t, probe, grown(1.4e6, 1e6, 0), .01, "little below")
+	assert.InEpsilon(t, 4*probe, grown(4e6, 1e6, 0), .01, "by twice the ceiling, in half of the time")
+	assert.InEpsilon(t, 10*5*probe, grown(100e6, 1e6, 0), .01, "by ten times the ceiling, in a fifth of the time at least")
+	assert.InEpsilon(t, grown(0, 1e6, 1), grown(4e6, 1e6, 1), .01, "a ceiling that is doubted")
+	assert.Positive(t, grown(4e6, .55e6, 0), "half of it in use")
+	assert.Zero(t, grown(1.4e6, .55e6, 0))
+	assert.InEpsilon(t, 1, from(100_000, 100e6, 1e6, 0), .01, "twice as much at most")
+}
+
 // Where slots are short a worker asks for them as often as it gets two, but neither all the
 // time nor so rarely that those ahead would run out.
 func TestSharedTurn(t *testing.T) {
@@ -564,6 +646,7 @@ func TestSharedStateThatIsDamaged(t *testing.T) {
 	for name, damage := range map[string]func(s *SharedState){
 		"rate":       func(s *SharedState) { s.Rate = 0 },
 		"ceiling":    func(s *SharedState) { s.Ceiling = -1 },
+		"peak":       func(s *SharedState) { s.Peak = -1 },
 		"cause":      func(s *SharedState) { s.Why = whyQuota + 1 },
 		"no cause":   func(s *SharedState) { s.Why = -1 },
 		"level":      func(s *SharedState) { s.Level = -1 },

@@ -136,7 +136,8 @@ func TestScriptIsTheModel(t *testing.T) {
 	script := timed(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	for run := range uint64(40) {
+	var far int64 // steps far below the peak
+	for run := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, run))
 		key := cruiseredis.KeyOf(fmt.Sprint("model ", run))
 		var s cruise.SharedState
@@ -160,11 +161,20 @@ func TestScriptIsTheModel(t *testing.T) {
 				now += time.Duration(rng.Int64N(1<<rng.IntN(38))) * time.Microsecond
 				q.Throttled = s.Row == 1
 			}
-			if run%5 == 4 { // a closed door that lets one call through
+			if run%6 == 4 { // a closed door that lets one call through
 				q.Successes, q.Failed, q.Epoch = min(q.Successes, 1), 0, s.Epoch
 			}
+			if run%6 == 5 { // now and then much is throttled for a while, whatever the rate
+				dt := time.Second + time.Duration(rng.Int64N(int64(2*time.Second)))
+				now += dt
+				q.Law, q.Epoch, q.Least, q.Failed, q.Quota, q.Pause, q.Resume = law, s.Epoch, min(q.Want, 1), 0, nil, 0, false
+				q.Successes = int64(float64(s.Rate)*dt.Seconds()/1e6) + rng.Int64N(2)
+				q.Throttled = step%5 == 4 && step%40 < 20 || step%40 >= 20 && step%40 < 30
+				q.Elsewhere = q.Elsewhere && q.Throttled
+				far += min(1, max(0, s.Peak/2-s.Rate)) // calls that follow go by the peak
+			}
 			if q.Quota != nil {
-				switch run % 5 {
+				switch run % 6 {
 				case 0: // nothing left, ever
 					q.Quota = &cruise.Quota{}
 					now += 2 * time.Second
@@ -191,6 +201,7 @@ func TestScriptIsTheModel(t *testing.T) {
 			require.Equal(t, fieldsOf(s), client.HGetAll(t.Context(), key).Val(), "run %d, step %d: %+v", run, step, q)
 		}
 	}
+	assert.Greater(t, far, int64(100), "steps in which the peak counts")
 }
 
 // A state that no sync leaves behind is begun anew, by what workers know. They would refuse
@@ -204,6 +215,7 @@ func TestDamagedState(t *testing.T) {
 	}{
 		{"rate", 0, false},
 		{"ceiling", -1, false},
+		{"peak", -1, false},
 		{"why", -1, false},
 		{"why", 3, false},
 		{"level", -1, false},

@@ -20,6 +20,11 @@ local TOLD = MILLION / 4
 local MIN_AGE = 5 * MILLION
 local MAX_AGE = 50 * MILLION
 local STEP = .1
+local LEAP = 1
+local PEAK = 10 * PERIOD
+local PEAK_TO = .7
+local PEAK_FADES = .1
+local MEMORY_LONG = 250
 local CLOSED = HORIZON
 local PART = 4
 local QUEUE = PERIOD / 8
@@ -73,10 +78,10 @@ end
 
 local fields = {
   'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'outageAt', 'quotaAt', 'hintAt', 'resetAt',
-  'epoch', 'resumes', 'rate', 'ceiling', 'why', 'agreed', 'doubted', 'flow', 'busy',
+  'epoch', 'resumes', 'rate', 'ceiling', 'peak', 'why', 'agreed', 'doubted', 'flow', 'busy',
   'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
   'hintLeft', 'resetLeft', 'unspread', 'leftStays', 'leftFlat',
-  'refillTotal', 'refillLow', 'elsewhere',
+  'peakTotal', 'peakTime', 'refillTotal', 'refillLow', 'elsewhere',
   'count', 'countEnd', 'counted', 'before', 'cap', 'capBefore', 'lifted',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
@@ -89,7 +94,7 @@ for i, name in ipairs(fields) do
   s[name] = v
 end
 -- What no sync leaves behind: workers would refuse each answer, or wait for it in vain.
-if s.epoch ~= 0 and (s.rate < 1 or min(s.ceiling, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA
+if s.epoch ~= 0 and (s.rate < 1 or min(s.ceiling, s.peak, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA
   or max(s['until'], s.lifted) - s.at > MAX_PAUSE or s.tat - s.at > 100 * YEAR or s.countEnd - s.at > COUNT
   or max(s.credit, s.cutAt, s.born, s.closedAt, s.outageAt, s.quotaAt, s.hintAt) > s.at) then
   s.epoch = 0
@@ -115,7 +120,7 @@ elseif t < s.at then
   s.lifted = s.lifted - back
 end
 if q.epoch > s.epoch then
-  s.epoch, s.rate, s.ceiling, s.agreed, s.doubted, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0, 0
+  s.epoch, s.rate, s.ceiling, s.peak, s.agreed, s.doubted, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0, 0, 0
   s.resumes = max(s.resumes, q.resumes)
   s.born = min(s.born, s.at - 1)
 end
@@ -187,16 +192,20 @@ local function grow(spare, refill)
     end
     return
   end
-  if used < USED then
+  local most, least, step = c, USED, STEP
+  if r < PEAK_TO * s.peak then
+    most, least, step = sqrt(c * max(c, s.peak)), START, LEAP
+  end
+  if used < least then
     return
   end
   local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
   local rarely = 1 + s.agreed
-  local over = max(rarely * PROBE_OVER * cost * 1e12 / c, age)
+  local over = max(rarely * PROBE_OVER * cost * 1e12 / most, age)
   if s.doubted > 0 then
-    over = age
+    most, over = c, age
   end
-  local slope = q.increase / 1e6 * c / over * 1e6
+  local slope = q.increase / 1e6 * most / over * 1e6
   local back = floor(BACK_TO * c)
   if r < back then
     slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / (BACK_OVER * cost))
@@ -205,7 +214,7 @@ local function grow(spare, refill)
     if r > c then
       slope = slope * (1 + PUSH_ON * (1 + rarely) / 2 * (r / c - 1))
     end
-    r = r + min(slope * dt, STEP * r)
+    r = r + min(slope * dt, step * r)
   end
   r = r + min(HINT_GROW_MOST * r, spare * HINT_GROW * sqrt(r * 1e6) * dt) + refill * r
   change(r, SUCCESS)
@@ -337,7 +346,13 @@ local function reopen()
   if long then
     s.outageAt = t
   end
-  s.openTime, s.openTotal = 0, s.total
+  if s.total - s.openTotal >= MEMORY_LONG * cost then
+    s.peak = min(s.peak, given)
+  end
+  s.openTime, s.openTotal, s.peakTime = 0, s.total, 0
+  if s.peakTotal > 0 then
+    s.peakTotal = s.total
+  end
 end
 
 local function success()
@@ -388,6 +403,20 @@ local function spent()
   return s.unspread > 0 and q.elsewhere == 0 and abs(s.resetAt - t) <= HORIZON
 end
 
+local function peak(r, was)
+  if r >= was then
+    s.peak = s.peak - floor(PEAK_FADES * max(0, s.peak - s.ceiling))
+  end
+  local calls, took = s.total - s.peakTotal, s.openTime - s.peakTime
+  if s.peakTotal > 0 then
+    if calls < MEMORY_LONG * cost or took < PEAK then
+      return
+    end
+    s.peak = max(s.peak, floor(min(r, calls * 1e12 / took)))
+  end
+  s.peakTotal, s.peakTime = s.total, s.openTime
+end
+
 local function throttle()
   local again = s.row > 0
   if not again then
@@ -407,7 +436,9 @@ local function throttle()
     else
       s.agreed = 0
     end
+    local was = s.ceiling
     s.ceiling, s.doubted = floor(given), 0
+    peak(r, was)
     local rate = given * q.decrease / 1e6
     if s.unspread > 0 then
       s.unspread = min(s.unspread, floor(rate))
