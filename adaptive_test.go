@@ -225,9 +225,9 @@ func TestAdaptivePauseBackoff(t *testing.T) {
 		}
 		a.SetLimit(.1) // so that two call intervals are longer than any of them
 		calls(t, a, 30)
-		assert.Equal(t, 4*second, throttle(), "three of five levels forgiven")
+		assert.Equal(t, 2*second, throttle(), "three of four levels forgiven: a fifth pauses no longer")
 		calls(t, a, 9)
-		assert.Equal(t, 8*second, throttle(), "nine forgive nothing")
+		assert.Equal(t, 4*second, throttle(), "nine forgive nothing")
 	})
 }
 

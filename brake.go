@@ -58,12 +58,14 @@ func (b *roomBrake) stop(r *room, e ending) {
 	defer r.mu.Unlock()
 	now := r.advance(clock())
 	e.sent = r.sentAt(e.sent)
-	was := b.level
-	if r.pause(now, now.after(b.learn(now, e, 0, never))) {
-		r.changed(now)
+	atMost := never
+	if b.row == 0 && b.at != 0 {
+		// Calls got through since the last throttle: if they are too many, longer pauses are no
+		// answer, as the rate after each of them is the same.
+		atMost = max(b.backoff.grown(1), now.since(b.at)/2)
 	}
-	if was > 0 && b.backoff.grown(was) == b.backoff.max {
-		b.level = min(b.level, was) // a higher one would pause no longer, and take more calls to forgive
+	if r.pause(now, now.after(b.learn(now, e, 0, atMost))) {
+		r.changed(now)
 	}
 	b.set.Store(b.level > 0)
 }
@@ -72,7 +74,7 @@ func (b *roomBrake) stop(r *room, e ending) {
 // Retry-After that is the backoff's delay at the level, raised by ahead, but at most
 // atMost; never is no bound.
 //
-// A bound comes from the rate. Where nothing got through since the last throttle, the
+// A bound comes from the rate, or from how long calls got through. Where nothing got through since the last throttle, the
 // server is closed, and the rate says nothing of how long: then there is no bound, but the
 // backoff begins anew. Its delays grow from the last pause, or from the time until the next
 // attempt where the rate held that up for longer.
@@ -92,7 +94,9 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 			b.row++
 		}
 		b.at, b.passed = now, 0
-		b.level++
+		if b.level == 0 || b.backoff.grown(b.level) < b.backoff.max {
+			b.level++ // a higher one would pause no longer, and take more calls to forgive
+		}
 		if e.retryAfter > 0 {
 			grown := float64(e.retryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
 			b.last = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, vainMost))))

@@ -17,7 +17,9 @@ import (
 //
 // It keeps to its limit whatever the server says, but pauses when the server
 // throttles: for its Retry-After, longer where one of less than a second was not enough;
-// else for 0.15 to 0.3 s, doubled with each throttle in a row up to a minute.
+// else for 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten
+// calls that are not throttled, but no longer than half of the time since the last throttle if
+// calls got through since.
 // [AdaptiveLimiter] finds the limit by itself.
 //
 // Timers are late. A call that was kept waiting counts at the time at which it was

@@ -31,8 +31,9 @@ const ExactCalls = 10_000
 //
 // It keeps to its windows whatever the server says, but pauses when the server
 // throttles: for its Retry-After, longer where one of less than a second was not enough;
-// else for 0.15 to 0.3 s, doubled with each throttle in a row up to a minute. After a
-// pause, the calls of the shortest window are spread over it, or over a minute if it is
+// else for 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten
+// calls that are not throttled, but no longer than half of the time since the last throttle if
+// calls got through since. After a pause, the calls of the shortest window are spread over it, or over a minute if it is
 // longer, so that nobody goes as a herd.
 //
 // Prefer a [TokenBucket] where the server refills a bucket, and the
