@@ -32,7 +32,7 @@ type aimd struct {
 
 	rate    float64 // calls of cost 1 per second; +Inf before the first throttle
 	ceiling float64 // what the last congestion showed to be too much
-	peak    float64 // the most it was over memoryLong calls; fades with each cut below it
+	peak    float64 // the most it was over memoryLong calls; fades with each cut that found the ceiling
 	window  float64 // most attempts in flight while there is no rate
 	agreed  int     // cuts in a row that found the ceiling where it was, agreeMost at most
 	doubted bool    // the ceiling may be what an outage made it
@@ -43,6 +43,7 @@ type aimd struct {
 	first    instant       // when the first attempt was let go
 	moved    instant       // when one was last let go or done
 	latency  time.Duration // of the last
+	refusal  time.Duration // latency of the last throttle
 	cost     float64       // of a call, the mean of about the last memoryShort successes
 	share    float64       // of successes among the calls let through, over about the last memoryShort
 	heldAt   instant       // when the rate last made someone wait
@@ -99,7 +100,7 @@ const (
 	pushOn      = 40               // times faster per unit of excess above the ceiling
 	creditOver  = 3                // call intervals that one success can be credited with
 	peakTo      = .7               // of the peak, below which growth heeds it
-	peakFades   = .1               // of what the peak is above the ceiling, with each cut
+	peakFades   = .1               // of what the peak is above the ceiling, with each cut at or above the ceiling of before
 
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most
@@ -144,6 +145,9 @@ func (l *aimd) gap() float64 { return l.cost / l.rate }
 // setLimit makes the rate another one, from outside.
 func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, false, now, 0
+	if math.IsInf(limit, 1) {
+		l.window, l.row = 1, 0 // it begins anew
+	}
 }
 
 // wait is how long from now an attempt must wait for those in flight: 0 if it need
@@ -214,7 +218,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 			l.failed(now)
 		}
 	case OutcomeThrottled:
-		this.why = CauseThrottle
+		this.why, l.refusal = CauseThrottle, l.latency
 		l.elsewhere = elsewhere(e.quota, l.told)
 		l.delivered.busy(now) // its pause counts
 		if !this.late {
@@ -288,7 +292,9 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	if e.outcome == OutcomeSuccess && l.queued(now) {
 		return CauseLatency, 0
 	}
-	l.grow(now, more, late)
+	if q != nil || l.unspread == 0 || now >= l.resetAt { // else what is left stays spread
+		l.grow(now, more, late)
+	}
 	if window {
 		if l.ration(now, *q) {
 			why = CauseQuota
@@ -364,7 +370,7 @@ func (l *aimd) reopen(now instant) {
 	busy := l.delivered.clock(now)
 	opened := (min(l.shutAt, busy) + busy) / 2
 	took := (opened - l.openAt).Seconds()
-	given := l.cost * float64(l.delivered.n-l.openOks) / took
+	given := l.cost * max(float64(l.delivered.n-l.openOks)/took, l.underWay())
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		if long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed) {
 			given = max(given, min(l.ceiling, l.cost/outageGap.Seconds()))
@@ -405,6 +411,9 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 		grown = min(grown, l.ceiling-l.rate) // beyond it the slope is another one
 	}
 	l.rate = min(l.max, l.rate+grown+more)
+	if back := peakTo * l.peak; l.ceiling < back && l.rate >= back {
+		l.ceiling = l.peak // what fell far is back
+	}
 }
 
 // more is how much wider the window gets for a success. All in flight are throttled at once
@@ -441,7 +450,7 @@ func (l *aimd) slope(now instant) float64 {
 	if l.rate < peakTo*l.peak {
 		most = math.Sqrt(c * max(c, l.peak))
 	}
-	slope := l.increase * most / max(rarely*probeOver/calls, age)
+	slope := l.increase * most / max(rarely*probeOver*l.cost/most, age)
 	if l.doubted {
 		slope = l.increase * c / age
 	}
@@ -469,14 +478,16 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer
 	}
-	first, was := math.IsInf(l.rate, 1), l.ceiling
-	l.ceiling = min(max(l.rate, l.unspread), l.given(now))
+	first, was, from := math.IsInf(l.rate, 1), l.ceiling, max(l.rate, l.unspread)
+	l.ceiling = min(from, l.given(now))
 	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
 	}
-	l.peak -= peakFades * max(0, l.peak-l.ceiling)
+	if from >= was { // else others or chance may have caused it
+		l.peak -= peakFades * max(0, l.peak-l.ceiling)
+	}
 	long := l.cost * l.delivered.over(now, memoryLong)
 	if l.delivered.begun && l.delivered.n-l.delivered.base >= memoryLong && !math.IsInf(long, 1) {
 		l.peak = max(l.peak, long)
@@ -503,5 +514,19 @@ func (l *aimd) given(now instant) float64 {
 	if !math.IsInf(l.rate, 1) {
 		given = min(given, l.delivered.over(now, memoryLong)/longShare)
 	}
-	return l.cost * given
+	return l.cost * max(given, l.underWay())
+}
+
+// underWay is at how many calls a second the server lets those through that have not ended:
+// those that would have been throttled by now, by the time that a call takes. Where calls take
+// long, and throttles come at once, what has ended tells of a rate of long ago.
+func (l *aimd) underWay() float64 {
+	if l.took.long == 0 || math.IsInf(l.rate, 1) {
+		return 0
+	}
+	n := float64(l.inflight) - 2*l.refusal.Seconds()/l.gap()
+	if n < memoryLeast { // so few may hang
+		return 0
+	}
+	return n / l.took.long
 }

@@ -1174,7 +1174,7 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 		{"a small bucket that is full", func(int) int { return 4 }, 0, 9, math.Inf(1)},
 		{"always nothing", func(int) int { return 0 }, 100, 9, math.Inf(1)},
 		{"it falls", func(i int) int { return max(0, 9-i/8) }, 0, 0, 2},
-		{"it was more once", func(i int) int { return max(4, 9-i) }, 0, 0, 2},
+		{"it was more once", func(i int) int { return max(4, 9-i) }, 0, 9, math.Inf(1)},
 		{"it rises after all", func(i int) int { return 4 + max(0, i-60)/2 }, 0, 9, math.Inf(1)},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

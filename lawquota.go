@@ -11,8 +11,8 @@ type quotas struct {
 	elsewhere bool    // the last throttle came though enough was left: something else limits calls
 	hintAt    instant // when a quota was last heeded
 	hintLeft  int     // its Remaining
-	leftMost  int     // the largest Remaining
-	leftFlat  int     // cuts in a row that left Remaining at leftMost, flatAfter at most
+	flatLeft  int     // the Remaining that stays
+	flatCuts  int     // cuts in a row that left it there, flatAfter at most
 	refillOks int     // calls let through when what comes back was last looked at
 	refillLow int     // Remaining at that time
 	resetAt   instant // of the window that a quota belongs to
@@ -35,6 +35,7 @@ const (
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
 	partOver    = 100                     // calls over which the part of a quota that is used here is learnt
+	partMost    = 4                       // times that part, which one answer counts for at most: some speak of another quota
 	partAlone   = .75                     // of a quota, from which it is as good as one of its own
 	usedUpMost  = 10 * time.Second        // longest pause until the reset of a window that is used up
 )
@@ -95,9 +96,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 		l.rate = max(l.min, hintCut*l.rate)
 	case q.Remaining == l.hintLeft:
 		l.rate = max(l.min, hintCut*l.rate)
-		if q.Remaining == l.leftMost {
-			l.leftFlat++
-		}
+		l.flatCuts++
 	case q.Remaining > l.hintLeft+1:
 		l.rate = min(l.max, l.rate+min(hintGrowMost*l.rate, hintGrow*math.Sqrt(l.rate)*since))
 	}
@@ -139,16 +138,13 @@ func elsewhere(throttle *Quota, last Quota) bool {
 	return last.Remaining > enough
 }
 
-// flat reports whether what is left stays where it is, at the most that was ever seen,
-// however slowly calls come: a bucket that is full, or a number that means nothing.
+// flat reports whether what is left stays where it is, however slowly calls come: a bucket
+// that is full, or a number that means nothing.
 func (l *aimd) flat(q Quota) bool {
-	switch {
-	case q.Remaining > l.leftMost:
-		l.leftMost, l.leftFlat = q.Remaining, 0
-	case q.Remaining < l.leftMost && l.leftFlat < flatAfter:
-		l.leftFlat = 0
+	if q.Remaining > l.flatLeft || l.flatCuts < flatAfter && q.Remaining != l.flatLeft {
+		l.flatLeft, l.flatCuts = q.Remaining, 0
 	}
-	return l.leftFlat >= flatAfter
+	return l.flatCuts >= flatAfter
 }
 
 // windowed reports whether a quota is that of a window: its reset stays where it
@@ -214,6 +210,8 @@ func (p *part) learn(now instant, fell, n int, cost float64, takes time.Duration
 		if took := now.since(p.at); took > takes {
 			others *= float64(takes) / float64(took)
 		}
+		most := partMost * p.each
+		others = min(max(others, -most), most)
 		p.each += (cost + others - p.each) / float64(min(n, partOver))
 	}
 	p.at, p.n = now, n

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
+	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,7 +52,9 @@ func (s *api) work(r *Retrier, callers int, d time.Duration, f func(context.Cont
 	for range callers {
 		group.Go(func() {
 			for time.Now().Before(end) {
-				_ = r.Do(context.Background(), f)
+				if errors.Is(r.Do(context.Background(), f), ErrMaxElapsed) {
+					time.Sleep(time.Second) // refused at once, as the line is hours long
+				}
 			}
 		})
 	}
@@ -86,6 +90,81 @@ func learners[T any](t *testing.T, cases []T, f func(t *testing.T, r *Retrier, c
 				synctest.Test(t, func(t *testing.T) { f(t, bulk(WithLimiter(l.make())), c) })
 			})
 		}
+	}
+}
+
+// A limit that is told a little too much is used as far as a pause after each throttle lets
+// it, not less and less.
+func TestALimitAboveTheServers(t *testing.T) {
+	for name, limiter := range map[string]func() Limiter{
+		"token bucket":   func() Limiter { return Must(NewTokenBucket(10, 1)) },
+		"sliding window": func() Limiter { return Must(NewSlidingWindow(Window{10, time.Second})) },
+	} {
+		for _, gives := range []rate.Limit{9.5, 8, 5} {
+			t.Run(fmt.Sprintf("%s, %v of 10 a second", name, gives), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &api{limit: rate.NewLimiter(gives, 1)}
+					r := bulk(WithLimiter(limiter()))
+					s.work(r, 5, 10*time.Minute, s.call)
+					assert.Greater(t, s.share(t, r, s.call), .25)
+				})
+			})
+		}
+	}
+}
+
+// Throttles come at once, and calls take half a minute: what is under way counts as let
+// through, or the rate would be that of half a minute ago at each cut.
+func TestSlowCallsThatAreThrottledAtOnce(t *testing.T) {
+	for name, opts := range map[string][]LimiterOption{
+		"defaults": nil, "an initial rate": {WithInitialRate(20)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newAPI(5)
+				r := bulk(WithLimiter(Must(NewAdaptiveLimiter(opts...))))
+				call := func(ctx context.Context) error {
+					err := s.call(ctx)
+					if err == nil {
+						time.Sleep(30 * time.Second)
+					}
+					return err
+				}
+				s.work(r, 400, time.Hour, call)
+				got := s.work(r, 400, 10*time.Minute, call)
+				assert.Greater(t, float64(got)/(5*600), .5)
+			})
+		})
+	}
+}
+
+// A brownout is a time in which some calls are throttled by chance, whatever the rate.
+type brownout struct {
+	share float64
+	lasts time.Duration
+}
+
+func (b brownout) String() string { return fmt.Sprintf("%v %% for %v", 100*b.share, b.lasts) }
+
+func TestBrownout(t *testing.T) {
+	for _, b := range []brownout{{.1, 2 * time.Minute}, {.3, 2 * time.Minute}, {.5, 2 * time.Minute}} {
+		t.Run(b.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := newAPI(100), bulk()
+				s.work(r, 20, 5*time.Minute, s.call)
+				s.work(r, 20, b.lasts, func(ctx context.Context) error {
+					if rand.Float64() < b.share {
+						time.Sleep(50 * ms)
+						return Throttled(errors.New("429"))
+					}
+					return s.call(ctx)
+				})
+				for range 5 {
+					s.share(t, r, s.call)
+				}
+				assert.Greater(t, s.share(t, r, s.call), .5, "in the sixth minute")
+			})
+		})
 	}
 }
 
@@ -522,6 +601,7 @@ type hourly struct {
 	ends          time.Time
 	left, refused int
 	unit          int // in which it counts a call
+	each          int // of how many answers one tells it, 0 for all
 }
 
 // take is a call of anybody.
@@ -542,7 +622,7 @@ func (s *hourly) take() (Quota, error) {
 func (s *hourly) call(ctx context.Context) error {
 	time.Sleep(50 * ms)
 	q, err := s.take()
-	if err == nil {
+	if err == nil && (s.each == 0 || q.Remaining%s.each == 0) {
 		Report(ctx, q)
 	}
 	return err
@@ -572,6 +652,51 @@ func (s *hourly) work(r *Retrier, d time.Duration, most int) (n int, longest tim
 	}
 	group.Wait()
 	return n, longest
+}
+
+// Where only some answers tell what is left, the others do not speed up what has to last.
+func TestWindowToldNowAndThen(t *testing.T) {
+	learners(t, []int{2, 5, 20}, func(t *testing.T, r *Retrier, each int) {
+		s := &hourly{unit: 1, each: each}
+		n, longest := s.work(r, 4*time.Hour-time.Second, Unlimited)
+		assert.Greater(t, n, 19_000)
+		assert.Less(t, longest, 2*time.Minute)
+	})
+}
+
+// An endpoint with a quota of its own, or an answer that tells nonsense, takes no more of a
+// window than itself.
+func TestWindowBesideAnother(t *testing.T) {
+	for name, other := range map[string]func(left int) Quota{
+		"another quota": func(left int) Quota { return Quota{Limit: 1000, Remaining: 1000 - (5000-left)/100} },
+		"nonsense":      func(int) Quota { return Quota{Limit: 5000, Remaining: math.MaxInt32} },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &hourly{unit: 1}
+				r := bulk()
+				end, got := time.Now().Add(time.Hour-time.Second), 0
+				for time.Now().Before(end) {
+					assert.NoError(t, r.Do(t.Context(), func(ctx context.Context) error {
+						time.Sleep(50 * ms)
+						q, err := s.take()
+						if err != nil {
+							return err
+						}
+						if got++; got%100 == 0 {
+							reset := q.Reset
+							q = other(q.Remaining)
+							q.Reset = reset
+						}
+						Report(ctx, q)
+						return nil
+					}))
+				}
+				assert.Zero(t, s.refused)
+				assert.Greater(t, got, 4_500)
+			})
+		})
+	}
 }
 
 // Processes that know nothing of each other share what a window has left, whatever the unit
