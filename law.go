@@ -100,7 +100,7 @@ const (
 	pushOn      = 40               // times faster per unit of excess above the ceiling
 	creditOver  = 3                // call intervals that one success can be credited with
 	peakTo      = .7               // of the peak, below which growth heeds it
-	peakFades   = .1               // of what the peak is above the ceiling, with each cut at or above the ceiling of before
+	peakFades   = .2               // of what the peak is above the ceiling, with each cut at or above the ceiling of before
 
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most

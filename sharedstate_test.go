@@ -574,8 +574,8 @@ func TestSharedStatePeak(t *testing.T) {
 		})
 	}
 	for name, tt := range map[string]struct{ ceiling, want int64 }{
-		"a cut above the ceiling": {9e6, 91e6},
-		"a cut at the ceiling":    {10e6, 91e6},
+		"a cut above the ceiling": {9e6, 82e6},
+		"a cut at the ceiling":    {10e6, 82e6},
 		"a cut below the ceiling": {10e6 + 1, 100e6},
 	} {
 		s := calledState(1e15)
