@@ -37,6 +37,17 @@ func (s *api) call(context.Context) error {
 	return nil
 }
 
+// byChance are calls of which a share is throttled whatever the rate.
+func (s *api) byChance(share float64) func(context.Context) error {
+	return func(ctx context.Context) error {
+		if rand.Float64() < share {
+			time.Sleep(50 * ms)
+			return Throttled(errors.New("429"))
+		}
+		return s.call(ctx)
+	}
+}
+
 // share is how much of its limit a crowd gets of the server in a minute.
 func (s *api) share(t *testing.T, r *Retrier, f func(context.Context) error) float64 {
 	share := float64(s.work(r, 20, time.Minute, f)) / float64(60*s.limit.Limit())
@@ -138,6 +149,29 @@ func TestSlowCallsThatAreThrottledAtOnce(t *testing.T) {
 	}
 }
 
+// Throttles that no rate causes, such as those of one key among many, teach a rate all the
+// same: the more of them, the lower. So few must do next to nothing.
+func TestThrottlesByChance(t *testing.T) {
+	for _, tt := range []struct {
+		limit        rate.Limit
+		share, least float64
+	}{
+		{10, .001, .8}, {10, .005, .2}, {10, .01, .05}, {10, .02, 0},
+		{100, .001, .6}, {100, .005, 0}, {100, .01, 0}, {100, .02, 0},
+	} {
+		t.Run(fmt.Sprintf("%v %% of %v a second", 100*tt.share, tt.limit), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := newAPI(tt.limit), bulk()
+				call := s.byChance(tt.share)
+				s.work(r, 20, 40*time.Minute, call)
+				got := float64(s.work(r, 20, 20*time.Minute, call)) / float64(1200*tt.limit)
+				t.Logf("%.1f %% of what the server gives after 40 minutes", 100*got)
+				assert.Greater(t, got, tt.least)
+			})
+		})
+	}
+}
+
 // A brownout is a time in which some calls are throttled by chance, whatever the rate.
 type brownout struct {
 	share float64
@@ -152,13 +186,7 @@ func TestBrownout(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, r := newAPI(100), bulk()
 				s.work(r, 20, 5*time.Minute, s.call)
-				s.work(r, 20, b.lasts, func(ctx context.Context) error {
-					if rand.Float64() < b.share {
-						time.Sleep(50 * ms)
-						return Throttled(errors.New("429"))
-					}
-					return s.call(ctx)
-				})
+				s.work(r, 20, b.lasts, s.byChance(b.share))
 				for range 5 {
 					s.share(t, r, s.call)
 				}
