@@ -70,6 +70,48 @@ func TestLawBegins(t *testing.T) {
 	assert.True(t, math.IsInf(d.law.limit(), 1), "success alone sets no rate")
 }
 
+// Whoever says that there is no limit wants a gentle beginning, whatever was in flight before.
+func TestLawBeginsAnewWithoutALimit(t *testing.T) {
+	d := newLawDriver(0.01, math.Inf(1))
+	for range 100 {
+		sent := d.send()
+		d.after(ms).end(OutcomeSuccess, sent)
+	}
+	d.law.setLimit(d.now, 50)
+	d.throttle()
+	d.law.setLimit(d.now, math.Inf(1))
+	assert.Zero(t, d.law.wait(d.now))
+	d.send()
+	assert.Positive(t, d.law.wait(d.now), "one call in flight")
+}
+
+// Calls that have not ended, and would have been throttled by now, are let through; a few of
+// them may hang.
+func TestLawCountsWhatIsUnderWay(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		underWay int
+		want     float64 // of the ceiling, at calls of 10 s and a rate of 20
+	}{
+		{"too few", 2, 0.1},
+		{"as many as ten seconds' worth of 5 a second", 50, 5},
+		{"more than the rate", 1000, 20},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.law.setLimit(d.now, 20)
+			d.succeed(1, 10*time.Second)
+			for range tt.underWay {
+				d.send()
+			}
+			d.law.held(d.now)
+			d.after(time.Second)
+			d.throttle()
+			assert.InDelta(t, tt.want, d.law.ceiling, .02*tt.want+.02)
+		})
+	}
+}
+
 // All in flight are throttled at once when a bucket is empty. So the faster calls are, the more
 // of them it takes to let in one more, where there are many.
 func TestLawBeginsMoreSlowlyWithMany(t *testing.T) {
