@@ -14,6 +14,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/calm"
 )
 
 // Traffic as services have it: quiet hours, jobs that take long, outages, and answers
@@ -152,6 +154,9 @@ func TestSlowCallsThatAreThrottledAtOnce(t *testing.T) {
 // Throttles that no rate causes, such as those of one key among many, teach a rate all the
 // same: the more of them, the lower. So few must do next to nothing.
 func TestThrottlesByChance(t *testing.T) {
+	if calm.Raced {
+		t.Skip("it takes long, and others race as much")
+	}
 	for _, tt := range []struct {
 		limit        rate.Limit
 		share, least float64
