@@ -163,9 +163,9 @@ func WithIncrease(share float64) LimiterOption {
 // WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
 // by how many follow each other; [WithForgiveAfter] says how a series ends. Default
 // 0.3 s, doubled to a minute, equal jitter. While it has no rate, and no call has ever
-// succeeded, an [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs. It is eight
-// times if the throttle comes with a [Quota] that has a Limit and nothing left of it. A
-// backoff given here is taken as it is.
+// succeeded, an [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs.
+// It is eight times if the throttle comes with a [Quota] that has a Limit and nothing left of
+// it. A backoff given here is taken as it is.
 //
 // Once there is a rate, a pause lasts no longer than two intervals between calls at the
 // rate after the cut. That bound does not hold where nothing got through since the last

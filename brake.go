@@ -74,10 +74,11 @@ func (b *roomBrake) stop(r *room, e ending) {
 // Retry-After that is the backoff's delay at the level, raised by ahead, but at most
 // atMost; never is no bound.
 //
-// A bound comes from the rate, or from how long calls got through. Where nothing got through since the last throttle, the
-// server is closed, and the rate says nothing of how long: then there is no bound, but the
-// backoff begins anew. Its delays grow from the last pause, or from the time until the next
-// attempt where the rate held that up for longer.
+// A bound comes from the rate, or from how long calls got through. Where nothing got through
+// since the last throttle, the server is closed, and neither says how long: then there is no
+// bound, but where it would come from the rate, the backoff begins anew. Its delays grow from
+// the last pause, or from the time until the next attempt where the rate held that up for
+// longer.
 //
 // A Retry-After is waited for to the nanosecond. Where nothing got through since the last
 // throttle, others were told the same moment, and took what there was: so one of less than a

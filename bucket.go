@@ -19,8 +19,7 @@ import (
 // throttles: for its Retry-After, longer where one of less than a second was not enough;
 // else for 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten
 // calls that are not throttled, but no longer than half of the time since the last throttle if
-// calls got through since.
-// [AdaptiveLimiter] finds the limit by itself.
+// calls got through since. [AdaptiveLimiter] finds the limit by itself.
 //
 // Timers are late. A call that was kept waiting counts at the time at which it was
 // due, up to 10 ms before it goes, so that the bucket gives its whole limit.

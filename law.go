@@ -32,7 +32,7 @@ type aimd struct {
 
 	rate    float64 // calls of cost 1 per second; +Inf before the first throttle
 	ceiling float64 // what the last congestion showed to be too much
-	peak    float64 // the most it was over memoryLong calls; fades with each cut that found the ceiling
+	peak    float64 // the most it was over memoryLong calls; fades with each cut below it
 	window  float64 // most attempts in flight while there is no rate
 	agreed  int     // cuts in a row that found the ceiling where it was, agreeMost at most
 	doubted bool    // the ceiling may be what an outage made it
@@ -100,7 +100,7 @@ const (
 	pushOn      = 40               // times faster per unit of excess above the ceiling
 	creditOver  = 3                // call intervals that one success can be credited with
 	peakTo      = .7               // of the peak, below which growth heeds it
-	peakFades   = .2               // of what the peak is above the ceiling, with each cut at or above the ceiling of before
+	peakFades   = .1               // of what the peak is above the ceiling, with each cut
 
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most
@@ -146,7 +146,7 @@ func (l *aimd) gap() float64 { return l.cost / l.rate }
 func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, false, now, 0
 	if math.IsInf(limit, 1) {
-		l.window, l.row = 1, 0 // it begins anew
+		l.window = 1 // it begins anew
 	}
 }
 
@@ -370,7 +370,7 @@ func (l *aimd) reopen(now instant) {
 	busy := l.delivered.clock(now)
 	opened := (min(l.shutAt, busy) + busy) / 2
 	took := (opened - l.openAt).Seconds()
-	given := l.cost * max(float64(l.delivered.n-l.openOks)/took, l.underWay())
+	given := l.cost * float64(l.delivered.n-l.openOks) / took
 	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
 		if long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed) {
 			given = max(given, min(l.ceiling, l.cost/outageGap.Seconds()))
@@ -450,7 +450,7 @@ func (l *aimd) slope(now instant) float64 {
 	if l.rate < peakTo*l.peak {
 		most = math.Sqrt(c * max(c, l.peak))
 	}
-	slope := l.increase * most / max(rarely*probeOver*l.cost/most, age)
+	slope := l.increase * most / max(rarely*probeOver/calls, age)
 	if l.doubted {
 		slope = l.increase * c / age
 	}
@@ -478,16 +478,14 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 	if l.oks == 0 {
 		return // nothing got through since the last cut: pauses are the answer
 	}
-	first, was, from := math.IsInf(l.rate, 1), l.ceiling, max(l.rate, l.unspread)
-	l.ceiling = min(from, l.given(now))
+	first, was := math.IsInf(l.rate, 1), l.ceiling
+	l.ceiling = min(max(l.rate, l.unspread), l.given(now))
 	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
 	}
-	if from >= was { // else others or chance may have caused it
-		l.peak -= peakFades * max(0, l.peak-l.ceiling)
-	}
+	l.peak -= peakFades * max(0, l.peak-l.ceiling)
 	long := l.cost * l.delivered.over(now, memoryLong)
 	if l.delivered.begun && l.delivered.n-l.delivered.base >= memoryLong && !math.IsInf(long, 1) {
 		l.peak = max(l.peak, long)

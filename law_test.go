@@ -78,7 +78,6 @@ func TestLawBeginsAnewWithoutALimit(t *testing.T) {
 		d.after(ms).end(OutcomeSuccess, sent)
 	}
 	d.law.setLimit(d.now, 50)
-	d.throttle()
 	d.law.setLimit(d.now, math.Inf(1))
 	assert.Zero(t, d.law.wait(d.now))
 	d.send()
@@ -91,11 +90,14 @@ func TestLawCountsWhatIsUnderWay(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		underWay int
+		refusal  time.Duration
 		want     float64 // of the ceiling, at calls of 10 s and a rate of 20
 	}{
-		{"too few", 2, 0.1},
-		{"as many as ten seconds' worth of 5 a second", 50, 5},
-		{"more than the rate", 1000, 20},
+		{"too few", 2, ms, 0.1},
+		{"as many as ten seconds' worth of 5 a second", 50, ms, 5},
+		{"some of them may be throttled yet", 50, 500 * ms, 3},
+		{"all of them may be", 50, 5 * time.Second, 0.1},
+		{"more than the rate", 1000, ms, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.001, math.Inf(1))
@@ -105,9 +107,9 @@ func TestLawCountsWhatIsUnderWay(t *testing.T) {
 				d.send()
 			}
 			d.law.held(d.now)
-			d.after(time.Second)
-			d.throttle()
-			assert.InDelta(t, tt.want, d.law.ceiling, .02*tt.want+.02)
+			sent := d.after(time.Second).send()
+			d.after(tt.refusal).end(OutcomeThrottled, sent)
+			assert.InDelta(t, tt.want, d.law.ceiling, .02*tt.want+.04)
 		})
 	}
 }
@@ -1233,6 +1235,25 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 			assert.LessOrEqual(t, d.law.limit(), tt.most)
 		})
 	}
+}
+
+// Answers that tell nothing speed up no rate that was spread, until the reset has come.
+func TestLawSpreadsForWhoIsToldNothing(t *testing.T) {
+	d := newLawDriver(0.001, math.Inf(1))
+	d.law.setLimit(d.now, 100)
+	end := d.now.after(time.Minute)
+	for _, left := range []int{100, 50, 30} {
+		sent := d.send()
+		d.after(10 * ms)
+		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+	}
+	slow := d.law.limit()
+	assert.Less(t, slow, 1.)
+	d.succeed(5, time.Second)
+	assert.Equal(t, slow, d.law.limit())
+	d.after(time.Minute).succeed(5, time.Second)
+	assert.Greater(t, d.law.limit(), 2*slow)
 }
 
 // When others have used up a window, one call goes out after its reset, rather

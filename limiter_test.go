@@ -128,6 +128,20 @@ func TestPauseHoldsAllButFreeCalls(t *testing.T) {
 	}
 }
 
+// However soon a throttle comes after calls got through, there is a pause that is worth the name.
+func TestTokenBucketPausesAtLeastShortly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1000, 1))
+		for range 20 {
+			b.Resume()
+			time.Sleep(ms)
+			b.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1})
+			b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+			assert.InDelta(t, .225, b.PauseLeft().Seconds(), .0751)
+		}
+	})
+}
+
 // A limiter pauses for what its calls learn, and keeps its limit.
 func TestTokenBucketLearns(t *testing.T) {
 	const second = time.Second

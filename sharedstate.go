@@ -175,6 +175,7 @@ const (
 	sharedMaxAge  = 50 * sharedMillion   // that probing takes, at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
 	sharedLeap    = 1.                   // the same where the rate is far below the peak
+	sharedFades   = .2                   // of what the peak is above the ceiling, with each cut at or above the one of before
 	sharedPeak    = 10 * sharedPeriod    // over which a peak is measured, at least
 	sharedClosed  = sharedHorizon        // between calls at a closed door, at least, so that one is under way
 	sharedReopen  = .9                   // of what the server gave in the long run, when it opens again
@@ -619,7 +620,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 // count, as a bucket that was full flatters. See aimd.
 func (s *SharedState) peak(q StoreRequest, r float64, was int64) {
 	if r >= float64(was) { // else others or chance may have caused it
-		s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
+		s.Peak -= int64(math.Floor(sharedFades * float64(max(0, s.Peak-s.Ceiling))))
 	}
 	calls, took := float64(s.Total-s.PeakTotal), s.OpenTime-s.PeakTime
 	if s.PeakTotal > 0 {

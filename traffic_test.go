@@ -126,26 +126,62 @@ func TestALimitAboveTheServers(t *testing.T) {
 	}
 }
 
-// Throttles come at once, and calls take half a minute: what is under way counts as let
-// through, or the rate would be that of half a minute ago at each cut.
+// Throttles come at once, and calls take long: what is under way counts as let through, or the
+// rate would be that of one call's time ago at each cut.
 func TestSlowCallsThatAreThrottledAtOnce(t *testing.T) {
-	for name, opts := range map[string][]LimiterOption{
-		"defaults": nil, "an initial rate": {WithInitialRate(20)},
+	for _, tt := range []struct {
+		limit rate.Limit
+		takes time.Duration
+		opts  []LimiterOption
+		least float64
+	}{
+		{5, 30 * time.Second, nil, .6},
+		{5, 30 * time.Second, []LimiterOption{WithInitialRate(20)}, .6},
+		{20, 30 * time.Second, nil, .45},
+		{20, 30 * time.Second, []LimiterOption{WithInitialRate(20)}, .5},
+		{20, 10 * time.Second, nil, .65},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(fmt.Sprintf("%v a second, %v, %d options", tt.limit, tt.takes, len(tt.opts)), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := newAPI(5)
-				r := bulk(WithLimiter(Must(NewAdaptiveLimiter(opts...))))
+				s := &api{limit: rate.NewLimiter(tt.limit, 1)}
+				r := bulk(WithLimiter(Must(NewAdaptiveLimiter(tt.opts...))))
 				call := func(ctx context.Context) error {
 					err := s.call(ctx)
 					if err == nil {
-						time.Sleep(30 * time.Second)
+						time.Sleep(tt.takes)
 					}
 					return err
 				}
-				s.work(r, 400, time.Hour, call)
-				got := s.work(r, 400, 10*time.Minute, call)
-				assert.Greater(t, float64(got)/(5*600), .5)
+				s.work(r, 1000, time.Hour, call)
+				got := float64(s.work(r, 1000, time.Hour, call)) / float64(3600*tt.limit)
+				n, refused := s.admitted.Load(), s.refusals.Load()
+				t.Logf("%.0f %% of what the server gives in the second hour, %.2f %% throttled in two",
+					100*got, 100*float64(refused)/float64(n+refused))
+				assert.Greater(t, got, tt.least)
+			})
+		})
+	}
+}
+
+// A limit that falls for good is kept to, though the rate looks for what there was before.
+func TestLimitThatFell(t *testing.T) {
+	for _, tt := range []struct {
+		to              rate.Limit
+		use, mostRefuse float64
+	}{{50, .85, .01}, {10, .85, .01}, {1, .3, .05}, {.1, .15, .3}} {
+		t.Run(fmt.Sprintf("100 to %v a second", tt.to), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := newAPI(100), bulk()
+				s.work(r, 20, 10*time.Minute, s.call)
+				s.limit.SetLimit(tt.to)
+				s.limit.SetBurst(1)
+				s.work(r, 20, 10*time.Minute, s.call)
+				refusals := s.refusals.Load()
+				n := float64(s.work(r, 20, 30*time.Minute, s.call))
+				refused := float64(s.refusals.Load()-refusals) / (n + float64(s.refusals.Load()-refusals))
+				t.Logf("use %.2f, %.2f %% throttled in 10 to 40 minutes after it fell", n/float64(1800*tt.to), 100*refused)
+				assert.Greater(t, n/float64(1800*tt.to), tt.use)
+				assert.Less(t, refused, tt.mostRefuse)
 			})
 		})
 	}
@@ -161,8 +197,8 @@ func TestThrottlesByChance(t *testing.T) {
 		limit        rate.Limit
 		share, least float64
 	}{
-		{10, .001, .8}, {10, .005, .2}, {10, .01, .05}, {10, .02, 0},
-		{100, .001, .6}, {100, .005, 0}, {100, .01, 0}, {100, .02, 0},
+		{10, .001, .8}, {10, .005, .2}, {10, .01, .05}, {10, .02, .003},
+		{100, .001, .6}, {100, .005, .02}, {100, .01, .01}, {100, .02, .0005},
 	} {
 		t.Run(fmt.Sprintf("%v %% of %v a second", 100*tt.share, tt.limit), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -186,16 +222,21 @@ type brownout struct {
 func (b brownout) String() string { return fmt.Sprintf("%v %% for %v", 100*b.share, b.lasts) }
 
 func TestBrownout(t *testing.T) {
-	for _, b := range []brownout{{.1, 2 * time.Minute}, {.3, 2 * time.Minute}, {.5, 2 * time.Minute}} {
+	for _, b := range []brownout{
+		{.1, 2 * time.Minute}, {.3, 2 * time.Minute}, {.5, 2 * time.Minute},
+		{.1, 10 * time.Minute}, {.5, 10 * time.Minute}, {.8, 10 * time.Minute},
+	} {
 		t.Run(b.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, r := newAPI(100), bulk()
 				s.work(r, 20, 5*time.Minute, s.call)
 				s.work(r, 20, b.lasts, s.byChance(b.share))
-				for range 5 {
-					s.share(t, r, s.call)
+				minutes := 1
+				for s.share(t, r, s.call) < .9 && minutes < 60 {
+					minutes++
 				}
-				assert.Greater(t, s.share(t, r, s.call), .5, "in the sixth minute")
+				t.Logf("90 %% of what the server gives in minute %d", minutes)
+				assert.Less(t, minutes, 40)
 			})
 		})
 	}

@@ -33,8 +33,8 @@ const ExactCalls = 10_000
 // throttles: for its Retry-After, longer where one of less than a second was not enough;
 // else for 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten
 // calls that are not throttled, but no longer than half of the time since the last throttle if
-// calls got through since. After a pause, the calls of the shortest window are spread over it, or over a minute if it is
-// longer, so that nobody goes as a herd.
+// calls got through since. After a pause, the calls of the shortest window are spread over it,
+// or over a minute if it is longer, so that nobody goes as a herd.
 //
 // Prefer a [TokenBucket] where the server refills a bucket, and the
 // [AdaptiveLimiter] where the limit is unknown or shared: a window that this

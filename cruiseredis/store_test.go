@@ -171,7 +171,15 @@ func TestScriptIsTheModel(t *testing.T) {
 				q.Successes = int64(float64(s.Rate)*dt.Seconds()/1e6) + rng.Int64N(2)
 				q.Throttled = step%5 == 4 && step%40 < 20 || step%40 >= 20 && step%40 < 30
 				q.Elsewhere = q.Elsewhere && q.Throttled
+				if step%80 == 70 { // the end of an outage, which is doubted
+					now += 5 * time.Minute
+				}
 				far += min(1, max(0, s.Peak/2-s.Rate)) // calls that follow go by the peak
+			}
+			if run%6 == 4 && step < 5 { // closed before anything succeeded
+				q.Throttled, q.Successes, q.Failed, q.Ceiling, q.Quota = step < 4, int64(step/4), 0, 0, nil
+				q.Epoch = max(1, s.Epoch)
+				now += 2 * time.Second
 			}
 			if q.Quota != nil {
 				switch run % 6 {

@@ -23,7 +23,7 @@ local STEP = .1
 local LEAP = 1
 local PEAK = 10 * PERIOD
 local PEAK_TO = .7
-local PEAK_FADES = .2
+local FADES = .2
 local MEMORY_LONG = 250
 local CLOSED = HORIZON
 local PART = 4
@@ -405,7 +405,7 @@ end
 
 local function peak(r, was)
   if r >= was then
-    s.peak = s.peak - floor(PEAK_FADES * max(0, s.peak - s.ceiling))
+    s.peak = s.peak - floor(FADES * max(0, s.peak - s.ceiling))
   end
   local calls, took = s.total - s.peakTotal, s.openTime - s.peakTime
   if s.peakTotal > 0 then

@@ -27,8 +27,8 @@ var changes = []change{
 	{1, "a third of that", []edit{{`startLeast, l.latency.Seconds()`, `startLeast, l.latency.Seconds()/3`}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`decrease: 0.5`, `decrease: 0.7`}}},
-	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(from, l.given(now))`,
-		"l.ceiling = from\n\tif math.IsInf(l.rate, 1) {\n\t\tl.ceiling = l.given(now)\n\t}"}}},
+	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.given(now))`,
+		"l.ceiling = max(l.rate, l.unspread)\n\tif math.IsInf(l.rate, 1) {\n\t\tl.ceiling = l.given(now)\n\t}"}}},
 	{2, "delivered over the last 32 only", []edit{{`given = min(given, l.delivered.over(now, memoryLong)/longShare)`, ``}}},
 	{2, "delivered over the last 250 only", []edit{{`given = min(given, l.delivered.over(now, memoryLong)/longShare)`, `given = l.delivered.over(now, memoryLong) / longShare`}}},
 	{2, "calls under way do not count", []edit{{`if n < memoryLeast {`, `if true {`}}},
@@ -70,7 +70,6 @@ var changes = []change{
 	{6, "probing over 100 calls, also where cuts agree", []edit{{`agreeMost   = 3 `, `agreeMost   = 0 `}}},
 	{6, "probing over no share of the time", []edit{{`probeAge    = .2`, `probeAge    = 0`}}},
 	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo      = .7`, `peakTo      = .0`}}},
-	{6, "every cut below the peak takes it down", []edit{{`if from >= was {`, `if true {`}}},
 	{6, "what fell far is never back", []edit{{`l.ceiling < back && l.rate >= back`, `false && l.rate >= back`}}},
 	{6, "from below the ceiling to above it at once", []edit{{"if l.rate < l.ceiling {\n\t\tgrown =", "if false {\n\t\tgrown ="}}},
 	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit {`, `if late {`}}},
