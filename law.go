@@ -289,10 +289,10 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 			}
 		}
 	}
+	spread := q == nil && l.unspread > 0 && now < l.resetAt // what is left stays spread
 	if e.outcome == OutcomeSuccess && l.queued(now) {
-		return CauseLatency, 0
-	}
-	if q != nil || l.unspread == 0 || now >= l.resetAt { // else what is left stays spread
+		why = CauseLatency
+	} else if !spread {
 		l.grow(now, more, late)
 	}
 	if window {

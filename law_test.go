@@ -1345,6 +1345,83 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 	}
 }
 
+// Answers that overtake each other, or tell of two quotas in turn, may make less of the
+// first figures than was used. The part is learnt all the same.
+func TestLawLearnsItsPartFromDisorder(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		first []Quota
+	}{
+		{"in order", []Quota{{Limit: 5000, Remaining: 4999}, {Limit: 5000, Remaining: 4997}}},
+		{"answers overtake each other", []Quota{{Limit: 5000, Remaining: 4997}, {Limit: 5000, Remaining: 4999}}},
+		{"two quotas with one reset", []Quota{{Limit: 100, Remaining: 50}, {Limit: 5000, Remaining: 4999}}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.001, 20)
+			d.law.setLimit(d.now, 10)
+			start := d.now
+			tell := func(q Quota) {
+				sent := d.send()
+				d.after(10 * ms)
+				q.Reset = time.Hour - d.now.since(start)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+			}
+			for _, q := range tt.first {
+				tell(q)
+			}
+			for left := 4900; left > 3000; left -= 2 { // one other uses as much
+				tell(Quota{Limit: 5000, Remaining: left})
+			}
+			assert.InDelta(t, .5, d.law.part.of(1), .05)
+		})
+	}
+}
+
+// What is told to be left is costs, not calls.
+func TestLawHeedsQuotasByCost(t *testing.T) {
+	firstCut := func(cost int) (left int) {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, float64(10*cost))
+		for range 5 {
+			d.send()
+		}
+		for left = 100; left > 0; left-- {
+			d.law.held(d.now)
+			sent := d.send()
+			q := Quota{Limit: 100 * cost, Remaining: left * cost}
+			why := d.law.done(d.after(100*ms).now, ending{outcome: OutcomeSuccess, sent: sent, cost: cost, quota: &q}, false).why
+			if why == CauseQuota && d.law.rate < d.law.ceiling {
+				return left
+			}
+		}
+		return left
+	}
+	assert.Greater(t, firstCut(1), 5, "while there is enough for what is under way")
+	assert.Equal(t, firstCut(1), firstCut(50))
+}
+
+// That calls take longer than they did is no reason to use up a window.
+func TestLawRationsWhatIsLeftAtAQueue(t *testing.T) {
+	for _, took := range []time.Duration{20 * ms, 100 * ms} {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, 100)
+		d.succeed(300, 20*ms)
+		end := d.now.after(10 * time.Second)
+		tell := func(left int) lesson {
+			d.law.held(d.now)
+			sent := d.send()
+			d.after(took)
+			q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+			return d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+		}
+		for left := 99; left >= 40; left-- {
+			tell(left)
+		}
+		assert.InDelta(t, 40/end.since(d.now).Seconds(), d.law.limit(), .1, "%v", took)
+		assert.Equal(t, end.since(d.now)-took, tell(0).pause, "%v", took)
+	}
+}
+
 // A meter's clock goes on while somebody wants something, and through a pause.
 func TestMeterClock(t *testing.T) {
 	const s = instant(time.Second)

@@ -54,7 +54,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 		return surplus{}, false
 	}
 	flying := float64(l.inflight + 1)
-	reserve := max(hintLeast, 2*flying)
+	reserve := l.cost * max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
 		if limit < reserve {
 			return surplus{}, false // it is used up and whole again while an answer is under way
@@ -112,9 +112,9 @@ func (l *aimd) refilled(q Quota) (more float64) {
 	if q.Limit <= 0 {
 		return 0
 	}
-	part := max(rationAfter, q.Limit/4, 2*l.inflight) // answers overtake each other
-	step := q.Remaining-l.hintLeft >= part
-	if !step && l.delivered.n-l.refillOks < max(hintLeast, part) {
+	part := max(rationAfter, float64(q.Limit/4), 2*l.cost*float64(l.inflight)) // answers overtake each other
+	step := float64(q.Remaining-l.hintLeft) >= part
+	if !step && l.cost*float64(l.delivered.n-l.refillOks) < max(l.cost*hintLeast, part) {
 		return 0
 	}
 	if !step && q.Remaining >= l.refillLow {
@@ -210,7 +210,7 @@ func (p *part) learn(now instant, fell, n int, cost float64, takes time.Duration
 		if took := now.since(p.at); took > takes {
 			others *= float64(takes) / float64(took)
 		}
-		most := partMost * p.each
+		most := partMost * max(cost, p.each)
 		others = min(max(others, -most), most)
 		p.each += (cost + others - p.each) / float64(min(n, partOver))
 	}
