@@ -1015,6 +1015,40 @@ func TestLawRations(t *testing.T) {
 	}
 }
 
+// Of a window that was largely used up before it was first seen, what is left lasts until its
+// reset all the same. A bucket that others use, too, is none.
+func TestLawRationsWhatOthersLeft(t *testing.T) {
+	for _, left := range []int{2500, 1200, 1000, 300, 100} {
+		t.Run(fmt.Sprintf("%d of 5000", left), func(t *testing.T) {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.law.setLimit(d.now, 100)
+			reset := d.now.after(50 * time.Minute)
+			for ; left > 0 && d.now < reset; left-- {
+				d.law.held(d.now)
+				d.after(max(0, ceilSeconds(1/d.law.limit())-50*ms))
+				sent := d.send()
+				d.after(50 * ms)
+				q := Quota{Limit: 5000, Remaining: left - 1, Reset: reset.since(d.now)}
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+			}
+			assert.Less(t, reset.since(d.now), 2*time.Minute, "and no sooner")
+			assert.Less(t, left, 50, "nor is much left")
+		})
+	}
+	t.Run("a bucket", func(t *testing.T) {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, 10)
+		for i := range 500 { // 10 a second, of a hundred at most
+			d.law.held(d.now)
+			sent := d.send()
+			left := 20 - i%8
+			q := Quota{Limit: 100, Remaining: left, Reset: time.Duration(100-left) * 100 * ms}
+			d.law.done(d.after(100*ms).now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+			require.Zero(t, d.law.unspread)
+		}
+	})
+}
+
 // What is left speeds growth up as long as it does not fall: while it does, it may
 // be all that there is for a long time. Where a reset is told, that is known.
 func TestLawHurriesOnlyWhileTheRestHolds(t *testing.T) {

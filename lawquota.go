@@ -33,7 +33,7 @@ const (
 	flatAfter    = 5   // cuts in a row that change nothing, by which a quota means nothing
 
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
-	rationAfter = 3                       // calls used up, or a quarter of the limit, by which a reset that stays is a window's
+	rationAfter = 3                       // calls used up at least, by which a reset that stays is a window's
 	partOver    = 100                     // calls over which the part of a quota that is used here is learnt
 	partMost    = 4                       // times that part, which one answer counts for at most: some speak of another quota
 	partAlone   = .75                     // of a quota, from which it is as good as one of its own
@@ -155,8 +155,8 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 	if q.Reset <= 0 {
 		return false
 	}
-	reset := now.after(q.Reset)
-	moved := reset.since(l.resetAt).Abs() > resetSlack+q.Reset/100
+	reset, slack := now.after(q.Reset), resetSlack+q.Reset/100
+	moved := reset.since(l.resetAt).Abs() > slack
 	takes := max(2*l.latency, ceilSeconds(2*l.gap()))
 	l.part.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
 	if moved {
@@ -166,7 +166,11 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 		}
 		l.unspread = 0
 	}
-	return l.resetLeft-q.Remaining >= max(rationAfter, q.Limit/4)
+	// Where a quarter of the limit was not left to begin with, a quarter of what was is enough,
+	// if a bucket would have moved its reset by as much.
+	used := l.resetLeft - q.Remaining
+	return used >= max(rationAfter, min(q.Limit, l.resetLeft)/4) &&
+		(used >= q.Limit/4 || float64(q.Reset)*float64(used) > float64(slack)*float64(q.Limit-q.Remaining))
 }
 
 // ration makes what is left of a window last until its reset, once half of it is

@@ -417,7 +417,8 @@ func (s *SharedState) windowed(q StoreRequest) bool {
 	}
 	left := int64(q.Quota.Remaining)
 	reset := s.QuotaAt + micros(q.Quota.Reset)
-	if moved := reset - s.ResetAt; max(moved, -moved) > micros(resetSlack)+micros(q.Quota.Reset)/100 {
+	slack := micros(resetSlack) + micros(q.Quota.Reset)/100
+	if moved := reset - s.ResetAt; max(moved, -moved) > slack {
 		s.ResetAt, s.ResetLeft = reset, left
 		if micros(q.Quota.Reset) <= sharedShort {
 			s.ResetLeft = -1
@@ -428,7 +429,9 @@ func (s *SharedState) windowed(q StoreRequest) bool {
 		}
 		s.Unspread = 0
 	}
-	return s.ResetLeft-left >= max(rationAfter, int64(q.Quota.Limit)/4)
+	used, limit := s.ResetLeft-left, int64(q.Quota.Limit)
+	return used >= max(rationAfter, min(limit, s.ResetLeft)/4) &&
+		(used >= limit/4 || float64(micros(q.Quota.Reset))*float64(used) > float64(slack)*float64(limit-left))
 }
 
 // ration makes what is left of a window last until its reset, once half of it is

@@ -225,7 +225,8 @@ local function windowed()
     return false
   end
   local reset = s.quotaAt + q.quotaReset
-  if abs(reset - s.resetAt) > RESET_SLACK + floor(q.quotaReset / 100) then
+  local slack = RESET_SLACK + floor(q.quotaReset / 100)
+  if abs(reset - s.resetAt) > slack then
     s.resetAt, s.resetLeft = reset, q.quotaLeft
     if q.quotaReset <= SHORT then
       s.resetLeft = -1
@@ -236,7 +237,9 @@ local function windowed()
     end
     s.unspread = 0
   end
-  return s.resetLeft - q.quotaLeft >= max(RATION_AFTER, floor(q.quotaLimit / 4))
+  local used, limit = s.resetLeft - q.quotaLeft, q.quotaLimit
+  return used >= max(RATION_AFTER, floor(min(limit, s.resetLeft) / 4))
+    and (used >= floor(limit / 4) or q.quotaReset * used > slack * (limit - q.quotaLeft))
 end
 
 local function ration()
