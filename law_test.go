@@ -769,6 +769,22 @@ func TestLawGetsUsedToSlowCalls(t *testing.T) {
 
 // What comes out of a queue is successes: calls that were given up come to nothing. And
 // calls that nobody waited for stand in none.
+// The first answer of all may be a quick or a slow one.
+func TestLawTakesNoFirstAnswerForTheUsualOne(t *testing.T) {
+	for _, first := range []time.Duration{100 * time.Microsecond, ms, 100 * ms, 10 * time.Second} {
+		t.Run(first.String(), func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.law.setLimit(d.now, 10)
+			for took := first; d.law.delivered.n < 1000; took = 100 * ms {
+				d.after(ceilSeconds(1 / d.law.limit())).law.held(d.now)
+				d.law.sent(d.now)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.after(-took), cost: 1}, false)
+				require.GreaterOrEqual(t, d.law.limit(), 10., "after %d calls", d.law.delivered.n)
+			}
+		})
+	}
+}
+
 func TestLawKnowsWhatComesOutOfAQueue(t *testing.T) {
 	const usual = 20 * ms
 	for _, tt := range []struct {

@@ -95,9 +95,12 @@ func (m *meter) over(now instant, most int) float64 {
 }
 
 // latencies are means of how long successes took, in seconds: over about the last
-// memoryShort of them, and the last memoryLong. The long one rises slower than it falls, or
-// it would grow with a queue, and hide it.
-type latencies struct{ short, long float64 }
+// memoryShort of them, and the last memoryLong, or all while there are fewer. After that the
+// long one rises slower than it falls, or it would grow with a queue, and hide it.
+type latencies struct {
+	short, long float64
+	n           int // successes, memoryLong at most
+}
 
 const (
 	queueGrown = 2 // times the long mean, by which the short one shows a queue
@@ -110,9 +113,10 @@ func (l *latencies) add(took float64) {
 		l.short, l.long = took, took
 	}
 	took = min(took, queueMost*l.long)
-	l.short += (took - l.short) / memoryShort
-	over := float64(memoryLong)
-	if took > l.long {
+	l.n = min(l.n+1, memoryLong)
+	l.short += (took - l.short) / float64(min(l.n, memoryShort))
+	over := float64(l.n)
+	if took > l.long && l.n == memoryLong {
 		over *= queueSlow
 	}
 	l.long += (took - l.long) / over
