@@ -175,11 +175,12 @@ func (l *aimd) sent(now instant) {
 	l.moved = now
 	l.delivered.busy(now)
 	// If the next call comes more than a call interval from now, though it was not held
-	// back, nobody wanted what the server would have given since then. Without a rate,
+	// back, nobody wanted what the server would have given since then. Nor did who saves
+	// the rest of a window for later, which is slower than the rate. Without a rate,
 	// twice the latency stands for the interval: calls come one after the other, unless
 	// they wait at the server for something to happen.
 	if !math.IsInf(l.rate, 1) {
-		l.delivered.idle(now, now.after(ceilSeconds(l.gap())))
+		l.delivered.idle(now, now.after(ceilSeconds(l.cost/max(l.rate, l.unspread))))
 	} else if l.latency > 0 {
 		l.delivered.idle(now, now.after(2*l.latency))
 	}
@@ -188,7 +189,9 @@ func (l *aimd) sent(now instant) {
 // held tells that the rate made someone wait.
 func (l *aimd) held(now instant) {
 	l.heldAt = now
-	l.delivered.busy(now)
+	if l.unspread == 0 {
+		l.delivered.busy(now)
+	}
 }
 
 // free tells that the rate makes nobody wait now: whoever waited has left, or waits for

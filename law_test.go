@@ -767,8 +767,6 @@ func TestLawGetsUsedToSlowCalls(t *testing.T) {
 	}
 }
 
-// What comes out of a queue is successes: calls that were given up come to nothing. And
-// calls that nobody waited for stand in none.
 // The first answer of all may be a quick or a slow one.
 func TestLawTakesNoFirstAnswerForTheUsualOne(t *testing.T) {
 	for _, first := range []time.Duration{100 * time.Microsecond, ms, 100 * ms, 10 * time.Second} {
@@ -785,6 +783,8 @@ func TestLawTakesNoFirstAnswerForTheUsualOne(t *testing.T) {
 	}
 }
 
+// What comes out of a queue is successes: calls that were given up come to nothing. And
+// calls that nobody waited for stand in none.
 func TestLawKnowsWhatComesOutOfAQueue(t *testing.T) {
 	const usual = 20 * ms
 	for _, tt := range []struct {
@@ -1380,6 +1380,29 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 		tell(10, 9, time.Minute)
 		assert.InDelta(t, ceiling/2, l.limit(), ceiling/10, "cut once")
 	})
+	for _, after := range []int{1, 40, 400, 503, 510} { // calls since half of the window was used; 500 end it
+		t.Run(fmt.Sprintf("a throttle after %d calls", after), func(t *testing.T) {
+			d, l, tell := window()
+			left, end := 1000, d.now.after(time.Hour)
+			call := func() {
+				l.held(d.now)
+				d.after(ceilSeconds(1/l.limit()) - 10*ms)
+				if left--; d.now.after(10*ms) >= end {
+					left, end = 999, end.after(time.Hour)
+				}
+				tell(1000, left, end.since(d.now)-10*ms)
+			}
+			for l.unspread == 0 {
+				call()
+			}
+			was := l.unspread
+			for range after {
+				call()
+			}
+			d.throttle()
+			assert.InEpsilon(t, was/2, max(l.rate, l.unspread), .15)
+		})
+	}
 	for _, tt := range []struct{ reset, want time.Duration }{{5 * time.Second, 5 * time.Second}, {time.Minute, 0}} {
 		t.Run(fmt.Sprintf("used up for %v", tt.reset), func(t *testing.T) {
 			_, _, tell := window()

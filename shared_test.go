@@ -2082,7 +2082,7 @@ func TestSharedLateAnswer(t *testing.T) {
 // heard of it.
 func TestSharedPauseRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 100 * ms}, 1, WithInitialRate(1))[0]
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 90 * ms}, 1, WithInitialRate(1))[0]
 		require.NoError(t, s.WaitN(t.Context(), 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()

@@ -579,7 +579,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 	if s.Oks > 0 && !s.spent(t, q) { // else pauses are the answer
 		r := float64(max(s.Rate, s.Unspread))
 		given := r
-		if s.Busy >= sharedTold {
+		if s.Busy >= sharedTold && s.Unspread == 0 { // a spread rate tells of itself
 			given = min(r, float64(s.Flow)*1e6/float64(s.Busy))
 		}
 		// What is told of successes lags behind a rate that grows.

@@ -495,8 +495,8 @@ func TestSharedStateCut(t *testing.T) {
 		{"in too little of the time to tell", 2e6, 249_999, 0, 10e6, 5e6, 0},
 		{"more than the rate", 20e6, 1e6, 0, 10e6, 5e6, 0},
 		{"far less than the rate", 1e6, 1e6, 0, 5e6, 2.5e6, 0},
-		{"the rest of a window is spread", 40e6, 1e6, 40e6, 40e6, 10e6, 20e6},
-		{"the rest of a window is spread, by little", 12e6, 1e6, 12e6, 12e6, 6e6, 6e6},
+		{"the rest of a window is spread", 10e6, 1e6, 40e6, 40e6, 10e6, 20e6},
+		{"the rest of a window is spread, by little", 10e6, 1e6, 12e6, 12e6, 6e6, 6e6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)

@@ -430,7 +430,7 @@ local function throttle()
   if s.oks > 0 and not spent() then
     local r = max(s.rate, s.unspread)
     local given = r
-    if s.busy >= TOLD then
+    if s.busy >= TOLD and s.unspread == 0 then
       given = min(r, s.flow * 1e6 / s.busy)
     end
     given = max(given, r / 2)
