@@ -142,9 +142,11 @@ func (l *aimd) stopped(now, until instant) {
 // gap is a call interval, in seconds.
 func (l *aimd) gap() float64 { return l.cost / l.rate }
 
-// setLimit makes the rate another one, from outside.
+// setLimit makes the rate another one, from outside: what was delivered says no more of it.
 func (l *aimd) setLimit(now instant, limit float64) {
 	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, false, now, 0
+	l.delivered.anew(now)
+	l.openAt, l.openOks = l.delivered.goneAt, l.delivered.gone
 	if math.IsInf(limit, 1) {
 		l.window = 1 // it begins anew
 	}

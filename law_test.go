@@ -84,6 +84,33 @@ func TestLawBeginsAnewWithoutALimit(t *testing.T) {
 	assert.Positive(t, d.law.wait(d.now), "one call in flight")
 }
 
+// Whoever sets a rate knows better than what there was before.
+func TestLawForgetsWhatWasBeforeASetLimit(t *testing.T) {
+	for _, set := range []float64{50, math.Inf(1)} {
+		for _, after := range []int{1, 3, 20} { // calls before a throttle
+			t.Run(fmt.Sprintf("%v, %d calls", set, after), func(t *testing.T) {
+				d := newLawDriver(.001, math.Inf(1))
+				d.law.setLimit(d.now, .05)
+				d.succeed(100, 20*time.Second)
+				d.law.setLimit(d.now, set)
+				d.succeed(after, 20*ms)
+				d.throttle()
+				assert.InDelta(t, 25, d.law.limit(), 2)
+			})
+		}
+	}
+	t.Run("at a closed door", func(t *testing.T) {
+		d := newLawDriver(.001, math.Inf(1))
+		d.law.setLimit(d.now, .05)
+		d.succeed(100, 20*time.Second)
+		d.throttle()
+		d.after(time.Second).throttle()
+		d.law.setLimit(d.now, 50)
+		d.after(time.Second).succeed(2, 20*ms)
+		assert.GreaterOrEqual(t, d.law.limit(), 50.)
+	})
+}
+
 // Calls that have not ended, and would have been throttled by now, are let through; a few of
 // them may hang.
 func TestLawCountsWhatIsUnderWay(t *testing.T) {
@@ -180,7 +207,7 @@ func TestLawCutsToHalfOfTheLesser(t *testing.T) {
 				sent := d.send()
 				d.after(took).end(OutcomeSuccess, sent)
 			}
-			d.law.setLimit(d.now, tt.set)
+			d.law.rate, d.law.ceiling = tt.set, tt.set
 			this := d.throttle()
 			assert.Equal(t, CauseThrottle, this.why)
 			assert.False(t, this.late)
@@ -687,7 +714,7 @@ func TestLawLearnsNothingFromOneCall(t *testing.T) {
 	d.law.setLimit(d.now, 10)
 	d.succeed(100, 100*ms)
 	closing()
-	d.law.setLimit(d.now, 10)
+	d.law.rate, d.law.ceiling = 10, 10
 	closing()
 	assert.Greater(t, d.law.limit(), .5)
 	closing()

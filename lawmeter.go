@@ -23,6 +23,8 @@ type meter struct {
 	n       int           // calls let through in all
 	base    int           // those that do not count any more
 	baseAt  time.Duration // busy time where counting began
+	gone    int           // of those, the ones that do not count where the others are too few, either
+	goneAt  time.Duration // busy time by then
 	begun   bool          // the burst before the first cut is forgotten
 }
 
@@ -78,11 +80,17 @@ func (m *meter) restart(n int, at time.Duration) {
 	m.base, m.baseAt = n, max(0, at)
 }
 
+// anew forgets what was.
+func (m *meter) anew(now instant) {
+	m.gone, m.goneAt = m.n, m.clock(now)
+	m.restart(m.gone, m.goneAt)
+}
+
 // over is the rate over most calls, +Inf where nothing can be said.
 func (m *meter) over(now instant, most int) float64 {
 	k, from := m.n-m.base, m.baseAt
 	if k < memoryLeast {
-		k, from = m.n, 0 // too few to go by: the burst counts after all
+		k, from = m.n-m.gone, m.goneAt // too few to go by: the burst counts after all
 	}
 	if k > most {
 		k, from = most, m.ring[(m.n-most)%memoryLong]
