@@ -358,26 +358,28 @@ func (l *aimd) queued(now instant) bool {
 // been an outage. So at the beginning it does not count as time in which the server
 // delivered, and later what is learnt from it is bounded, and doubted: see slope. One
 // call alone says nothing: where processes share a limit of a few calls, each would go
-// by who was first.
+// by who was first. It counts with what comes next, unless that was an outage.
 func (l *aimd) reopen(now instant) {
 	closed := now.since(l.closedAt)
 	first, long := l.delivered.n == 1, closed > outageLeast
+	outage := long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed)
 	if first && long {
 		l.delivered = meter{}
 		l.delivered.busy(now)
 		l.delivered.add(now)
 		l.shutAt = 0
 	}
-	if !first && l.delivered.n-l.openOks < reopenAfter {
+	one := l.delivered.n-l.openOks < reopenAfter
+	if one && !first && !outage {
 		l.credit = now
-		return // what comes next counts with it
+		return
 	}
 	busy := l.delivered.clock(now)
 	opened := (min(l.shutAt, busy) + busy) / 2
 	took := (opened - l.openAt).Seconds()
 	given := l.cost * float64(l.delivered.n-l.openOks) / took
-	if !first && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
-		if long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed) {
+	if !one && took > 0 && given < l.ceiling && !math.IsInf(l.rate, 1) {
+		if outage {
 			given = max(given, min(l.ceiling, l.cost/outageGap.Seconds()))
 			l.doubted, l.agreed = true, 0
 		}

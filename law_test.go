@@ -482,6 +482,24 @@ func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 	closing(slowest, 12*time.Hour)
 	assert.InEpsilon(t, 1/outageGap.Seconds(), slowest.law.ceiling, .01, "and no less is learnt")
 
+	t.Run("one call ends it", func(t *testing.T) { // which is no measure, nor is the time it took
+		for _, closed := range []time.Duration{time.Second, time.Hour} {
+			d := newLawDriver(0.001, math.Inf(1))
+			d.law.setLimit(d.now, 50)
+			d.succeed(3000, 20*ms)
+			opens := func(after time.Duration) {
+				d.throttle()
+				d.after(after).throttle()
+				d.after(time.Second).succeed(1, 20*ms)
+			}
+			opens(time.Second)
+			opens(closed)
+			d.succeed(300, 40*ms)
+			opens(2 * time.Second)
+			assert.Greater(t, d.law.limit(), 5., "closed for %v", closed)
+		}
+	})
+
 	for _, tt := range []struct {
 		name    string
 		between time.Duration // from the end of the first closing to the next, of four minutes

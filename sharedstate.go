@@ -381,17 +381,20 @@ func (s *SharedState) late(t int64, q StoreRequest) bool {
 // reopen is for the success that ends a closed time. What the server gave in the long run,
 // the closed time included, is what it gives: so a limit per window is learnt in one closing.
 // It ended somewhere between the last throttle and now. A long one that comes alone may have
-// been an outage: what that teaches is bounded, and doubted. One call alone teaches nothing.
+// been an outage: what that teaches is bounded, and doubted. One call alone teaches nothing,
+// and counts with what comes next, unless that was an outage.
 func (s *SharedState) reopen(t int64, q StoreRequest) {
-	if s.Ceiling > 0 && float64(s.Total-s.OpenTotal) < reopenAfter*q.cost() {
-		return // what comes next counts with it
+	closed := t - s.ClosedAt
+	long := closed > micros(outageLeast)
+	outage := long && s.ClosedAt-s.OutageAt > outageApart*closed
+	one := s.Ceiling > 0 && float64(s.Total-s.OpenTotal) < reopenAfter*q.cost()
+	if one && !outage {
+		return
 	}
 	took := max(1, s.OpenTime-(t-s.CutAt)/2)
 	given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
-	closed := t - s.ClosedAt
-	long := closed > micros(outageLeast)
-	if given < float64(s.Ceiling) {
-		if long && s.ClosedAt-s.OutageAt > outageApart*closed {
+	if !one && given < float64(s.Ceiling) {
+		if outage {
 			given = max(given, min(float64(s.Ceiling), math.Floor(q.cost()*1e6/outageGap.Seconds())))
 			s.Agreed, s.Doubted = 0, 1
 		}

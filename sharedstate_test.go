@@ -219,14 +219,17 @@ func TestSharedDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 		q.Law, q.Epoch, q.Count, q.Want, q.Least = law, s.Epoch, s.Count, 5, 1
 		s.Sync(now, q)
 	}
+	opens := func(after time.Duration) {
+		pass(2*time.Second, StoreRequest{Throttled: true})
+		pass(after, StoreRequest{Throttled: true})
+		pass(time.Second, StoreRequest{Successes: 1})
+	}
 	closing := func(lasts time.Duration) {
 		s.Rate, s.Ceiling = 10e6, 10e6
 		for range 20 {
 			pass(500*ms, StoreRequest{Successes: 5})
 		}
-		pass(2*time.Second, StoreRequest{Throttled: true})
-		pass(lasts, StoreRequest{Throttled: true})
-		pass(time.Second, StoreRequest{Successes: 1})
+		opens(lasts)
 	}
 	closing(outageLeast - time.Minute)
 	assert.Zero(t, s.Doubted, "too short")
@@ -240,6 +243,15 @@ func TestSharedDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 	now += 2 * outageApart * time.Hour
 	closing(time.Hour)
 	assert.EqualValues(t, 1, s.Doubted, "long after")
+	closing(2 * time.Second)
+	now += 2 * outageApart * time.Hour
+	pass(0, StoreRequest{})
+	was := s.Ceiling
+	opens(time.Hour)
+	assert.Equal(t, []int64{0, s.Total, s.At}, []int64{s.OpenTime, s.OpenTotal, s.OutageAt}, "one call ends it")
+	assert.Greater(t, s.Ceiling, was/2, "and measures nothing")
+	now += 2 * outageApart * time.Hour
+	closing(time.Hour)
 	doubted, sure := s, s
 	sure.Doubted = 0
 	for _, s := range []*SharedState{&doubted, &sure} {

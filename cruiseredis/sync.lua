@@ -331,15 +331,17 @@ local function late()
 end
 
 local function reopen()
-  if s.ceiling > 0 and s.total - s.openTotal < REOPEN_AFTER * cost then
+  local closed = t - s.closedAt
+  local long = closed > OUTAGE_LEAST
+  local outage = long and s.closedAt - s.outageAt > OUTAGE_APART * closed
+  local one = s.ceiling > 0 and s.total - s.openTotal < REOPEN_AFTER * cost
+  if one and not outage then
     return
   end
   local took = max(1, s.openTime - floor((t - s.cutAt) / 2))
   local given = floor((s.total - s.openTotal) * 1e12 / took)
-  local closed = t - s.closedAt
-  local long = closed > OUTAGE_LEAST
-  if given < s.ceiling then
-    if long and s.closedAt - s.outageAt > OUTAGE_APART * closed then
+  if not one and given < s.ceiling then
+    if outage then
       given = max(given, min(s.ceiling, floor(cost * 1e6 / OUTAGE_GAP)))
       s.agreed, s.doubted = 0, 1
     end
