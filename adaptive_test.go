@@ -659,7 +659,7 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 				time.Sleep(time.Second)
 				l.Resume()
 				calls(t, l, 10)
-			}, 5, 15},
+			}, 40, 60},
 		} {
 			check := func(t *testing.T, wait bool) {
 				synctest.Test(t, func(t *testing.T) {

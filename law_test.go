@@ -1565,6 +1565,9 @@ func TestMeterClock(t *testing.T) {
 		{"nobody waits, and it ends before", []func(*meter){idle(20*s, 50*s), skip(30*s, 0, 30*s)}, 20 * time.Second},
 		{"nobody waits, and it gets longer", []func(*meter){idle(20*s, 50*s), skip(30*s, 0, 80*s), busy(70 * s)}, 40 * time.Second},
 		{"another pause when the clock stands", []func(*meter){idle(20*s, 50*s), idle(60*s, 90*s)}, 40 * time.Second},
+		{"and that ends sooner", []func(*meter){skip(20*s, 5*time.Second, 60*s), skip(22*s, 0, 22*s)}, 90 * time.Second},
+		{"and that ends later", []func(*meter){skip(20*s, 5*time.Second, 60*s), skip(40*s, 0, 40*s)}, 75 * time.Second},
+		{"and another one begins", []func(*meter){skip(20*s, 5*time.Second, 60*s), skip(22*s, 5*time.Second, 80*s)}, 35 * time.Second},
 		{"skipped while idle", []func(*meter){idle(20*s, 0), skip(30*s, 5*time.Second, 60*s)}, 10 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

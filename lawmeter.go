@@ -19,6 +19,7 @@ type meter struct {
 	since   instant       // from when on the clock goes,
 	ends    instant       // and until when, unless somebody comes; instant(never) if that is not known
 	elapsed time.Duration // busy time before since
+	ahead   instant       // until when it has been counted already
 	ring    []time.Duration
 	n       int           // calls let through in all
 	base    int           // those that do not count any more
@@ -47,11 +48,17 @@ func (m *meter) idle(now, until instant) {
 }
 
 // skip leaves out the time from now to until, but for its beginning, which is as long as but.
+// What an earlier one counted ahead and this one ends does not count.
 func (m *meter) skip(now instant, but time.Duration, until instant) {
 	if now >= m.ends || now < m.since {
 		but = 0 // it stands still, or the beginning has been counted
 	}
 	m.elapsed, m.since = m.clock(now)+but, until
+	if but > 0 {
+		m.ahead = now.after(but)
+	} else if until < m.ahead {
+		m.elapsed, m.ahead = m.elapsed-m.ahead.since(max(now, until)), 0
+	}
 	if m.ends != instant(never) {
 		m.ends = until
 	}

@@ -52,7 +52,7 @@ var changes = []change{
 	{4, "pauses from 0.15 s", []edit{{`WithBase(300*time.Millisecond)`, `WithBase(150*time.Millisecond)`}}},
 	{4, "pauses from 0.6 s", []edit{{`WithBase(300*time.Millisecond)`, `WithBase(600*time.Millisecond)`}}},
 
-	{5, "a closed door teaches nothing", []edit{{`if !first && took > 0 && given < l.ceiling`, `if false && given < l.ceiling`}}},
+	{5, "a closed door teaches nothing", []edit{{`if !one && took > 0 && given < l.ceiling`, `if false && given < l.ceiling`}}},
 	{5, "the rate becomes 0.85 of what went through", []edit{{`reopenTo    = .95`, `reopenTo    = .85`}}},
 	{5, "measured up to the success", []edit{{`opened := (min(l.shutAt, busy) + busy) / 2`, `opened := busy`}}},
 	{5, "measured from the first throttle, whatever wait it asked for", []edit{{`l.shutAt += min(retryAfter, math.MaxInt64-l.shutAt)`, ``}}},
