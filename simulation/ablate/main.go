@@ -64,7 +64,8 @@ func main() {
 // none is the law as it is.
 var none = change{what: "none"}
 
-// table prints the law as it is, and each change that is asked for.
+// table prints the law as it is, and each change that is asked for. Who asks for none gets
+// the law alone.
 func (s settings) table(w io.Writer, only string) error {
 	which, err := regexp.Compile(only)
 	if err != nil {
@@ -76,7 +77,7 @@ func (s settings) table(w io.Writer, only string) error {
 			tried = append(tried, c)
 		}
 	}
-	if len(tried) == 1 {
+	if len(tried) == 1 && !which.MatchString("rule "+none.name()) {
 		return fmt.Errorf("-only %s: no change has such words", only)
 	}
 	_, err = s.rows(w, tried)

@@ -101,6 +101,18 @@ func TestAChangeIsComparedWithTheLawAsItIs(t *testing.T) {
 	}
 }
 
+// That tells before and after an edit what it is worth.
+func TestTheLawIsPlayedAloneWhereNoChangeIsWanted(t *testing.T) {
+	var out strings.Builder
+	if err := (settings{seeds: 1, random: 1, from: 5001}).table(&out, "none"); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 3 || !strings.HasPrefix(lines[2], "| 0 | none | ") {
+		t.Errorf("want the head and the law:\n%s", out.String())
+	}
+}
+
 func TestAnInterruptLeavesNoFiles(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("no program can interrupt itself there")
