@@ -20,7 +20,8 @@ type Chart struct {
 func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Scoreboard\n\n")
-	fmt.Fprintf(&out, "Written by the [simulator](../simulation/README.md), which runs the published code of every client under virtual time, and says what each column means.\n")
+	fmt.Fprintf(&out, "Written by the [simulator](../simulation/README.md), which says what each column means. Under virtual time it runs the published code of each client that is a Go module,\n")
+	fmt.Fprintf(&out, "and plays the rules of the others by code of this repository, as said of each [below](#clients).\n")
 	if n := len(b.Results); n > 0 {
 		least, most := b.Results[0].Runs, 0
 		for _, r := range b.Results {

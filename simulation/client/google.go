@@ -9,11 +9,11 @@ import (
 )
 
 // Google is the flow that Google's API guides describe: wait 2^n seconds plus
-// up to a second at random, at most a minute.
+// up to a second at random, at most a minute. There is no module of it to run.
 func Google() engine.Client {
 	return engine.Client{
 		Name:  "google-flow",
-		About: "truncated exponential backoff as in Google's guides, 2^n s plus up to 1 s, at most 64 s, whatever Retry-After says",
+		About: "truncated exponential backoff as in Google's guides, 2^n s plus up to 1 s, at most 64 s, whatever Retry-After says; a loop written for this board",
 		New: func(e engine.Env) engine.Process {
 			return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
 				for n := 0; ; n++ {
