@@ -103,6 +103,14 @@ func (s Schedule) After(t time.Duration, n float64) time.Duration {
 	}
 }
 
+// next is when the rate changes after t, math.MaxInt64 if it does not.
+func (s Schedule) next(t time.Duration) time.Duration {
+	if i := s.index(t) + 1; i < len(s) {
+		return s[i].At
+	}
+	return math.MaxInt64
+}
+
 // Highest is the greatest rate before end.
 func (s Schedule) Highest(end time.Duration) float64 {
 	top := 0.0

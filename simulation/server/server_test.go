@@ -38,11 +38,17 @@ func TestBucketServesItsBurstAndThenItsRate(t *testing.T) {
 
 func TestRetryAfterIsExact(t *testing.T) {
 	specs := map[string]Spec{
-		"bucket":      {Kind: Bucket, Rate: Constant(3), Burst: 2},
-		"changing":    {Kind: Bucket, Rate: Schedule{{0, .5}, {time.Second, 7}}, Burst: 2},
-		"fixed":       {Kind: FixedWindow, Rate: Constant(3), Window: 2 * time.Second},
-		"sliding":     {Kind: SlidingWindow, Rate: Constant(3), Window: 2 * time.Second},
-		"concurrency": {Kind: Concurrency, Burst: 2, Work: 300 * time.Millisecond},
+		"bucket":                       {Kind: Bucket, Rate: Constant(3), Burst: 2},
+		"bucket whose limit rises":     {Kind: Bucket, Rate: Schedule{{0, .5}, {time.Second, 7}}, Burst: 2},
+		"fixed":                        {Kind: FixedWindow, Rate: Constant(3), Window: 2 * time.Second},
+		"fixed whose limit rises":      {Kind: FixedWindow, Rate: Schedule{{0, 1}, {time.Second, 3}}, Window: 2 * time.Second},
+		"fixed whose limit falls":      {Kind: FixedWindow, Rate: Schedule{{0, 3}, {time.Second, 1}}, Window: 2 * time.Second},
+		"fixed that rises later":       {Kind: FixedWindow, Rate: Schedule{{0, 1}, {time.Second, .5}, {1500 * time.Millisecond, 3}}, Window: 2 * time.Second},
+		"sliding":                      {Kind: SlidingWindow, Rate: Constant(3), Window: 2 * time.Second},
+		"sliding whose limit rises":    {Kind: SlidingWindow, Rate: Schedule{{0, 1}, {time.Second, 3}}, Window: 2 * time.Second},
+		"sliding whose limit falls":    {Kind: SlidingWindow, Rate: Schedule{{0, 3}, {time.Second, 1}}, Window: 2 * time.Second},
+		"sliding that falls and rises": {Kind: SlidingWindow, Rate: Schedule{{0, 3}, {time.Second, 1}, {2150 * time.Millisecond, 2}}, Window: 2 * time.Second},
+		"concurrency":                  {Kind: Concurrency, Burst: 2, Work: 300 * time.Millisecond},
 	}
 	for name, spec := range specs {
 		t.Run(name, func(t *testing.T) {

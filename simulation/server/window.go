@@ -61,12 +61,16 @@ func (f *fixed) take(now time.Duration) bool {
 	return true
 }
 
+// wait looks for a limit that rises within the window: at its end a request passes anyway.
 func (f *fixed) wait(now time.Duration) time.Duration {
 	f.turn(now)
-	if f.used < Allowed(f.rate, f.window, now) {
-		return 0
+	end := now + f.left(now)
+	for at := now; at < end; at = f.rate.next(at) {
+		if f.used < Allowed(f.rate, f.window, at) {
+			return at - now
+		}
 	}
-	return f.left(now)
+	return end - now
 }
 
 func (f *fixed) quota(now time.Duration) (limit, left float64, reset time.Duration) {
@@ -114,13 +118,20 @@ func (s *sliding) take(now time.Duration) bool {
 	return true
 }
 
+// wait tries one limit after the other: a request passes once enough others are a window
+// old, if that is before the limit changes.
 func (s *sliding) wait(now time.Duration) time.Duration {
 	s.expire(now)
-	over := len(s.log) - s.head - Allowed(s.rate, s.window, now)
-	if over < 0 {
-		return 0
+	for from := now; ; {
+		at, until := from, s.rate.next(from)
+		if over := len(s.log) - s.head - Allowed(s.rate, s.window, from); over >= 0 {
+			at = max(from, s.log[s.head+over]+s.window)
+		}
+		if at < until {
+			return at - now
+		}
+		from = until
 	}
-	return s.log[s.head+over] + s.window - now
 }
 
 func (s *sliding) quota(now time.Duration) (limit, left float64, reset time.Duration) {
