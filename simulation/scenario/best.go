@@ -24,7 +24,8 @@ const leastSteps = 4000
 // the server serves as much of the demand as its limit allows. The demand of
 // the callers is one request each latency, and while they are idle, the calls
 // that they began before and that still wait. So do calls of an open loop, until
-// their deadline.
+// their deadline. At a concurrency limit, where one request may take most of the run, what
+// slots and callers have begun before tells how many of them are free.
 func (s *Scenario) Ideal() Best {
 	b := Best{Fair: make([]float64, s.Processes)}
 	steps := leastSteps
@@ -49,7 +50,7 @@ func (s *Scenario) Ideal() Best {
 			present, until = s.presentAt(t)
 			each = 0
 		}
-		demand := s.demand(t, len(present)) * dt.Seconds()
+		demand := f.demand(t, dt, len(present))
 		if _, idle := s.Idle(t); idle || s.Arrivals > 0 {
 			demand += max(0, pending)
 		}
@@ -105,31 +106,22 @@ func (s *Scenario) presentAt(t time.Duration) (processes []int, until time.Durat
 	return processes, until
 }
 
-// demand is how many requests a second are wanted at t, the competitor's included.
-func (s *Scenario) demand(t time.Duration, present int) float64 {
-	if s.Arrivals > 0 {
-		return s.Arrivals
-	}
-	d := s.Server.Greedy
-	if _, idle := s.Idle(t); !idle {
-		d += float64(present*s.Callers) / (s.Latency + s.Server.Work).Seconds()
-	}
-	return d
-}
-
 // fluid is a server that serves fractions of requests.
 type fluid struct {
-	spec  server.Spec
-	off   []server.Span
-	left  float64   // tokens of a bucket, rest of a fixed window
-	index int64     // of the fixed window
-	log   []float64 // served in each step of a sliding window
-	sum   float64   // of log
-	at    int
+	scenario *Scenario
+	spec     server.Spec
+	off      []server.Span
+	left     float64   // tokens of a bucket, rest of a fixed window
+	index    int64     // of the fixed window
+	log      []float64 // served in each step of a sliding window
+	sum      float64   // of log
+	at       int
+	width    time.Duration // of a step
+	begun    []float64     // served by a concurrency limit before each step so far, in all
 }
 
 func newFluid(s *Scenario, step time.Duration) *fluid {
-	f := &fluid{spec: s.Server, off: s.Server.Off()}
+	f := &fluid{scenario: s, spec: s.Server, off: s.Server.Off(), width: step}
 	full := f.window(0)
 	switch s.Server.Kind {
 	case server.Bucket:
@@ -148,8 +140,46 @@ func newFluid(s *Scenario, step time.Duration) *fluid {
 			}
 			f.sum = full
 		}
+	case server.Concurrency:
+		f.begun = []float64{0}
 	}
 	return f
+}
+
+// demand is how many requests are wanted during dt, the competitor's included. At a
+// concurrency limit the first arrive after half of their latency.
+func (f *fluid) demand(t, dt time.Duration, present int) float64 {
+	s := f.scenario
+	if s.Arrivals > 0 {
+		return s.Arrivals * dt.Seconds()
+	}
+	d := s.Server.Greedy * dt.Seconds()
+	if _, idle := s.Idle(t); !idle && (len(f.begun) == 0 || t+dt > s.Latency/2) {
+		d += f.free(present*s.Callers, s.Latency+s.Server.Work, t, dt)
+	}
+	return d
+}
+
+// free is how many requests n slots or callers can take up during dt, if each keeps one of
+// them busy for the time of taken.
+func (f *fluid) free(n int, taken, t, dt time.Duration) float64 {
+	if len(f.begun) == 0 || taken <= dt {
+		return float64(n) * dt.Seconds() / taken.Seconds()
+	}
+	return max(0, float64(n)-(f.before(t)-f.before(t+dt-taken)))
+}
+
+// before is what a concurrency limit served before t, at the latest the present step.
+func (f *fluid) before(t time.Duration) float64 {
+	if t <= 0 {
+		return 0
+	}
+	i := int(t / f.width)
+	sum := f.begun[i]
+	if part := t - time.Duration(i)*f.width; part > 0 {
+		sum += (f.begun[i+1] - sum) * part.Seconds() / f.width.Seconds()
+	}
+	return sum
 }
 
 // window is the limit of a window at t.
@@ -180,7 +210,8 @@ func (f *fluid) step(t, dt time.Duration, demand float64) float64 {
 		f.sum += served
 		f.at = (f.at + 1) % len(f.log)
 	case server.Concurrency:
-		served = min(f.open(t, demand), f.spec.Burst/f.spec.Work.Seconds()*dt.Seconds())
+		served = min(f.open(t, demand), f.free(int(f.spec.Burst), f.spec.Work, t, dt))
+		f.begun = append(f.begun, f.begun[len(f.begun)-1]+served)
 	case server.Queue:
 		served = min(f.open(t, demand), f.spec.Rate.Between(t, t+dt))
 	}

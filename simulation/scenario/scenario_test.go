@@ -75,6 +75,37 @@ func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 	}
 }
 
+// Slots and callers that are free at the start count, however long the work takes.
+func TestTheBestPossibleOfSlots(t *testing.T) {
+	for _, c := range []struct {
+		name           string
+		slots, callers int
+		work, latency  time.Duration
+		duration       time.Duration
+		want           float64
+	}{
+		{"a slot for each caller", 8, 8, time.Minute, 100 * time.Millisecond, 30 * time.Second, 8},
+		{"a caller for each slot, again", 8, 8, time.Minute, 100 * time.Millisecond, 90 * time.Second, 16},
+		{"callers wait for slots", 8, 16, time.Minute, 100 * time.Millisecond, 70 * time.Second, 16},
+		{"some callers wait for slots", 8, 12, time.Minute, time.Minute, 100 * time.Second, 12},
+		{"slots wait for callers", 8, 2, time.Minute, time.Minute, 100 * time.Second, 2},
+		{"a long way to the server and back", 19, 53, 5 * time.Millisecond, 8 * time.Second, 20 * time.Second, 2 * 53},
+		{"many times, more callers", 8, 24, 250 * time.Millisecond, 40 * time.Millisecond, 5 * time.Minute, 32 * 300},
+		{"many times, more slots", 8, 4, 250 * time.Millisecond, 40 * time.Millisecond, 5 * time.Minute, 4 / .29 * 300},
+		{"many times, a caller more", 8, 9, 250 * time.Millisecond, 40 * time.Millisecond, 5 * time.Minute, 9 / .29 * 300},
+		{"soon free again, more callers", 8, 200, time.Millisecond, 10 * time.Millisecond, time.Minute, 8000 * 60},
+		{"soon free again, more slots", 8, 4, time.Millisecond, 10 * time.Millisecond, time.Minute, 4 / .011 * 60},
+	} {
+		s := &Scenario{
+			Server:    server.Spec{Kind: server.Concurrency, Burst: float64(c.slots), Work: c.work},
+			Processes: 1, Callers: c.callers, Latency: c.latency, Duration: c.duration,
+		}
+		if got := s.Ideal().Successes; math.Abs(got/c.want-1) > .005 {
+			t.Errorf("%s: %.1f, want %.1f", c.name, got, c.want)
+		}
+	}
+}
+
 // Who calls and becomes idle still gets what it asked for.
 func TestTheBestPossibleIncludesCallsThatWaitThroughIdleTime(t *testing.T) {
 	s := &Scenario{
