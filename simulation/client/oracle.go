@@ -13,7 +13,7 @@ import (
 func Oracle() engine.Client {
 	return engine.Client{
 		Name:      "oracle",
-		About:     "yardstick: x/time/rate told its equal share of the true rate, burst 1",
+		About:     "yardstick: x/time/rate told its equal share of the true rate, burst 1; processes that begin together go in phase",
 		Yardstick: true,
 		Fits:      steady,
 		New: func(e engine.Env) engine.Process {
