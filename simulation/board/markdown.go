@@ -31,7 +31,8 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 		if least != most {
 			runs = fmt.Sprintf("%d to %d", least, most)
 		}
-		fmt.Fprintf(&out, "Each figure is the median of %s seeded runs.\n", runs)
+		fmt.Fprintf(&out, "Each figure is the median of %s seeded runs. These do not repeat exactly, most of all where processes share a limit:\n", runs)
+		fmt.Fprintf(&out, "which goroutine comes first at one moment, and what a client draws by lot, are not of the seed.\n")
 	}
 	fmt.Fprintf(&out, "Throttled is the mean over callers of their throttled requests (random scenarios: of all requests), use is what was got of what the server offered,\n")
 	fmt.Fprintf(&out, "the longest wait is a caller's between two successes (means are geometric), and Jain's index is 1 when all callers get the same whenever they are there.\n\n")
