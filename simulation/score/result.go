@@ -23,7 +23,7 @@ var Metrics = []Metric{
 	{Name: "throttled", Unit: "%", Of: func(s *Score) *float64 { return &s.Throttled },
 		About: "share of requests that were throttled: mean over callers, in random scenarios over all requests"},
 	{Name: "wait", Unit: "s", Of: func(s *Score) *float64 { return &s.Wait }, Geometric: true,
-		About: "of any caller for its next success, or until its end; means are geometric"},
+		About: "of any caller for its next success, or until its end, idle time left out; means are geometric"},
 	{Name: "jain", Of: func(s *Score) *float64 { return &s.Jain }, MoreWins: true,
 		About: "fairness: 1 if all callers got the same whenever they were there, 1/n if one got all"},
 	{Name: "use", Of: func(s *Score) *float64 { return &s.Use }, MoreWins: true,
