@@ -1,25 +1,75 @@
 package main
 
 import (
+	"encoding/json"
+	"fmt"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
 
 	"github.com/a7df5faa/cruise/internal/calm"
 
+	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
-// The page and this module's README say the same of each figure.
+// The page and this module's README say the same of each figure, which has a name in tables
+// and one in JSON.
 func TestTheReadmeExplainsTheFigures(t *testing.T) {
 	text, err := os.ReadFile("README.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, m := range score.Metrics {
-		if !strings.Contains(string(text), "| "+m.About+" |") && m.About != "" {
-			t.Errorf("%s: the README does not say %q", m.Name, m.About)
+		want := fmt.Sprintf("| %s | `%s` | %s |", board.Title(m), m.Name, m.About)
+		if m.About == "" { // no table shows it
+			want = fmt.Sprintf("| | `%s` | ", m.Name)
+		}
+		if !strings.Contains(string(text), want) {
+			t.Errorf("the README does not say %q", want)
+		}
+	}
+}
+
+func TestTheReadmeExplainsTheJSON(t *testing.T) {
+	text, err := os.ReadFile("README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "b.json")
+	play(t, "-rate", "5", "-duration", "10s", "-clients", "cruise,pacer-0.8", "-seeds", "1", "-json", file)
+	data, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var whole any
+	if err := json.Unmarshal(data, &whole); err != nil {
+		t.Fatal(err)
+	}
+	keys := map[string]bool{}
+	var walk func(any)
+	walk = func(part any) {
+		switch part := part.(type) {
+		case []any:
+			for _, p := range part {
+				walk(p)
+			}
+		case map[string]any:
+			for key, p := range part {
+				keys[key] = true
+				walk(p)
+			}
+		}
+	}
+	walk(whole)
+	if len(keys) < 30 {
+		t.Errorf("only %d keys", len(keys))
+	}
+	for key := range keys {
+		if !strings.Contains(string(text), "`"+key+"`") {
+			t.Errorf("the README does not say what %q is", key)
 		}
 	}
 }
