@@ -98,8 +98,8 @@ func (o *options) check(args []string) error {
 		if info, err := os.Stat(f.file); err == nil && info.IsDir() {
 			return fmt.Errorf("-%s %s: want a file, that is a folder", f.flag, f.file)
 		}
-		if chart, _ := filepath.Match(report.FileNames, filepath.Base(file)); chart && o.md != "" && f.flag != "md" {
-			return fmt.Errorf("-%s %s: want another name, charts of -md %s have such", f.flag, f.file, o.md)
+		if chart, _ := filepath.Match(report.FileNames, filepath.Base(file)); chart && o.md != "" {
+			return fmt.Errorf("-%s %s: want another name, charts of -md have such", f.flag, f.file)
 		}
 		if err := writable(f.file); err != nil {
 			return fmt.Errorf("-%s %s: want a file that can be written: %w", f.flag, f.file, err)
