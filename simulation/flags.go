@@ -33,9 +33,10 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	f.SetOutput(io.Discard) // errors are printed once, by main
 	f.StringVar(&o.clients, "clients", "", "names of clients, separated by commas; default all")
 	f.StringVar(&o.scenarios, "scenarios", "suite", "names of scenarios, separated by commas; suite, named, random-N, or none with -random")
-	f.IntVar(&o.seeds, "seeds", 3, "runs of each scenario and client, 1 to 1000")
-	f.IntVar(&o.random, "random", 0, "random scenarios to add, up to 100000")
-	f.Uint64Var(&o.from, "from", 1, "seed of the first random scenario")
+	o.seeds, o.from = 3, 1
+	f.Var(whole(&o.seeds), "seeds", "`runs` of each scenario and client, 1 to 1000")
+	f.Var(whole(&o.random), "random", "random `scenarios` to add, up to 100000")
+	f.Var(seed(&o.from), "from", "`seed` of the first random scenario")
 	f.BoolVar(&o.quick, "quick", false, "a board in a minute or two: every client, the suite, a few random scenarios")
 	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 20 seeds, 200 random scenarios that no law was tuned on")
 	f.BoolVar(&o.targets, "targets", false, "print the check list of targets; alone, run what it needs, but for those about peers, which -full runs")

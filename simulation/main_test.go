@@ -184,10 +184,12 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-html a -md ./a", "-html a: want a file of its own, -md is written there, too"},
 		{"-clients oracle -scenarios step-50-5-50", "-clients oracle: none of them makes sense in these scenarios"},
 		{"-seeds 99999999999", "-seeds 99999999999: want 1 to 1000"},
+		{"-seeds 1.5", `invalid value "1.5" for flag -seeds: want a whole number, such as 3`},
 		{"-random -1", "-random -1: want 0 to 100000"},
 		{"-random 999999999", "-random 999999999: want 0 to 100000"},
 		{"-random 100000 -seeds 1000 -clients cruise", "-random 100000 -seeds 1000: scenarios times seeds times clients is 100013000 runs, want at most 1000000"},
 		{"-from 5", "-from 5: want random scenarios"},
+		{"-from -1", `invalid value "-1" for flag -from: want a whole number from 0 to 18446744073709551615`},
 		{"-split", "-split: want random scenarios"},
 		{"-split -random 2 -clients cruise", "-split: want the client pacer-0.8 with it"},
 		{"-md a.md -json scoreboard-x.svg", "-json scoreboard-x.svg: want another name, charts of -md have such"},
@@ -203,6 +205,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-server cloud -rate 1", "-server cloud: want bucket,"},
 		{"-server bucket", "no -rate: want the requests a second"},
 		{"-decrease .7", "no -rate: want the requests a second"},
+		{"-rate 20/s", `invalid value "20/s" for flag -rate: want a number, such as 20 or 0.5`},
 		{"-rate 0", "-rate 0: want the requests a second"},
 		{"-rate NaN", "-rate NaN: want"},
 		{"-rate Inf", "-rate +Inf: want"},
@@ -234,6 +237,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-rate 5 -duration 2562047h", "-duration 2562047h0m0s: want 1s to 24h"},
 		{"-rate 1e6 -latency 1ms -duration 1h", "-duration 1h0m0s: want at most 10000000 requests"},
 
+		{"-decrease abc", `invalid value "abc" for flag -decrease: want a number, such as 20 or 0.5`},
 		{"-rate 1 -limiter-burst 2.7", "-limiter-burst 2.7: want a whole number from 1 to 2147483647"},
 		{"-rate 1 -limiter-burst NaN", "-limiter-burst NaN: want a finite number"},
 		{"-rate 1 -max-rate Inf", "-max-rate +Inf: want a finite number"},
@@ -247,7 +251,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		}
 	}
 	var usage strings.Builder
-	if _, _, err := parse([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers int") {
+	if _, _, err := parse([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers callers\n    \tcallers in each client (default 10)\n") {
 		t.Errorf("%v\n%s", err, usage.String())
 	}
 }

@@ -80,19 +80,20 @@ var knobs = [...]knob{
 // flags declares the flags of a server and a limiter of the user's.
 func (o *own) flags(f *flag.FlagSet) {
 	f.StringVar(&o.kind, "server", "", "try your own server: `kind` bucket, fixed, sliding or concurrency")
-	f.Float64Var(&o.rate, "rate", 0, "try your own server: requests a second that it serves")
-	f.Float64Var(&o.burst, "burst", 0, "tokens of its bucket, slots of its concurrency limit; default a second's worth")
+	f.Var(decimal(&o.rate), "rate", "try your own server: `requests` a second that it serves")
+	f.Var(decimal(&o.burst), "burst", "`tokens` of its bucket, slots of its concurrency limit; default a second's worth")
 	o.window, o.work, o.latency, o.duration = time.Minute, 250*time.Millisecond, 100*time.Millisecond, 10*time.Minute
 	f.Var((*span)(&o.window), "window", "`length` of its window")
 	f.Var((*span)(&o.work), "work", "how `long` a request holds the slot of its concurrency limit")
 	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
 	f.StringVar(&o.signal, "signal", "none", "what it tells: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
-	f.IntVar(&o.processes, "processes", 1, "clients of it that know nothing of each other")
-	f.IntVar(&o.workers, "workers", 10, "callers in each client")
+	o.processes, o.workers = 1, 10
+	f.Var(whole(&o.processes), "processes", "`clients` of it that know nothing of each other")
+	f.Var(whole(&o.workers), "workers", "`callers` in each client")
 	f.Var((*span)(&o.latency), "latency", "`time` that a request takes")
 	f.Var((*span)(&o.duration), "duration", "`length` of a run, in virtual time")
 	for i, k := range knobs {
-		f.Float64Var(&o.knobs[i], k.flag, 0, k.usage)
+		f.Var(decimal(&o.knobs[i]), k.flag, k.usage)
 	}
 }
 
@@ -108,6 +109,40 @@ func (s *span) Set(text string) error {
 		return errors.New("want a duration with its unit, such as 10s or 1m30s")
 	}
 	*s = span(d)
+	return nil
+}
+
+// number is a flag for a number, whose error says how one is written.
+type number[T any] struct {
+	to    *T
+	parse func(string) (T, error)
+	want  string
+}
+
+func whole(to *int) flag.Value { return number[int]{to, strconv.Atoi, "a whole number, such as 3"} }
+
+func seed(to *uint64) flag.Value {
+	return number[uint64]{to, func(s string) (uint64, error) { return strconv.ParseUint(s, 10, 64) }, "a whole number from 0 to 18446744073709551615"}
+}
+
+func decimal(to *float64) flag.Value {
+	return number[float64]{to, func(s string) (float64, error) { return strconv.ParseFloat(s, 64) }, "a number, such as 20 or 0.5"}
+}
+
+func (n number[T]) String() string {
+	if n.to == nil { // package flag asks it which default goes without saying
+		return "0"
+	}
+	return fmt.Sprint(*n.to)
+}
+
+// Set reads a number.
+func (n number[T]) Set(text string) error {
+	v, err := n.parse(text)
+	if err != nil {
+		return errors.New("want " + n.want)
+	}
+	*n.to = v
 	return nil
 }
 
