@@ -1301,8 +1301,8 @@ func TestLawTakesALowRestForTheFirstThrottle(t *testing.T) {
 	}
 }
 
-// A bucket of a few tokens is full when it says that few are left: what stays where it
-// is, however slowly calls come, is no reason to slow down further.
+// A bucket of a few tokens is full when it says that few are left, and others may empty it: what
+// stays low, however slowly calls come, is no reason to slow down further.
 func TestLawIgnoresARestThatStays(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -1312,7 +1312,8 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 	}{
 		{"a small bucket that is full", func(int) int { return 4 }, 0, 9, math.Inf(1)},
 		{"always nothing", func(int) int { return 0 }, 100, 9, math.Inf(1)},
-		{"it falls", func(i int) int { return max(0, 9-i/8) }, 0, 0, 2},
+		{"a small bucket that others use", func(i int) int { return 4 - i%5*3%5 }, 0, 7, math.Inf(1)},
+		{"it is ten at times", func(i int) int { return 9 + i%8/7 }, 0, 0, 2},
 		{"it was more once", func(i int) int { return max(4, 9-i) }, 0, 9, math.Inf(1)},
 		{"it rises after all", func(i int) int { return 4 + max(0, i-60)/2 }, 0, 9, math.Inf(1)},
 	} {

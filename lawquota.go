@@ -11,8 +11,8 @@ type quotas struct {
 	elsewhere bool    // the last throttle came though enough was left: something else limits calls
 	hintAt    instant // when a quota was last heeded
 	hintLeft  int     // its Remaining
-	flatLeft  int     // the Remaining that stays
-	flatCuts  int     // cuts in a row that left it there, flatAfter at most
+	flatCuts  int     // cuts that did not make more Remaining than a few calls, flatAfter at most
+	flatLeft  int     // the most that was, meanwhile
 	refillOks int     // calls let through when what comes back was last looked at
 	refillLow int     // Remaining at that time
 	resetAt   instant // of the window that a quota belongs to
@@ -30,7 +30,7 @@ const (
 	hintGrowMost = .25 // most growth for one success, as a share of the rate
 	hintMost     = 100 // most times that a large rest multiplies hintGrow
 	refillTo     = .5  // of the limit, which may be used at once where what was used comes back
-	flatAfter    = 5   // cuts in a row that change nothing, by which a quota means nothing
+	flatAfter    = 5   // cuts after which a quota that is still low means nothing
 
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up at least, by which a reset that stays is a window's
@@ -91,10 +91,10 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
-	case q.Remaining < l.hintLeft:
-		l.ceiling = l.rate
-		l.rate = max(l.min, hintCut*l.rate)
-	case q.Remaining == l.hintLeft:
+	case q.Remaining <= l.hintLeft:
+		if q.Remaining < l.hintLeft {
+			l.ceiling = l.rate
+		}
 		l.rate = max(l.min, hintCut*l.rate)
 		l.flatCuts++
 	case q.Remaining > l.hintLeft+1:
@@ -138,13 +138,20 @@ func elsewhere(throttle *Quota, last Quota) bool {
 	return last.Remaining > enough
 }
 
-// flat reports whether what is left stays where it is, however slowly calls come: a bucket
-// that is full, or a number that means nothing.
+// flat reports whether few calls are left however slowly they come: of a small bucket that
+// is full, or that others empty, or by a number that means nothing.
 func (l *aimd) flat(q Quota) bool {
-	if q.Remaining > l.flatLeft || l.flatCuts < flatAfter && q.Remaining != l.flatLeft {
-		l.flatLeft, l.flatCuts = q.Remaining, 0
+	flat := l.flatCuts >= flatAfter
+	if flat && q.Remaining <= l.flatLeft {
+		return true
 	}
-	return l.flatCuts >= flatAfter
+	if flat || float64(q.Remaining) >= hintLeast*l.cost {
+		l.flatCuts = 0
+	}
+	if l.flatCuts == 0 || q.Remaining > l.flatLeft {
+		l.flatLeft = q.Remaining
+	}
+	return false
 }
 
 // windowed reports whether a quota is that of a window: its reset stays where it

@@ -142,7 +142,7 @@ type SharedState struct {
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt; -1 if that window is too short to heed
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	LeftStays, LeftFlat int64 // the Remaining that cuts leave where it is, and how many in a row did, flatAfter at most
+	LeftFlat, LeftStays int64 // cuts that did not make more Remaining than a few calls, flatAfter at most, and the most that was, meanwhile
 
 	PeakTotal, PeakTime    int64 // Total and OpenTime, from where on what is let through may be a peak; 0 before the first cut
 	RefillTotal, RefillLow int64 // Total and Remaining, when it was last looked at what has come back
@@ -487,10 +487,10 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
-	case s.Ceiling == 0 || left < was:
-		s.Ceiling = s.Rate
-		s.change(&q.Law, hintCut*r, whyQuota)
-	case left == was:
+	case s.Ceiling == 0 || left <= was:
+		if s.Ceiling == 0 || left < was {
+			s.Ceiling = s.Rate
+		}
 		s.change(&q.Law, hintCut*r, whyQuota)
 		s.LeftFlat++
 	case left > was+1:
@@ -519,13 +519,20 @@ func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
 	return more
 }
 
-// flat reports whether what is left stays where it is, however slowly calls come, until
-// more than that is seen: see aimd.
+// flat reports whether few calls are left however slowly they come, until more than that is
+// seen: see aimd.
 func (s *SharedState) flat(left int64) bool {
-	if left > s.LeftStays || left != s.LeftStays && s.LeftFlat < flatAfter {
-		s.LeftStays, s.LeftFlat = left, 0
+	flat := s.LeftFlat >= flatAfter
+	if flat && left <= s.LeftStays {
+		return true
 	}
-	return s.LeftFlat >= flatAfter
+	if flat || left >= hintLeast {
+		s.LeftFlat = 0
+	}
+	if s.LeftFlat == 0 || left > s.LeftStays {
+		s.LeftStays = left
+	}
+	return false
 }
 
 // grow is the additive increase.

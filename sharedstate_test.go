@@ -366,9 +366,9 @@ func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
 		{"less than that", 20, Quota{Limit: 20, Remaining: 4}, nil, 7.5, 10},
 		{"a limit that is used up and whole again within a period", 9, Quota{Limit: 11, Remaining: 1}, nil, heedless, 20},
 		{"a window that is over when this is known", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.ResetLeft = -1 }, heedless, 20},
-		{"it stays where it is", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 5, flatAfter }, heedless, 20},
-		{"it stayed where it was, and is more now", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 4, flatAfter }, 7.5, 10},
-		{"it has stayed not long enough", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 5, flatAfter-1 }, 7.5, 20},
+		{"it stays low", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 5, flatAfter }, heedless, 20},
+		{"it stayed low, and is more now", 9, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 4, flatAfter }, 7.5, 10},
+		{"it has stayed low not long enough", 5, Quota{Limit: 100, Remaining: 5}, func(s *SharedState) { s.LeftStays, s.LeftFlat = 5, flatAfter-1 }, 7.5, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
@@ -385,11 +385,11 @@ func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
 			assert.Equal(t, tt.wantCeiling*1e6, s.Ceiling)
 		})
 	}
-	for _, left := range []int64{4, 6} {
+	for left, want := range map[int64][]int64{4: {5, flatAfter - 1}, 6: {6, flatAfter - 1}, hintLeast: {hintLeast, 0}} {
 		s := calledState(1e15)
 		s.LeftStays, s.LeftFlat = 5, flatAfter-1
-		s.flat(left)
-		assert.Equal(t, []int64{left, 0}, []int64{s.LeftStays, s.LeftFlat}, "%d is left: it means something", left)
+		assert.False(t, s.flat(left))
+		assert.Equal(t, want, []int64{s.LeftStays, s.LeftFlat}, "%d is left", left)
 	}
 }
 
@@ -411,7 +411,7 @@ func TestSharedStateHeedsNoRestThatStays(t *testing.T) {
 	pass(5*time.Minute, 60)
 	was := s.Rate
 	require.Greater(t, was, int64(10e6))
-	pass(5*time.Second, 5)
+	pass(3*time.Second, 5)
 	assert.Less(t, s.Rate, was/2, "heeded at first")
 	pass(5*time.Minute, 5)
 	assert.GreaterOrEqual(t, s.Rate, was)

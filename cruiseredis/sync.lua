@@ -258,10 +258,17 @@ local function ration()
 end
 
 local function flat(left)
-  if left > s.leftStays or left ~= s.leftStays and s.leftFlat < FLAT_AFTER then
-    s.leftStays, s.leftFlat = left, 0
+  local still = s.leftFlat >= FLAT_AFTER
+  if still and left <= s.leftStays then
+    return true
   end
-  return s.leftFlat >= FLAT_AFTER
+  if still or left >= HINT_LEAST then
+    s.leftFlat = 0
+  end
+  if s.leftFlat == 0 or left > s.leftStays then
+    s.leftStays = left
+  end
+  return false
 end
 
 local function refilled(left, limit, untold)
@@ -312,10 +319,10 @@ local function hint()
   if s.ceiling > 0 and since < max(HINT_GAPS * cost * 1e6 / r, GAP / 1e6) then
     return true
   end
-  if s.ceiling == 0 or left < was then
-    s.ceiling = s.rate
-    change(HINT_CUT * r, QUOTA)
-  elseif left == was then
+  if s.ceiling == 0 or left <= was then
+    if s.ceiling == 0 or left < was then
+      s.ceiling = s.rate
+    end
     change(HINT_CUT * r, QUOTA)
     s.leftFlat = s.leftFlat + 1
   elseif left > was + 1 then

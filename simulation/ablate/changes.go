@@ -82,7 +82,7 @@ var changes = []change{
 	{7, "what comes back does not speed up", []edit{{`more.refill = l.refilled(q)`, ``}}},
 	{7, "quotas speed up while they fall, too", []edit{{`if q.Reset > 0 || q.Remaining >= l.hintLeft {`, `if true {`}}},
 	{7, "throttles do not doubt a quota", []edit{{`l.elsewhere = elsewhere(e.quota, l.told)`, `l.elsewhere = false`}}},
-	{7, "a quota that stays is heeded", []edit{{`return l.flatCuts >= flatAfter`, `return false`}}},
+	{7, "a quota that stays low is heeded", []edit{{`flat := l.flatCuts >= flatAfter`, `flat := false`}}},
 }
 
 // curve is the constants that trade throttles against use most: the share of the
