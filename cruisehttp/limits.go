@@ -103,8 +103,9 @@ func (l Limit) pace() float64 {
 
 // LimitHeaders names the headers by which a server reports one limit, or a
 // family of limits: a "*" in Remaining matches any name that responses have
-// there, and stands for the same text in Max and Reset. Headers that a server
-// does not have are left empty.
+// there, and stands for the same text in Max and Reset. Several limits may share their
+// headers, as in "0, 14523" and "1, 1419704": those at the same place belong together.
+// Headers that a server does not have are left empty.
 type LimitHeaders struct {
 	// Max, Remaining and Reset are the names of the headers, such as
 	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -156,7 +157,7 @@ func (r *reading) readFamily(lh *LimitHeaders, names []string) {
 		}
 	}
 	// The order of a map would make the result differ from call to call.
-	slices.SortFunc(r.limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(r.limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // has tells whether a header is one without which there is nothing to read.
@@ -164,8 +165,8 @@ func (lh *LimitHeaders) has(name string) bool {
 	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
 
-// readLimit reads one limit, unless its counting header was read before; star is what
-// "*" stands for.
+// readLimit reads what one set of headers reports, unless its counting header was read
+// before; star is what "*" stands for.
 func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	header := func(pattern string) (name string, lines []string) {
 		if pattern == "" {
@@ -194,6 +195,16 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	}
 	l.Window = cmp.Or(windowNames[l.Name], l.Window)
 	_, most := header(lh.Max)
+	_, after := header(lh.ResetAfter)
+	_, reset := header(lh.Reset)
+	resets := [...][]string{after, reset}
+	for _, lines := range resets {
+		if several, ok := l.several(most, remaining, lines, lh.ResetUnit, r.clock); ok {
+			room := max(0, maxLimits-len(r.limits))
+			r.limits = append(r.limits, several[:min(len(several), room)]...)
+			return
+		}
+	}
 	if n, window, ok := parseMax(most); ok {
 		l.Max, l.Window = n, cmp.Or(window, l.Window)
 	}
@@ -204,8 +215,7 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 			l.Remaining = max(0, l.Max-n)
 		}
 	}
-	for _, pattern := range [...]string{lh.ResetAfter, lh.Reset} {
-		_, lines := header(pattern)
+	for _, lines := range resets {
 		if d, ok := parseWaits(lines, lh.ResetUnit, r.clock); ok {
 			l.Reset = d
 			break
@@ -244,9 +254,51 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 	return saturate(items[0].num), window, true
 }
 
-// parseRemaining reads a count, "20" or "20;w=21600", or the least of a list of
-// counts with names, as in "Compute/Get3Min;197,Compute/Get30Min;1297".
+// several reads limits that share their headers, as in a remaining of "0, 14523" beside
+// a reset of "1, 1419704": what stands at one place is of one limit. Where the maximum
+// is 0 there is none.
+func (l Limit) several(most, remaining, reset []string, unit Unit, clock time.Time) (limits []Limit, ok bool) {
+	if len(remaining) == 0 || len(remaining) == 1 && !strings.Contains(remaining[0], ",") {
+		return nil, false
+	}
+	eachWait(reset, unit, clock, func(d time.Duration) {
+		l.Reset = d
+		limits = append(limits, l)
+	})
+	n := 0
+	eachCount(remaining, func(left int, window time.Duration) {
+		if n < len(limits) {
+			limits[n].Remaining, limits[n].Window = left, cmp.Or(window, l.Window)
+		}
+		n++
+	})
+	if n < 2 || n != len(limits) {
+		return nil, false // nobody knows which reset is whose
+	}
+	var maxima []int
+	eachCount(most, func(n int, _ time.Duration) { maxima = append(maxima, n) })
+	if len(maxima) != len(limits) {
+		return limits, true
+	}
+	for i := range limits {
+		limits[i].Max = maxima[i]
+	}
+	return slices.DeleteFunc(limits, func(l Limit) bool { return l.Max == 0 }), true
+}
+
+// parseRemaining reads a count, or the least of a list of counts.
 func parseRemaining(lines []string) (least int, window time.Duration, ok bool) {
+	eachCount(lines, func(n int, w time.Duration) {
+		if !ok || n < least {
+			least, window, ok = n, w, true
+		}
+	})
+	return least, window, ok
+}
+
+// eachCount calls f with each count of a list and its window, "20" or "20;w=21600", also
+// behind names, as in "Compute/Get3Min;197,Compute/Get30Min;1297".
+func eachCount(lines []string, f func(n int, window time.Duration)) {
 	lines, _ = within(lines)
 	for _, line := range lines {
 		for part := range strings.SplitSeq(line, ",") {
@@ -256,18 +308,16 @@ func parseRemaining(lines []string) (least int, window time.Duration, ok bool) {
 				n, valid = parseCount(back[strings.LastIndexByte(back, ';')+1:])
 				back = ""
 			}
-			if !valid || ok && n >= least {
+			if !valid {
 				continue
 			}
-			least, window, ok = n, 0, true
+			var window time.Duration
 			if w, has := strings.CutPrefix(trim(back), "w="); has {
-				if d, valid := parseWait(w, Seconds, time.Time{}); valid {
-					window = d
-				}
+				window, _ = parseWait(w, Seconds, time.Time{})
 			}
+			f(n, window)
 		}
 	}
-	return least, window, ok
 }
 
 // parseUsed reads the number of calls made, "32" or "32/40", also behind a name

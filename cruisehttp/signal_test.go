@@ -350,6 +350,11 @@ func TestHeadersWithoutEnd(t *testing.T) {
 		resets.Set(fmt.Sprintf("X-Ratelimit-Remaining-%d", i), "0")
 		resets.Set(fmt.Sprintf("X-Ratelimit-Reset-%d", i), strings.Repeat("a1,", 2700))
 	}
+	shared := http.Header{}
+	for i := range 64 {
+		shared.Set(fmt.Sprintf("X-Ratelimit-Remaining-%d", i), "0"+strings.Repeat(",0", 30))
+		shared.Set(fmt.Sprintf("X-Ratelimit-Reset-%d", i), "1"+strings.Repeat(",1", 30))
+	}
 	list := func(member string) string { return strings.TrimSuffix(strings.Repeat(member, size/len(member)), ",") }
 	for name, h := range map[string]http.Header{
 		"waits":            {"Retry-After": {list("a1,")}},
@@ -364,6 +369,7 @@ func TestHeadersWithoutEnd(t *testing.T) {
 		"names in between": many("X-Ratelimit-%d-Remaining", "1"),
 		"limits of no use": many("X-Ratelimit-Remaining-%d", "x"),
 		"resets of limits": resets,
+		"shared headers":   shared,
 		"codes":            {"X-Amzn-Errortype": strings.Split(list("a#b:c,"), ",")},
 		"a date":           {"Date": {list("1")}},
 	} {

@@ -88,8 +88,14 @@ func within(lines []string) (fit []string, all bool) {
 }
 
 // parseWaits returns the longest of the valid waits in the lines of a header.
-// Lines are lists: two headers of the same name may arrive joined by a comma.
 func parseWaits(lines []string, unit Unit, clock time.Time) (longest time.Duration, ok bool) {
+	eachWait(lines, unit, clock, func(d time.Duration) { longest, ok = max(longest, d), true })
+	return longest, ok
+}
+
+// eachWait calls f with the valid waits in the lines of a header.
+// Lines are lists: two headers of the same name may arrive joined by a comma.
+func eachWait(lines []string, unit Unit, clock time.Time, f func(time.Duration)) {
 	tried := 0
 	take := func(s string) bool {
 		if tried++; tried > maxParts {
@@ -97,7 +103,7 @@ func parseWaits(lines []string, unit Unit, clock time.Time) (longest time.Durati
 		}
 		d, valid := parseWait(s, unit, clock)
 		if valid {
-			longest, ok = max(longest, d), true
+			f(d)
 		}
 		return valid
 	}
@@ -114,7 +120,6 @@ func parseWaits(lines []string, unit Unit, clock time.Time) (longest time.Durati
 			}
 		}
 	}
-	return longest, ok
 }
 
 // parseWait reads one wait. The result is between 0 and maxWait.
