@@ -142,8 +142,14 @@ func (b *buckets) learn(route, name string) {
 	if b.names[route] == name || len(name) > maxBucket {
 		return
 	}
-	if b.names == nil || len(b.names) >= maxRoutes {
-		b.names = map[string]string{} // learned again soon
+	if b.names == nil {
+		b.names = map[string]string{}
+	}
+	if _, known := b.names[route]; !known && len(b.names) >= maxRoutes {
+		for other := range b.names { // one is learned again soon; all at once would leave their paused buckets
+			delete(b.names, other)
+			break
+		}
 	}
 	b.names[route] = strings.Clone(name) // without the rest of the response
 }

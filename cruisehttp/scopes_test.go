@@ -268,6 +268,51 @@ func TestBuckets(t *testing.T) {
 	})
 }
 
+// Beyond the routes that are remembered, each new one makes one be forgotten, and no
+// other leaves its paused bucket.
+func TestBucketsOfMoreRoutesThanAreRemembered(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const routes = 4096
+		headers, status := []string{"X-Bucket: a"}, 200
+		base := &server{start: time.Now(), answers: func(int, *http.Request) (*http.Response, error) {
+			return answer(status, "", append(headers, "Retry-After: 60")...), nil
+		}}
+		tr := transport(t, base, cruisehttp.WithBuckets("X-Bucket", nil))
+		sent := func(route int) bool {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			before := base.count()
+			resp, err := tr.RoundTrip(request(t, "GET", fmt.Sprint("http://api/", route), nil).WithContext(ctx))
+			if err == nil {
+				text(t, resp)
+			}
+			return base.count() > before
+		}
+		for route := range routes {
+			assert.True(t, sent(route))
+		}
+		for _, bucket := range []string{"b", "a"} { // of a route that is known already
+			headers = []string{"X-Bucket: " + bucket}
+			assert.True(t, sent(0))
+		}
+		status = 429
+		assert.True(t, sent(0), "pauses the bucket")
+		forgotten := func() (n int) {
+			headers = nil
+			for route := range routes {
+				if sent(route) {
+					n++
+				}
+			}
+			return n
+		}
+		assert.Zero(t, forgotten())
+		headers = []string{"X-Bucket: a"}
+		assert.True(t, sent(routes), "a new route")
+		assert.Equal(t, 1, forgotten())
+	})
+}
+
 func TestOptionsThatAreOutOfBounds(t *testing.T) {
 	for want, opt := range map[string]cruisehttp.Option{
 		"option 1 is nil":       nil,
