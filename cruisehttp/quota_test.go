@@ -3,6 +3,7 @@ package cruisehttp_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"testing"
@@ -167,6 +168,64 @@ func TestTransportParksTheBlamedScope(t *testing.T) {
 					time.Sleep(2 * time.Hour)
 					assert.False(t, fails("1"))
 					assert.False(t, fails("2"))
+				})
+			})
+		}
+	}
+}
+
+// A bucket is paused whole also where the answer that says so is the first to name the
+// bucket of its route.
+func TestTransportParksTheNamedBucket(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		verdict cruise.Verdict // of a classifier
+		wait    time.Duration
+		reason  error // nil: the response
+	}{
+		{"a used-up quota", cruise.Verdict{}, 2 * time.Hour, cruise.ErrQuotaExhausted},
+		{"beyond the maximum", cruise.Verdict{}, 10 * time.Minute, cruise.ErrServerDelay},
+		{"a used-up quota that is none", cruise.Verdict{Outcome: cruise.OutcomePermanent}, 2 * time.Hour, nil},
+	} {
+		for name, opts := range map[string][]cruise.Option{
+			"adaptive": nil,
+			"x/time":   {cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return rate.NewLimiter(rate.Inf, 1), nil })},
+		} {
+			t.Run(c.name+", "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					throttled := ""
+					base := &server{start: time.Now(), answers: func(_ int, r *http.Request) (*http.Response, error) {
+						bucket := strings.Split(r.URL.Path, "/")[1]
+						if bucket == throttled {
+							return answer(429, "", fmt.Sprint("Retry-After: ", int(c.wait.Seconds())), "X-Bucket: "+bucket), nil
+						}
+						return answer(200, "", "X-Bucket: "+bucket), nil
+					}}
+					tr := transport(t, base, cruisehttp.WithBuckets("X-Bucket", nil),
+						cruisehttp.WithRetrier(append(opts, cruise.WithClassifier(func(error) cruise.Verdict { return c.verdict }))...))
+					send(t, tr, "http://api/a/known")
+					send(t, tr, "http://api/b/known")
+					throttled = "a"
+					for i, route := range []string{"new", "known", "new"} {
+						resp, err := tr.RoundTrip(request(t, "GET", "http://api/a/"+route, nil))
+						if c.reason == nil {
+							require.NoError(t, err)
+							text(t, resp)
+							assert.Equal(t, 3+i, base.count())
+							continue
+						}
+						require.ErrorIs(t, err, c.reason)
+						e, ok := errors.AsType[*cruise.Error](err)
+						require.True(t, ok)
+						assert.Equal(t, c.wait, e.RetryAfter)
+						_, ok = errors.AsType[*cruisehttp.ResponseError](err)
+						assert.True(t, ok, "what the server said")
+						assert.Equal(t, 3, base.count(), "nothing was sent after the first")
+					}
+					send(t, tr, "http://api/b/known")
+					throttled = ""
+					time.Sleep(c.wait)
+					send(t, tr, "http://api/a/known")
 				})
 			})
 		}

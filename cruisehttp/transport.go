@@ -120,6 +120,7 @@ type exchange struct {
 
 	signal Signal         // of resp
 	answer *ResponseError // made of resp, if it was no success
+	named  []string       // keys of the bucket that resp names, if it was sent under another name
 }
 
 // attempt sends the request once. It reports whether the Retrier is to decide
@@ -145,7 +146,7 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 		return false // without Done: the server was not asked
 	}
 	discard(x.resp)
-	x.resp, x.err, x.answer, x.signal = nil, nil, nil, Signal{}
+	x.resp, x.err, x.answer, x.signal, x.named = nil, nil, nil, Signal{}, nil
 	began := time.Now()
 	resp, err := x.send(a, r)
 	switch {
@@ -268,7 +269,7 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 var errBrake = errors.New("cruisehttp: not retried: by the response, the same request should not be sent again")
 
 // learnBucket remembers the bucket that the response names, and pauses it too if
-// the request ran into it under another name.
+// the request was throttled in it under another name.
 func (x *exchange) learnBucket() {
 	name := trim(x.resp.Header.Get(x.t.bucketHeader))
 	last := len(x.keys) - 1
@@ -276,12 +277,18 @@ func (x *exchange) learnBucket() {
 		return
 	}
 	x.t.buckets.learn(routeOf(x.keys[:last], x.t.bucketRoute(x.req)), name)
-	if x.signal.Outcome != cruise.OutcomeThrottled || x.t.blamed(x.signal.Scope, x.keys) <= last {
+	if x.t.blamed(x.signal.Scope, x.keys) <= last {
 		return
 	}
-	named := x.t.scope(append(slices.Clone(x.keys[:last]), name))
-	if l, ok := named.Limiter().(interface{ Pause(time.Duration) }); ok {
-		l.Pause(x.signal.Wait(0))
+	x.named = append(slices.Clone(x.keys[:last]), name)
+	if x.signal.Outcome == cruise.OutcomeThrottled {
+		x.pauseNamed(x.signal.Wait(0))
+	}
+}
+
+func (x *exchange) pauseNamed(wait time.Duration) {
+	if l, ok := x.t.scope(x.named).Limiter().(interface{ Pause(time.Duration) }); ok {
+		l.Pause(wait)
 	}
 }
 
@@ -321,8 +328,13 @@ func (x *exchange) park(wait time.Duration, reason error) {
 		answer.Header = nil
 	}
 	answer.Header = answer.Header.Clone() // who gets the response may change its own
+	p := parked{time.Now().Add(wait), reason, &answer}
 	if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
-		x.t.lot.park(path(scope), parked{time.Now().Add(wait), reason, &answer})
+		x.t.lot.park(path(scope), p)
+	}
+	if x.named != nil {
+		x.pauseNamed(wait)
+		x.t.lot.park(path(x.named), p)
 	}
 }
 
