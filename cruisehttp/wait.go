@@ -31,7 +31,7 @@ const (
 
 // ParseRetryAfter reads the Retry-After header: the wait from now that it asks
 // for, between 0 and one year, and whether there is a valid one at all. A 0, or
-// a date that has passed, is valid and asks for no particular wait: retry after
+// a time that has passed, is valid and asks for no particular wait: retry after
 // a backoff of your own, not at once.
 //
 // RFC 9110 section 10.2.3 allows whole seconds and three forms of date. Servers
@@ -278,19 +278,12 @@ func (n decimal) times(unit time.Duration) time.Duration {
 const leastUnix = 9e8
 
 // retryAfter is the wait of a number in Retry-After: seconds, unless it is a
-// Unix time, in seconds or milliseconds, of yesterday to a year from now.
+// Unix time in seconds or milliseconds.
 func (n decimal) retryAfter(clock time.Time) time.Duration {
-	var t time.Time
-	switch {
-	case n.whole >= leastUnix && n.whole < 1e11, n.whole >= leastUnix*1e3 && n.whole < 1e14:
-		t = n.unix()
-	default:
-		return n.times(time.Second)
+	if n.whole >= leastUnix && n.whole < 1e11 || n.whole >= leastUnix*1e3 && n.whole < 1e14 {
+		return until(n.unix(), clock)
 	}
-	if d := t.Sub(clock); d < -24*time.Hour || d > maxWait {
-		return n.times(time.Second)
-	}
-	return until(t, clock)
+	return n.times(time.Second)
 }
 
 // reset is the wait of a number in a reset header.
