@@ -127,8 +127,9 @@ const maxText = 240
 var (
 	queries     = regexp.MustCompile(`\?[^\s"'<>]+`)
 	credentials = regexp.MustCompile(`//[^/\s"'@]+@`)
+	headers     = regexp.MustCompile(`(?i)(authorization\\?["']?\s*[:= ](?:\[\]string)?[\s\[{"'\\]*)[^\s"',;]+(?:[\s,]+[\w-]+=["'\\\w].*|\s+[^\s"',;]+)?`) // the line, where parameters follow the scheme
 	schemes     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`)
-	named       = regexp.MustCompile(`(?i)(\w*(?:authorization|token|(?:api|access|private|secret)[-_]?key|password|passwd|secret|signature|credential))(["']?\s*[:= ]\s*["']?)[^\s"',;]+`)
+	named       = regexp.MustCompile(`(?i)(\w*(?:token|(?:api|access|private|secret)[-_]?key|password|passwd|secret|signature|credential))(["']?\s*[:= ]\s*["']?)[^\s"',;]+`)
 	bots        = regexp.MustCompile(`\b(bot[0-9]+:)[A-Za-z0-9_-]+`) // Telegram's, in paths
 	tokens      = regexp.MustCompile(`[A-Za-z0-9+/_=.-]{24,}`)
 	parts       = regexp.MustCompile(`[^/.]{24,}`)
@@ -137,9 +138,9 @@ var (
 )
 
 // Redacted is the text of an error without what may be secret: query strings and
-// credentials of URLs, what follows words such as token, password or client_secret, and
-// words of 24 characters and more that have a digit, or such parts of paths. It is cut
-// after 240 characters.
+// credentials of URLs, what follows words such as Authorization, token, password or
+// client_secret, and words of 24 characters and more that have a digit, or such parts of
+// paths. It is cut after 240 characters.
 func Redacted(err error) string {
 	text := []rune(err.Error())
 	if cut := 8 * maxText; len(text) > cut {
@@ -147,6 +148,7 @@ func Redacted(err error) string {
 	}
 	s := queries.ReplaceAllString(string(text), "?…")
 	s = credentials.ReplaceAllString(s, "//…@")
+	s = headers.ReplaceAllString(s, "$1…")
 	s = schemes.ReplaceAllString(s, "$1 …")
 	s = named.ReplaceAllString(s, "$1$2…")
 	s = bots.ReplaceAllString(s, "$1…")
