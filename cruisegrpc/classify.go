@@ -1,6 +1,7 @@
 package cruisegrpc
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"regexp"
@@ -26,10 +27,12 @@ const PushbackKey = "grpc-retry-pushback-ms"
 const LongWait = time.Hour
 
 // Bounds of what a server may say, as in cruisehttp: a wait is no longer than a year, and
-// the name of a limit, which may become a label of metrics, no longer than 1 KiB.
+// the name of a limit, which may become a label of metrics, no longer than 1 KiB. What is
+// searched of a message, and of all details together, is bounded too, as it takes time.
 const (
 	maxWait  = 365 * 24 * time.Hour
 	maxScope = 1 << 10
+	maxText  = cruisehttp.MaxBody
 )
 
 // Classify tells what a gRPC status error means, to use with
@@ -146,7 +149,7 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 // exhausted is what RESOURCE_EXHAUSTED means.
 func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
-	case oversized.MatchString(s.Message()):
+	case oversized.MatchString(head(s.Message(), maxText)):
 		return cruise.OutcomePermanent
 	case strings.Contains(s.Message(), brokenFlow):
 		return cruise.OutcomeTransient
@@ -198,6 +201,7 @@ type details struct {
 	long   bool          // it is one per day or month
 	month  bool
 	google bool // whose days begin in Los Angeles
+	room   int  // how much more text is searched, in bytes
 }
 
 // How a limit is named, its unit such as "1/d/{project}", and what a text says of
@@ -211,7 +215,8 @@ var (
 )
 
 func detailsOf(s *status.Status) (d details) {
-	said := dayText.MatchString(s.Message())
+	d.room = maxText
+	said := dayText.MatchString(head(s.Message(), maxText))
 	d.google = strings.Contains(s.Message(), ".googleapis.com")
 	for _, detail := range s.Details() {
 		switch detail := detail.(type) {
@@ -222,8 +227,11 @@ func detailsOf(s *status.Status) (d details) {
 			}
 		case *errdetails.QuotaFailure:
 			for _, v := range detail.GetViolations() {
+				if d.room == 0 {
+					break
+				}
 				d.blame(v.GetQuotaId(), "", v.GetSubject())
-				said = said || dayText.MatchString(v.GetDescription())
+				said = said || dayText.MatchString(d.look(v.GetDescription()))
 				d.google = d.google || strings.HasSuffix(v.GetApiService(), "googleapis.com") ||
 					strings.Contains(v.GetQuotaMetric(), ".googleapis.com/")
 			}
@@ -237,16 +245,23 @@ func detailsOf(s *status.Status) (d details) {
 	return d
 }
 
+// look is what is searched of the text of a detail; an empty one takes time as well.
+func (d *details) look(text string) string {
+	text = head(text, d.room)
+	d.room = max(0, d.room-len(text)-1)
+	return text
+}
+
+func head(s string, n int) string { return s[:min(len(s), n)] }
+
 // blame notes the limit that a detail names. A long one outranks a short one.
 func (d *details) blame(limit, unit, subject string) {
-	name := limit
-	if name == "" {
-		name = subject
-	}
+	name := cmp.Or(limit, subject)
+	limit, unit = d.look(limit), d.look(unit)
 	month := monthLimit.MatchString(limit) || monthUnit.MatchString(unit)
 	long := month || dayLimit.MatchString(limit) || dayUnit.MatchString(unit)
 	if d.scope == "" || long && !d.long {
-		d.scope = name[:min(len(name), maxScope)]
+		d.scope = head(name, maxScope)
 	}
 	d.long = d.long || long
 	d.month = d.month || month

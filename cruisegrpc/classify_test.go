@@ -170,6 +170,56 @@ func TestClassifyBoundsWhatItIsTold(t *testing.T) {
 	assert.Len(t, v.Scope, 1024)
 }
 
+// Search takes seconds for what a server may send. Of a message 64 KiB are searched, and of
+// all details together as much.
+func TestClassifySearchesNoMoreThan64KiB(t *testing.T) {
+	type violation = errdetails.QuotaFailure_Violation
+	violations := func(of ...*violation) error {
+		s, err := status.New(codes.ResourceExhausted, "quota").WithDetails(&errdetails.QuotaFailure{Violations: of})
+		require.NoError(t, err)
+		return s.Err()
+	}
+	long := strings.Repeat("x", 64<<10)
+	for _, c := range []struct {
+		name, text string
+		say        func(a, b string) error
+		want       cruise.Outcome
+	}{
+		{"an oversized message", "received message larger than max", func(a, b string) error {
+			return status.Error(codes.ResourceExhausted, a+b)
+		}, cruise.OutcomePermanent},
+		{"a message", "daily limit exceeded", func(a, b string) error {
+			return status.Error(codes.ResourceExhausted, a+b)
+		}, cruise.OutcomeQuotaExhausted},
+		{"a description", "daily limit exceeded", func(a, b string) error {
+			return violations(&violation{Description: a + b})
+		}, cruise.OutcomeQuotaExhausted},
+		{"descriptions", "daily limit exceeded", func(a, b string) error {
+			return violations(&violation{Description: a}, &violation{Description: b})
+		}, cruise.OutcomeQuotaExhausted},
+		{"a name", "PerDay", func(a, b string) error {
+			return violations(&violation{QuotaId: a + b})
+		}, cruise.OutcomeQuotaExhausted},
+		{"names", "PerDay", func(a, b string) error {
+			return violations(&violation{QuotaId: a}, &violation{QuotaId: b})
+		}, cruise.OutcomeQuotaExhausted},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want.String(), Classify(c.say(c.text, long)).Outcome.String(), "in front")
+			assert.Equal(t, cruise.OutcomeThrottled.String(), Classify(c.say(long, c.text)).Outcome.String(), "behind")
+		})
+	}
+	t.Run("empty details", func(t *testing.T) {
+		day := &violation{QuotaId: "PerDay"}
+		empty := make([]*violation, 64<<10)
+		for i := range empty {
+			empty[i] = &violation{}
+		}
+		assert.Equal(t, cruise.OutcomeQuotaExhausted, Classify(violations(append([]*violation{day}, empty...)...)).Outcome)
+		assert.Equal(t, cruise.OutcomeThrottled, Classify(violations(append(empty, day)...)).Outcome)
+	})
+}
+
 func TestMethods(t *testing.T) {
 	m := methods{named: map[string]bool{"/a.B/Get": true, "/c.D/*": true}}
 	for method, want := range map[string]bool{"/a.B/Get": true, "/a.B/Put": false, "/c.D/Any": true, "/x.Y/Z": false, "odd": false} {
