@@ -23,6 +23,7 @@ type calling struct {
 	counted    int           // of them, towards the maximum
 	paid       *Budget       // has paid for a retry that is not made yet; nil if none has
 	delay      time.Duration // of the last backoff
+	freeDelay  time.Duration // of the last one for a throttle that does not count
 	last       error         // of the call itself
 }
 
@@ -223,8 +224,12 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	}
 	wait := v.RetryAfter
 	if backoff != nil {
-		c.delay = backoff.Delay(c.attempts, c.delay)
-		wait = max(wait, c.delay)
+		retry, delay := c.counted, &c.delay
+		if r.freeThrottles && v.Outcome == OutcomeThrottled {
+			retry, delay = c.attempts, &c.freeDelay
+		}
+		*delay = backoff.Delay(retry, *delay)
+		wait = max(wait, *delay)
 	}
 	if left, reason := c.left(); reason != nil && wait >= left {
 		return false, c.giveUp(reason, wait)

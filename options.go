@@ -125,9 +125,9 @@ func WithAttemptTimeout(d time.Duration) Option {
 }
 
 // WithUncountedThrottles is for bulk work, which is to get through however often it is
-// throttled: throttled attempts do not count towards [WithMaxAttempts], nor are their
-// retries paid from the [Budget] where the limiter pauses for them. Bound it by a deadline
-// or by [WithMaxElapsed].
+// throttled: throttled attempts do not count towards [WithMaxAttempts], nor in the
+// [WithBackoff] of other failures, nor are their retries paid from the [Budget] where the
+// limiter pauses for them. Bound it by a deadline or by [WithMaxElapsed].
 func WithUncountedThrottles() Option {
 	return option(func(c *config) { c.freeThrottles = true })
 }

@@ -126,9 +126,13 @@ func TestDo(t *testing.T) {
 		{"quota exhausted, until when", nil, []step{{cruise.QuotaExhausted(errBoom, cruise.RetryAfter(time.Hour)), quota, 0, 10}}, end{cruise.ErrQuotaExhausted, time.Hour}},
 
 		{"throttles that do not count", []cruise.Option{cruise.WithUncountedThrottles(), cruise.WithMaxAttempts(2)}, []step{
-			{throttle, throttled, s, 9}, {throttle, throttled, 2 * s, 8}, {errBoom, transient, 400 * ms, 7},
+			{throttle, throttled, s, 9}, {throttle, throttled, 2 * s, 8}, {errBoom, transient, 100 * ms, 7},
 			{throttle, throttled, 8 * s, 6}, {errBoom, transient, 0, 6},
 		}, end{reason: cruise.ErrAttemptsExhausted}},
+		{"delays of others grow for no throttle that does not count", []cruise.Option{cruise.WithUncountedThrottles()}, []step{
+			{errBoom, transient, 100 * ms, 9}, {throttle, throttled, 2 * s, 8}, {throttle, throttled, 4 * s, 7},
+			{errBoom, transient, 200 * ms, 6}, {nil, success, 0, 6.5},
+		}, end{}},
 
 		{"time used up before the next wait would end", []cruise.Option{cruise.WithMaxElapsed(500 * ms)}, []step{
 			{errBoom, transient, 100 * ms, 9}, {errBoom, transient, 200 * ms, 8}, {errBoom, transient, 0, 8},
@@ -200,6 +204,27 @@ func TestJitterNeverShortensTheServersWait(t *testing.T) {
 				return cruise.Throttled(errBoom, cruise.RetryAfter(time.Second))
 			})
 			assert.Equal(t, time.Second, time.Since(start)) // the backoff draws from 0 to 1 s
+		}
+	})
+}
+
+// Nor is a throttle that does not count the previous delay of another failure.
+func TestUncountedThrottlesLengthenNoDecorrelatedDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := plain(cruise.WithoutBudget(), cruise.WithUncountedThrottles(), cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithJitter(cruise.DecorrelatedJitter())))))
+		for range 20 {
+			calls, failed := 0, time.Time{}
+			require.NoError(t, r.Do(t.Context(), func(context.Context) error {
+				switch calls++; calls {
+				case 1, 2, 3:
+					return cruise.Throttled(errBoom)
+				case 4:
+					failed = time.Now()
+					return errBoom
+				}
+				return nil
+			}))
+			assert.LessOrEqual(t, time.Since(failed), 300*time.Millisecond, "three times the base")
 		}
 	})
 }
