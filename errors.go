@@ -138,7 +138,13 @@ func (e *Error) Unwrap() []error {
 }
 
 // means is that whoever gave up has retried already, whatever the last error was.
-func (e *Error) means() Verdict { return Verdict{Outcome: OutcomePermanent} }
+func (e *Error) means() Verdict {
+	v := Verdict{Outcome: OutcomePermanent}
+	if e != nil {
+		v.RetryAfter = max(0, e.RetryAfter)
+	}
+	return v
+}
 
 // trimmed prints an error of this package without the prefix that the message
 // around it already has.

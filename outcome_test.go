@@ -95,7 +95,11 @@ func TestClassify(t *testing.T) {
 
 		{"given up", exhausted, cruise.Verdict{Outcome: permanent}},
 		{"given up, wrapped", fmt.Errorf("inner: %w", exhausted), cruise.Verdict{Outcome: permanent}},
+		{"given up, with a wait", &cruise.Error{RetryAfter: s, Last: waitError(9 * s)}, cruise.Verdict{Outcome: permanent, RetryAfter: s}},
+		{"given up, negative wait", &cruise.Error{RetryAfter: math.MinInt64}, cruise.Verdict{Outcome: permanent}},
 		{"given up, marked anew", cruise.Transient(exhausted), cruise.Verdict{Outcome: transient}},
+		{"given up, marked anew, its wait stays", cruise.Throttled(fmt.Errorf("inner: %w", &cruise.Error{RetryAfter: s})), cruise.Verdict{Outcome: throttled, RetryAfter: s}},
+		{"given up, marked anew, the outer wait wins", cruise.Transient(&cruise.Error{RetryAfter: s}, cruise.RetryAfter(9*s)), cruise.Verdict{Outcome: transient, RetryAfter: 9 * s}},
 
 		{"code of a timeout", codeError("RequestTimeout"), cruise.Verdict{Outcome: transient}},
 		{"code outranks status", &sdkError{code: "ThrottlingException", status: 400}, cruise.Verdict{Outcome: throttled}},
@@ -135,6 +139,7 @@ func TestClassify(t *testing.T) {
 		{"methods panic, marked", cruise.Throttled(grumpyError{}, cruise.RetryAfter(s)), cruise.Verdict{Outcome: throttled, RetryAfter: s}},
 		{"typed nil", (*typedNil)(nil), cruise.Verdict{Outcome: transient}},
 		{"typed nil, given up", (*cruise.Error)(nil), cruise.Verdict{Outcome: permanent}},
+		{"typed nil, given up, marked", cruise.Throttled((*cruise.Error)(nil)), cruise.Verdict{Outcome: throttled}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.Equal(t, tt.want, cruise.Classify(tt.err))
@@ -230,7 +235,7 @@ func FuzzClassify(f *testing.F) {
 		case 4:
 			err = cruise.Transient(err, cruise.RetryAfter(time.Duration(wait)))
 		case 5:
-			err = &cruise.Error{Last: err}
+			err = &cruise.Error{RetryAfter: time.Duration(wait), Last: err}
 		}
 		v := cruise.Classify(err)
 		if v.RetryAfter < 0 {
