@@ -13,7 +13,8 @@ type Attempt struct {
 	err   error
 }
 
-// Context is for the call to use.
+// Context is for the call to use. With [WithAttemptTimeout] it ends with the turn of the
+// loop, so that the body of a response must be read before.
 func (a *Attempt) Context() context.Context { return a.c.attemptCtx }
 
 // Number is 1 for the first attempt.

@@ -116,7 +116,9 @@ func WithMaxServerDelay(d time.Duration) Option {
 
 // WithAttemptTimeout gives the context of each attempt a timeout, above 0. An
 // attempt that runs into it is retried; the context's cause says which timeout it was.
-// Default: none.
+// The context ends when the attempt returns, and cuts off what is read later: read the
+// body of a response within the attempt, or use WithAttemptTimeout of package cruisehttp,
+// which lasts until the body is closed. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return option(func(c *config) {
 		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)

@@ -432,6 +432,13 @@ func TestAttemptTimeoutEndsWithTheAttempt(t *testing.T) {
 	var of context.Context
 	require.NoError(t, r.Do(t.Context(), func(ctx context.Context) error { of = ctx; return nil }))
 	assert.ErrorIs(t, of.Err(), context.Canceled)
+	for attempt, err := range r.Attempts(t.Context()) {
+		require.NoError(t, err)
+		of = attempt.Context()
+		require.NoError(t, of.Err())
+		attempt.Done(nil)
+	}
+	assert.ErrorIs(t, of.Err(), context.Canceled)
 	require.NoError(t, t.Context().Err())
 }
 
