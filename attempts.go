@@ -36,9 +36,11 @@ var errNotDone = errors.New("cruise: the loop's body did not call Done")
 //		attempt.Done(err)
 //	}
 //
-// The error of the last turn is what Do would return. A body that leaves the
-// loop without Done drops the attempt, which then teaches nothing; one that leaves it
-// after Done(err) has taught what err means, and sends nothing again.
+// The error of the last turn is what Do would return. A turn with an error is no attempt: a
+// body that does not look makes one call more there, past limiter, attempts and budget.
+//
+// A body that leaves the loop without Done drops the attempt, which then teaches nothing;
+// one that leaves it after Done(err) has taught what err means, and sends nothing again.
 func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*Attempt, error] {
 	return func(yield func(*Attempt, error) bool) {
 		var c calling

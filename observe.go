@@ -15,6 +15,10 @@ import (
 // break calls; but it must return, and not end its goroutine, as [testing.T.FailNow]
 // does: the call would leave its place in line behind.
 //
+// What happens at the same time in several goroutines may be told in another order than it
+// happened, rates and pauses of one limiter too: for what holds now, ask the limiter's
+// Limit or Stats, or [Retrier.Scopes].
+//
 // The context is that of the call; for events of a limiter, which belong to no
 // single call, it has neither end nor values. [ScopeOf] tells whose it is.
 type Observer interface {

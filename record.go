@@ -54,8 +54,9 @@ func (r *record) kind() (background, retry bool) {
 
 // Report tells the limiter of the [Retrier] that made ctx, or if that has none of the next
 // one around it, what quota the server reported: call it from within the call, with the
-// headers of any response. The last report of an attempt counts. Without a limiter, or
-// with a negative Remaining, it does nothing.
+// headers of any response. The last report of an attempt counts. That of a throttle makes
+// nobody wait until the quota's reset: give the error [RetryAfter] too. Without a limiter,
+// or with a negative Remaining, Report does nothing.
 func Report(ctx context.Context, q Quota) {
 	if ctx == nil || q.Remaining < 0 {
 		return
