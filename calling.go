@@ -203,7 +203,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 		c.counted++
 	}
 	if c.once || c.counted >= r.maxAttempts {
-		return false, c.giveUp(ErrAttemptsExhausted, v.RetryAfter)
+		return false, c.giveUpRetry(ErrAttemptsExhausted, v.RetryAfter)
 	}
 	if v.RetryAfter > r.maxServerDelay {
 		return false, c.giveUp(ErrServerDelay, v.RetryAfter)
@@ -232,12 +232,12 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		wait = max(wait, *delay)
 	}
 	if left, reason := c.left(); reason != nil && wait >= left {
-		return false, c.giveUp(reason, wait)
+		return false, c.giveUpRetry(reason, wait)
 	}
 	if !paced || !r.freeThrottles { // see WithUncountedThrottles
 		budget := r.Budget()
 		if !budget.take() {
-			return false, c.giveUp(ErrBudgetExhausted, v.RetryAfter)
+			return false, c.giveUpRetry(ErrBudgetExhausted, v.RetryAfter)
 		}
 		c.paid = budget
 	}
@@ -318,6 +318,15 @@ func (c *calling) teach(v Verdict, err error) {
 	if r.observer != nil {
 		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
 	}
+}
+
+// giveUpRetry is giveUp where a retry would have been worth it: it would have met the
+// pause of the limiter too.
+func (c *calling) giveUpRetry(reason error, retryAfter time.Duration) error {
+	if c.cost > 0 {
+		retryAfter = max(retryAfter, c.r.pauseLeft())
+	}
+	return c.giveUp(reason, retryAfter)
 }
 
 func (c *calling) giveUp(reason error, retryAfter time.Duration) error {

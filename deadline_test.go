@@ -252,6 +252,62 @@ func TestServerDelayStopsEveryone(t *testing.T) {
 	})
 }
 
+// Where a retry would have been worth it, the error tells how long a pause would have held
+// it up, whoever it is for.
+func TestErrorTellsWhatIsLeftOfThePause(t *testing.T) {
+	spent := cruise.Must(cruise.NewBudget(1, 1, 0))
+	spend(t, spent, 1)
+	once := []cruise.Option{cruise.WithMaxAttempts(1)}
+	for _, tt := range []struct {
+		name             string
+		opts             []cruise.Option
+		scoped, free     bool
+		deadline, cancel time.Duration // 0: none
+		returns          error
+		reason           error
+		want             time.Duration
+	}{
+		{name: "attempts exhausted", opts: once, returns: errServer, reason: cruise.ErrAttemptsExhausted, want: time.Minute},
+		{name: "throttled, and no wait named", opts: once, returns: busy(), reason: cruise.ErrAttemptsExhausted, want: time.Minute},
+		{name: "a longer wait of the server's", opts: once, returns: cruise.Transient(errServer, cruise.RetryAfter(time.Hour)), reason: cruise.ErrAttemptsExhausted, want: time.Hour},
+		{name: "budget exhausted", opts: []cruise.Option{cruise.WithBudget(spent)}, returns: errServer, reason: cruise.ErrBudgetExhausted, want: time.Minute},
+		{name: "deadline", deadline: 50 * time.Millisecond, returns: errServer, reason: cruise.ErrDeadline, want: time.Minute},
+		{name: "around a scope", opts: once, scoped: true, returns: errServer, reason: cruise.ErrAttemptsExhausted, want: time.Minute},
+		{name: "a call that is free passes by it", opts: once, free: true, returns: errServer, reason: cruise.ErrAttemptsExhausted},
+		{name: "a call that is cancelled does not ask", cancel: 50 * time.Millisecond, returns: errServer, reason: context.Canceled},
+		{name: "a quota outlasts it", returns: cruise.QuotaExhausted(errServer), reason: cruise.ErrQuotaExhausted},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := cruise.Must(cruise.NewAdaptiveLimiter())
+				r := plain(append([]cruise.Option{cruise.WithLimiter(limiter)}, tt.opts...)...)
+				if tt.scoped {
+					r = r.Scope("ACCOUNT", "1").Scope("TABLE", "t")
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tt.deadline > 0 {
+					ctx, cancel = context.WithTimeout(ctx, tt.deadline)
+					defer cancel()
+				}
+				if tt.cancel > 0 {
+					defer time.AfterFunc(tt.cancel, cancel).Stop()
+				}
+				cost := 1
+				if tt.free {
+					cost = 0
+				}
+				e := gaveUp(t, r.Do(ctx, func(context.Context) error {
+					limiter.Pause(time.Minute)
+					return tt.returns
+				}, cruise.WithCost(cost)))
+				assert.Equal(t, tt.reason, e.Reason)
+				assert.Equal(t, tt.want, e.RetryAfter)
+			})
+		})
+	}
+}
+
 var errShutdown = errors.New("shutting down")
 
 // The cause of a cancellation is kept, and the server's error is never hidden.

@@ -99,7 +99,7 @@ type Error struct {
 	Elapsed time.Duration
 	// RetryAfter is how long it will be until another try makes sense, where
 	// that is known: the wait that the server asked for, what is left of a pause, or
-	// the backoff; 0 means unknown.
+	// the backoff; 0 means unknown. A call that was cancelled asks no limiter for its pause.
 	RetryAfter time.Duration
 	// Last is the last error of the call itself; nil if it was never made.
 	Last error

@@ -204,6 +204,21 @@ func (r *Retrier) pausesFor(scope string) bool {
 	return learns
 }
 
+// pauseLeft is how long the pauses last that a call would meet, of limiters that tell.
+func (r *Retrier) pauseLeft() time.Duration {
+	if s, ok := r.gate.(*scopeLimiter); ok {
+		return s.pauseLeft()
+	}
+	return pauseOf(r.limiter)
+}
+
+func pauseOf(l Limiter) time.Duration {
+	if l, ok := l.(interface{ PauseLeft() time.Duration }); ok {
+		return l.PauseLeft()
+	}
+	return 0
+}
+
 var (
 	errNilFunc     = errors.New("cruise: nil function to call")
 	errNilReason   = errors.New("cruise: nil reason")

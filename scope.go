@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"context"
+	"time"
 )
 
 // Scope returns a Retrier like r, whose calls obey a limiter of their own too:
@@ -148,6 +149,20 @@ func (l *scopeLimiter) pausesFor(scope string) bool {
 	defer l.scopes.unuse(e)
 	_, learns := e.blamed(scope).limiter.(Learner)
 	return learns
+}
+
+// pauseLeft is how long the pauses last that a call would meet, of its own limiter and of
+// those around.
+func (l *scopeLimiter) pauseLeft() (left time.Duration) {
+	e, err := l.scopes.use(l)
+	if err != nil {
+		return 0
+	}
+	defer l.scopes.unuse(e)
+	for x := e; x != nil; x = x.id.parent {
+		left = max(left, pauseOf(x.limiter))
+	}
+	return left
 }
 
 // own is the limiter of the key.
