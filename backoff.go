@@ -297,14 +297,18 @@ type ScheduleRow struct {
 	TotalLeast, TotalMost time.Duration
 }
 
+// longestSchedule is how many rows a Schedule has at most.
+const longestSchedule = 10_000
+
 // Schedule returns the ranges of the first n delays, or of as many as there are
-// retries if those are fewer. With [DecorrelatedJitter], where they depend on
-// each other, a range covers all that is possible.
+// retries if those are fewer, and never of more than 10,000. With
+// [DecorrelatedJitter], where they depend on each other, a range covers all that is
+// possible.
 func (b Backoff) Schedule(n int) Schedule {
 	if b.retries > 0 {
 		n = min(n, b.retries)
 	}
-	rows := make(Schedule, max(n, 0))
+	rows := make(Schedule, max(0, min(n, longestSchedule)))
 	var last ScheduleRow
 	for i := range rows {
 		least, most := b.bounds(i + 1)

@@ -363,6 +363,9 @@ func TestBackoffSchedule(t *testing.T) {
 	if got := len(Must(NewBackoff(WithRetries(1))).Schedule(2)); got != 1 {
 		t.Errorf("%d rows for one retry", got)
 	}
+	if got := len(Must(NewBackoff()).Schedule(Unlimited)); got != 10_000 {
+		t.Errorf("%d rows where retries have no end", got)
+	}
 
 	b = Must(ConstantBackoff(1<<62, WithJitter(EqualJitter())))
 	last := b.Schedule(5)[4]
