@@ -15,10 +15,20 @@ type Attempt struct {
 
 // Context is for the call to use. With [WithAttemptTimeout] it ends with the turn of the
 // loop, so that the body of a response must be read before.
-func (a *Attempt) Context() context.Context { return a.c.attemptCtx }
+func (a *Attempt) Context() context.Context {
+	if a.c == nil || a.c.attemptCtx == nil {
+		return context.Background()
+	}
+	return a.c.attemptCtx
+}
 
-// Number is 1 for the first attempt.
-func (a *Attempt) Number() int { return a.c.attempts }
+// Number is 1 for the first attempt, and 0 if none was made.
+func (a *Attempt) Number() int {
+	if a.c == nil {
+		return 0
+	}
+	return a.c.attempts
+}
 
 // Done tells how the attempt ended. Every turn of the loop must end with it; the
 // loop ends after Done(nil), and goes on where another attempt is worth it.

@@ -95,6 +95,20 @@ func TestAttemptsForgottenDoneOfARetry(t *testing.T) {
 	})
 }
 
+func TestZeroAttempt(t *testing.T) {
+	var a cruise.Attempt
+	assert.Equal(t, context.Background(), a.Context())
+	assert.Zero(t, a.Number())
+	a.Done(nil) // changes nothing
+
+	var none context.Context
+	for attempt, err := range plain().Attempts(none) {
+		require.EqualError(t, err, "cruise: nil context")
+		assert.Equal(t, context.Background(), attempt.Context())
+		assert.Zero(t, attempt.Number())
+	}
+}
+
 // What the limiter refuses is told in the last turn, and there is no attempt.
 func TestAttemptsThatTheLimiterRefuses(t *testing.T) {
 	l := &witness{refuse: errBoom}

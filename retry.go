@@ -168,6 +168,9 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 // call. Limiters of this package, [DelayLimiter] apart, know those of them around: a WaitN
 // waits for these too, and a Learn tells them that the call has ended.
 func (r *Retrier) Limiter() Limiter {
+	if r == nil {
+		return nil // Do will say so
+	}
 	if s, ok := r.gate.(*scopeLimiter); ok {
 		return s.own()
 	}
@@ -177,6 +180,9 @@ func (r *Retrier) Limiter() Limiter {
 // Budget returns what retries are paid from, nil if nothing limits them. That of
 // a scope, like its limiter, may be another one after a long time without a call.
 func (r *Retrier) Budget() *Budget {
+	if r == nil {
+		return nil // Do will say so
+	}
 	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
 		if b := l.budget(); b != nil {
 			return b

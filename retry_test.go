@@ -363,6 +363,16 @@ func TestDoRefusesWhatCannotWork(t *testing.T) {
 			assert.Equal(t, 1, turns)
 		})
 	}
+	for name, r := range map[string]*cruise.Retrier{"nil Retrier": nil, "zero Retrier": {}} {
+		t.Run(name+" in parts", func(t *testing.T) {
+			assert.Nil(t, r.Limiter())
+			assert.Nil(t, r.Budget())
+			assert.Nil(t, r.Scope("ACCOUNT", "1").Limiter())
+			for range r.Scopes() {
+				t.Error("a scope")
+			}
+		})
+	}
 }
 
 func TestAttemptTimeoutIsRetried(t *testing.T) {
