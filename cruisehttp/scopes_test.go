@@ -316,7 +316,9 @@ func TestBucketsOfMoreRoutesThanAreRemembered(t *testing.T) {
 func TestOptionsThatAreOutOfBounds(t *testing.T) {
 	for want, opt := range map[string]cruisehttp.Option{
 		"option 1 is nil":       nil,
-		"WithBase(nil)":         cruisehttp.WithBase(nil),
+		"WithBase(nil):":        cruisehttp.WithBase(nil),
+		"nil *http.Transport":   cruisehttp.WithBase((*http.Transport)(nil)),
+		"test.roundTripper":     cruisehttp.WithBase(roundTripper(nil)),
 		`WithScope("")`:         cruisehttp.WithScope("", cruisehttp.HostKey),
 		`WithScope("a")`:        cruisehttp.WithScope("a", nil),
 		`WithScope("bucket")`:   cruisehttp.WithScope("bucket", cruisehttp.HostKey),
