@@ -3,6 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 )
 
@@ -46,8 +47,8 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 		c.background = c.background || o.background
 		c.once = c.once || o.once
 	}
-	if err := checkCost(c.cost); err != nil {
-		return err
+	if c.cost < 0 {
+		return fmt.Errorf("cruise: WithCost(%d): want 0 or more", c.cost)
 	}
 	if ctx.Err() != nil {
 		c.started = clock()

@@ -348,7 +348,7 @@ func TestDoRefusesWhatCannotWork(t *testing.T) {
 		{"zero Retrier", &cruise.Retrier{}, t.Context(), never, 1, "cruise: Retrier not made by New"},
 		{"nil context", good, nil, never, 1, "cruise: nil context"},
 		{"nil function", good, t.Context(), nil, 1, "cruise: nil function to call"},
-		{"negative cost", good, t.Context(), never, -5, "cruise: cost -5: want 0 or more"},
+		{"negative cost", good, t.Context(), never, -5, "cruise: WithCost(-5): want 0 or more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			assert.EqualError(t, tt.r.Do(tt.ctx, tt.fn, cruise.WithCost(tt.cost)), tt.want)
