@@ -1314,6 +1314,7 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 		{"always nothing", func(int) int { return 0 }, 100, 9, math.Inf(1)},
 		{"a small bucket that others use", func(i int) int { return 4 - i%5*3%5 }, 0, 7, math.Inf(1)},
 		{"it is ten at times", func(i int) int { return 9 + i%8/7 }, 0, 0, 2},
+		{"it is a quarter of the limit at times", func(i int) int { return 4 + i%8/7 }, 20, 0, 2},
 		{"it was more once", func(i int) int { return max(4, 9-i) }, 0, 9, math.Inf(1)},
 		{"it rises after all", func(i int) int { return 4 + max(0, i-60)/2 }, 0, 9, math.Inf(1)},
 	} {

@@ -11,7 +11,7 @@ type quotas struct {
 	elsewhere bool    // the last throttle came though enough was left: something else limits calls
 	hintAt    instant // when a quota was last heeded
 	hintLeft  int     // its Remaining
-	flatCuts  int     // cuts that did not make more Remaining than a few calls, flatAfter at most
+	flatCuts  int     // cuts that did not make enough Remaining, flatAfter at most
 	flatLeft  int     // the most that was, meanwhile
 	refillOks int     // calls let through when what comes back was last looked at
 	refillLow int     // Remaining at that time
@@ -50,9 +50,6 @@ type surplus struct {
 // nothing more is to be done for the success. A quota that is nearly used up is a
 // throttle that cost nothing.
 func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
-	if l.flat(q) {
-		return surplus{}, false
-	}
 	flying := float64(l.inflight + 1)
 	reserve := l.cost * max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
@@ -60,6 +57,9 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 			return surplus{}, false // it is used up and whole again while an answer is under way
 		}
 		reserve = min(reserve, max(1, limit/4))
+	}
+	if l.flat(q, min(reserve, l.cost*hintLeast)) {
+		return surplus{}, false
 	}
 	if left := float64(q.Remaining); left >= reserve {
 		// What is left is no reason to hurry while it grows less: it may be all
@@ -138,14 +138,14 @@ func elsewhere(throttle *Quota, last Quota) bool {
 	return last.Remaining > enough
 }
 
-// flat reports whether few calls are left however slowly they come: of a small bucket that
-// is full, or that others empty, or by a number that means nothing.
-func (l *aimd) flat(q Quota) bool {
+// flat reports whether less than enough is left however slowly calls come: of a small bucket
+// that is full, or that others empty, or by a number that means nothing.
+func (l *aimd) flat(q Quota, enough float64) bool {
 	flat := l.flatCuts >= flatAfter
 	if flat && q.Remaining <= l.flatLeft {
 		return true
 	}
-	if flat || float64(q.Remaining) >= hintLeast*l.cost {
+	if flat || float64(q.Remaining) >= enough {
 		l.flatCuts = 0
 	}
 	if l.flatCuts == 0 || q.Remaining > l.flatLeft {

@@ -142,7 +142,7 @@ type SharedState struct {
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt; -1 if that window is too short to heed
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	LeftFlat, LeftStays int64 // cuts that did not make more Remaining than a few calls, flatAfter at most, and the most that was, meanwhile
+	LeftFlat, LeftStays int64 // cuts that did not make enough Remaining, flatAfter at most, and the most that was, meanwhile
 
 	PeakTotal, PeakTime    int64 // Total and OpenTime, from where on what is let through may be a peak; 0 before the first cut
 	RefillTotal, RefillLow int64 // Total and Remaining, when it was last looked at what has come back
@@ -459,7 +459,7 @@ func (s *SharedState) ration(q StoreRequest) {
 // is to be done for the successes: see aimd.
 func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool) {
 	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
-	if s.ResetLeft < 0 || s.flat(left) {
+	if s.ResetLeft < 0 {
 		return surplus{}, false
 	}
 	// What is told was left before the calls of a period.
@@ -470,6 +470,9 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 			return surplus{}, false
 		}
 		reserve = min(reserve, max(1, limit/4))
+	}
+	if s.flat(left, min(reserve, hintLeast)) {
+		return surplus{}, false
 	}
 	was := s.HintLeft
 	if float64(left) >= reserve {
@@ -519,14 +522,14 @@ func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
 	return more
 }
 
-// flat reports whether few calls are left however slowly they come, until more than that is
-// seen: see aimd.
-func (s *SharedState) flat(left int64) bool {
+// flat reports whether less than enough is left however slowly calls come, until more than
+// that is seen: see aimd.
+func (s *SharedState) flat(left int64, enough float64) bool {
 	flat := s.LeftFlat >= flatAfter
 	if flat && left <= s.LeftStays {
 		return true
 	}
-	if flat || left >= hintLeast {
+	if flat || float64(left) >= enough {
 		s.LeftFlat = 0
 	}
 	if s.LeftFlat == 0 || left > s.LeftStays {

@@ -388,7 +388,7 @@ func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
 	for left, want := range map[int64][]int64{4: {5, flatAfter - 1}, 6: {6, flatAfter - 1}, hintLeast: {hintLeast, 0}} {
 		s := calledState(1e15)
 		s.LeftStays, s.LeftFlat = 5, flatAfter-1
-		assert.False(t, s.flat(left))
+		assert.False(t, s.flat(left, hintLeast))
 		assert.Equal(t, want, []int64{s.LeftStays, s.LeftFlat}, "%d is left", left)
 	}
 }

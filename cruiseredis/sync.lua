@@ -257,12 +257,12 @@ local function ration()
   change(pace, QUOTA)
 end
 
-local function flat(left)
+local function flat(left, enough)
   local still = s.leftFlat >= FLAT_AFTER
   if still and left <= s.leftStays then
     return true
   end
-  if still or left >= HINT_LEAST then
+  if still or left >= enough then
     s.leftFlat = 0
   end
   if s.leftFlat == 0 or left > s.leftStays then
@@ -292,7 +292,7 @@ end
 -- Returns whether that is all for the successes, and if not, what it leaves for growth.
 local function hint()
   local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
-  if s.resetLeft < 0 or flat(left) then
+  if s.resetLeft < 0 then
     return false, 0, 0
   end
   local untold = 2 * (1 + floor(r * PERIOD / 1e12))
@@ -302,6 +302,9 @@ local function hint()
       return false, 0, 0
     end
     reserve = min(reserve, max(1, limit / 4))
+  end
+  if flat(left, min(reserve, HINT_LEAST)) then
+    return false, 0, 0
   end
   local was = s.hintLeft
   if left >= reserve then

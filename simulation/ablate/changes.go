@@ -77,7 +77,7 @@ var changes = []change{
 	{6, "one success is credited with any time", []edit{{`creditOver  = 3 `, `creditOver  = 1e9 `}}},
 	{6, "one success is credited with one call interval", []edit{{`creditOver  = 3 `, `creditOver  = 1 `}}},
 
-	{7, "quotas are not heeded", []edit{{`if l.flat(q) {`, `if l.flat(q) || true {`}}},
+	{7, "quotas are not heeded", []edit{{`if l.flat(q, min(reserve, l.cost*hintLeast)) {`, `if true {`}}},
 	{7, "quotas brake, and do not speed up", []edit{{`if !l.elsewhere {`, `if false {`}}},
 	{7, "what comes back does not speed up", []edit{{`more.refill = l.refilled(q)`, ``}}},
 	{7, "quotas speed up while they fall, too", []edit{{`if q.Reset > 0 || q.Remaining >= l.hintLeft {`, `if true {`}}},
