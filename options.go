@@ -1,8 +1,9 @@
 package cruise
 
 import (
-	"reflect"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/nils"
 )
 
 // An Option tunes a [Retrier]. Given twice, the last counts, but for [WithObserver].
@@ -48,20 +49,9 @@ type config struct {
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
 		c.want(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
-		c.want(l == nil || !isNil(l), "WithLimiter(nil %T): want what its constructor returns without an error", l)
+		c.want(l == nil || !nils.Is(l), "WithLimiter(nil %T): want what its constructor returns without an error", l)
 		c.limiter, c.limiterSet = l, true
 	})
-}
-
-// isNil reports whether v is nil, or a nil pointer or function in an interface.
-func isNil(v any) bool {
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Invalid:
-		return true
-	case reflect.Pointer, reflect.Func:
-		return r.IsNil()
-	}
-	return false
 }
 
 // WithoutLimiter makes calls go at once, paced by nothing but their backoff. Those
@@ -205,7 +195,7 @@ func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.obs
 func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.faults) }
 
 func (o observerOption) beside(others Observer, f *faults) Observer {
-	if !f.want(!isNil(o.Observer), "WithObserver(nil): want an Observer") {
+	if !f.want(!nils.Is(o.Observer), "WithObserver(nil): want an Observer") {
 		return others
 	}
 	return both(others, o.Observer)

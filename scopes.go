@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/nils"
 )
 
 // Defaults of the scopes of a [Retrier].
@@ -127,7 +129,7 @@ func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
 		if err != nil {
 			return nil, err
 		}
-		if isNil(limiter) {
+		if nils.Is(limiter) {
 			return nil, errNilScopeLimiter
 		}
 		if err := s.insert(e, missing, limiter); err != nil {

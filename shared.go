@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/nils"
 )
 
 // SharedLimiter is an [AdaptiveLimiter] that workers on many machines share: they
@@ -192,7 +194,7 @@ const (
 func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
 	c := sharedConfig{adaptiveConfig: defaultAdaptive(), timeout: DefaultStoreTimeout}
 	c.cold = 0 // others of the scope may have succeeded
-	c.want(!isNil(store), "NewSharedLimiter: store is nil: want a Store")
+	c.want(!nils.Is(store), "NewSharedLimiter: store is nil: want a Store")
 	for i, opt := range opts {
 		if c.want(opt != nil, "option %d is nil", i+1) {
 			opt.shared(&c)

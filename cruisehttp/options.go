@@ -4,10 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
 	"time"
 
 	"github.com/a7df5faa/cruise"
+
+	"github.com/a7df5faa/cruise/internal/nils"
 )
 
 // An Option tunes a [Transport].
@@ -40,18 +41,9 @@ func (c *config) want(ok bool, format string, args ...any) {
 func WithBase(base http.RoundTripper) Option {
 	return func(c *config) {
 		c.want(base != nil, "WithBase(nil): want a RoundTripper")
-		c.want(!isNil(base), "WithBase(nil %T): want a RoundTripper", base)
+		c.want(!nils.Is(base), "WithBase(nil %T): want a RoundTripper", base)
 		c.base = base
 	}
-}
-
-// isNil reports whether v is a nil pointer or function in an interface.
-func isNil(v any) bool {
-	switch r := reflect.ValueOf(v); r.Kind() {
-	case reflect.Pointer, reflect.Func:
-		return r.IsNil()
-	}
-	return false
 }
 
 // WithRetrier tunes the [cruise.Retrier] around all scopes, with everything that
