@@ -428,9 +428,9 @@ func (a *AdaptiveLimiter) paced() bool { return a.tokens.limit != rate.Inf }
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, also for those who wait; the limiter goes on learning
-// from there, and forgets what the server gave before. [rate.Inf] begins anew, at the maximum rate if there is one. The
-// error says what is allowed, with nothing changed: the minimum to the maximum
-// rate, or rate.Inf.
+// from there, and forgets what the server gave before. [rate.Inf] begins anew, at
+// the maximum rate if there is one. The error says what is allowed, with nothing
+// changed: the minimum to the maximum rate, or rate.Inf.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	if a.room.pacer == nil {
 		return errZeroLimiter

@@ -253,8 +253,8 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 			l.delivered.skip(now, most, l.resume)
 		}
 	}
-	if idle {
-		l.free(now)
+	if idle || e.outcome == OutcomeThrottled && l.unspread > 0 {
+		l.free(now) // who saves the rest of a window wants nothing when the pause has ended, either
 	}
 	return this
 }

@@ -1448,6 +1448,10 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 			}
 			d.throttle()
 			assert.InEpsilon(t, was/2, max(l.rate, l.unspread), .15)
+			was = max(l.rate, l.unspread)
+			call()
+			d.throttle()
+			assert.GreaterOrEqual(t, max(l.rate, l.unspread), was*.4, "the wait for what was saved is none for the server")
 		})
 	}
 	for _, tt := range []struct{ reset, want time.Duration }{{5 * time.Second, 5 * time.Second}, {time.Minute, 0}} {
