@@ -1159,23 +1159,25 @@ func TestLawFollowsWhatComesBack(t *testing.T) {
 		{"a window begins anew", 12, func(i int) int { return 11 - i%6 }, 0, 10, 14},
 		{"the limit is not told", 0, steady(11), 0, 10, 14},
 	} {
-		t.Run(tt.name, func(t *testing.T) {
-			d := newLawDriver(0.001, math.Inf(1))
-			d.law.setLimit(d.now, 10)
-			for range tt.flying {
-				d.send()
-			}
-			for i := range 60 {
-				d.after(ms).law.held(d.now)
-				e := ending{outcome: OutcomeSuccess, sent: d.send(), cost: 1}
-				if left := tt.left(i); left >= 0 {
-					e.quota = &Quota{Limit: tt.limit, Remaining: left}
+		for _, cost := range []int{1, 10} { // what is left is costs
+			t.Run(fmt.Sprintf("%s, calls of cost %d", tt.name, cost), func(t *testing.T) {
+				d := newLawDriver(0.001, math.Inf(1))
+				d.law.setLimit(d.now, 10*float64(cost))
+				for range tt.flying {
+					d.send()
 				}
-				d.after(99*ms).law.done(d.now, e, false)
-			}
-			assert.GreaterOrEqual(t, d.law.limit(), tt.least)
-			assert.LessOrEqual(t, d.law.limit(), tt.most)
-		})
+				for i := range 60 {
+					d.after(ms).law.held(d.now)
+					e := ending{outcome: OutcomeSuccess, sent: d.send(), cost: cost}
+					if left := tt.left(i); left >= 0 {
+						e.quota = &Quota{Limit: tt.limit * cost, Remaining: left * cost}
+					}
+					d.after(99*ms).law.done(d.now, e, false)
+				}
+				assert.GreaterOrEqual(t, d.law.limit()/float64(cost), tt.least)
+				assert.LessOrEqual(t, d.law.limit()/float64(cost), tt.most)
+			})
+		}
 	}
 }
 

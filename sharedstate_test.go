@@ -391,6 +391,10 @@ func TestSharedStateFollowsWhatIsLeft(t *testing.T) {
 		assert.False(t, s.flat(left, hintLeast))
 		assert.Equal(t, want, []int64{s.LeftStays, s.LeftFlat}, "%d is left", left)
 	}
+	s := calledState(1e15)
+	s.LeftStays, s.LeftFlat = 4, flatAfter-1
+	s.Sync(time.Duration(s.At+500_000)*time.Microsecond, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Successes: 5, Quota: &Quota{Limit: 20, Remaining: 5}})
+	assert.Zero(t, s.LeftFlat, "a quarter of the limit is enough")
 }
 
 // A rest that stays where it is however slowly calls come means nothing, though more was seen
