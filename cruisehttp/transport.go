@@ -88,8 +88,16 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
+var errZeroTransport = errors.New("cruisehttp: Transport not made by NewTransport")
+
 // RoundTrip sends a request, again where that is worth it: see [Transport].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
+	if t == nil || t.retrier == nil {
+		if req.Body != nil {
+			req.Body.Close()
+		}
+		return nil, errZeroTransport
+	}
 	x := exchange{t: t, req: req, payload: newPayload(req, t.buffer)}
 	defer x.payload.done()
 	x.keys = t.keys(req)

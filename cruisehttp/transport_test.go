@@ -427,6 +427,20 @@ func TestTransportClosesTheBodyOfARequestThatIsNeverSent(t *testing.T) {
 	assert.EqualValues(t, 1, body.closed.Load())
 }
 
+func TestTransportNotMadeByNewTransport(t *testing.T) {
+	for name, transport := range map[string]*cruisehttp.Transport{"zero": {}, "nil": nil} {
+		t.Run(name, func(t *testing.T) {
+			body := &once{Reader: strings.NewReader("payload")}
+			req, err := http.NewRequest("POST", "http://api.example.com", body)
+			require.NoError(t, err)
+			resp, err := transport.RoundTrip(req)
+			assert.EqualError(t, err, "cruisehttp: Transport not made by NewTransport")
+			assert.Nil(t, resp)
+			assert.EqualValues(t, 1, body.closed.Load())
+		})
+	}
+}
+
 func TestTransportPausesTheWholeScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "Retry-After: 30"), says(200, ""))
