@@ -128,6 +128,7 @@ var (
 	queries     = regexp.MustCompile(`\?[^\s"'<>]+`)
 	credentials = regexp.MustCompile(`//[^/\s"'@]+@`)
 	headers     = regexp.MustCompile(`(?i)(authorization\\?["']?\s*[:= ](?:\[\]string)?[\s\[{"'\\]*)[^\s"',;]+(?:[\s,]+[\w-]+=["'\\\w].*|\s+[^\s"',;]+)?`) // the line, where parameters follow the scheme
+	cookies     = regexp.MustCompile(`(?i)(cookie\\?["']?\s*[:=](?:\[\]string)?[\s\[{"'\\]*)[^\n"'\]\\]+`)
 	schemes     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`)
 	named       = regexp.MustCompile(`(?i)(\w*(?:token|(?:api|access|private|secret)[-_]?key|password|passwd|secret|signature|credential))(["']?\s*[:= ]\s*["']?)[^\s"',;]+`)
 	bots        = regexp.MustCompile(`\b(bot[0-9]+:)[A-Za-z0-9_-]+`) // Telegram's, in paths
@@ -138,8 +139,8 @@ var (
 )
 
 // Redacted is the text of an error without what may be secret: query strings and
-// credentials of URLs, what follows words such as Authorization, token, password or
-// client_secret, and words of 24 characters and more that have a digit, or such parts of
+// credentials of URLs, what follows words such as Authorization, Cookie, token, password
+// or client_secret, and words of 24 characters and more that have a digit, or such parts of
 // paths. It is cut after 240 characters.
 func Redacted(err error) string {
 	text := []rune(err.Error())
@@ -149,6 +150,7 @@ func Redacted(err error) string {
 	s := queries.ReplaceAllString(string(text), "?…")
 	s = credentials.ReplaceAllString(s, "//…@")
 	s = headers.ReplaceAllString(s, "$1…")
+	s = cookies.ReplaceAllString(s, "$1…")
 	s = schemes.ReplaceAllString(s, "$1 …")
 	s = named.ReplaceAllString(s, "$1$2…")
 	s = bots.ReplaceAllString(s, "$1…")
