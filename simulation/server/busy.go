@@ -35,7 +35,7 @@ func (c *concurrency) wait(now time.Duration) time.Duration {
 	if len(c.ends) < c.slots {
 		return 0
 	}
-	return c.ends[len(c.ends)-c.slots] - now
+	return c.ends[0] - now
 }
 
 func (c *concurrency) quota(now time.Duration) (limit, left float64, reset time.Duration) {

@@ -75,23 +75,24 @@ func TestRetryAfterIsExact(t *testing.T) {
 }
 
 func TestRetryAfterMayBeRoundedUpOrWrong(t *testing.T) {
-	spec := Spec{Kind: Bucket, Rate: Constant(.8), Burst: 1, Signal: RetryAfter}
 	for _, c := range []struct {
+		rate   float64
 		signal Signal
 		lie    float64
 		want   time.Duration
 	}{
-		{RetryAfter, 0, 1250 * time.Millisecond},
-		{RetryAfter | WholeSeconds, 0, 2 * time.Second},
-		{RetryAfter, .1, 125 * time.Millisecond},
-		{RetryAfter, 10, 12500 * time.Millisecond},
-		{Remaining, 0, 0},
+		{.8, RetryAfter, 0, 1250 * time.Millisecond},
+		{.8, RetryAfter | WholeSeconds, 0, 2 * time.Second},
+		{.5, RetryAfter | WholeSeconds, 0, 2 * time.Second},
+		{20, RetryAfter | WholeSeconds, 0, time.Second},
+		{.8, RetryAfter, .1, 125 * time.Millisecond},
+		{.8, RetryAfter, 10, 12500 * time.Millisecond},
+		{.8, Remaining, 0, 0},
 	} {
-		spec.Signal, spec.Lie = c.signal, c.lie
-		s := build(t, spec)
+		s := build(t, Spec{Kind: Bucket, Rate: Constant(c.rate), Burst: 1, Signal: c.signal, Lie: c.lie})
 		s.Take(0)
 		if got := s.Take(0).RetryAfter; got != c.want {
-			t.Errorf("signal %b, lie %v: Retry-After %v, want %v", c.signal, c.lie, got, c.want)
+			t.Errorf("%v a second, signal %b, lie %v: Retry-After %v, want %v", c.rate, c.signal, c.lie, got, c.want)
 		}
 	}
 }
@@ -184,6 +185,13 @@ func TestGreedyCompetitorTakesWhatItCan(t *testing.T) {
 	s.Finish(100 * time.Second)
 	if s.Rivals < 480 || s.Rivals > 520 {
 		t.Errorf("the competitor got %d, want about 500", s.Rivals)
+	}
+	least, most := time.Hour, time.Duration(0)
+	for range 1000 {
+		least, most = min(least, s.gap()), max(most, s.gap())
+	}
+	if least < 100*time.Millisecond || least > 105*time.Millisecond || most < 295*time.Millisecond || most > 300*time.Millisecond {
+		t.Errorf("its gaps are from %v to %v, want half to one and a half of 200ms", least, most)
 	}
 	half := []Span{{0, 50 * time.Second}}
 	for _, spec := range []Spec{{Down: half}, {Broken: half}} {
