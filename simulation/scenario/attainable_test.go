@@ -1,0 +1,96 @@
+package scenario
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/a7df5faa/cruise/simulation/server"
+)
+
+// attainable is what callers get who ask a server all the time, and for whom a refusal costs
+// nothing: a count of whole requests to compare the fluid of Ideal with. Who leaves
+// takes its calls along.
+func attainable(s *Scenario) float64 {
+	srv := server.New(s.Server, rand.New(rand.NewPCG(1, 2)))
+	type caller struct {
+		arrives time.Duration // at the server, with its next call
+		process int
+	}
+	var callers []caller
+	for p := range s.Processes {
+		for range s.Callers {
+			callers = append(callers, caller{s.Present(p).From + s.Latency/2, p})
+		}
+	}
+	got, often := 0, max(10*time.Microsecond, s.Duration/200_000)
+	for now := time.Duration(0); now < s.Duration; now += often {
+		// Those who have waited for longest come first, and are asked after again last.
+		for len(callers) > 0 && callers[0].arrives <= now {
+			c := callers[0]
+			if now >= s.Present(c.process).To {
+				callers = callers[1:]
+				continue
+			}
+			r := srv.Take(now)
+			if r.Throttled || r.Failed {
+				break
+			}
+			got++
+			callers = callers[1:]
+			begins := now + r.Hold + s.Latency/2
+			begins, _ = s.Idle(begins)
+			c.arrives = begins + s.Latency/2
+			i, _ := slices.BinarySearchFunc(callers, c.arrives, func(o caller, at time.Duration) int {
+				if o.arrives <= at {
+					return -1
+				}
+				return 1
+			})
+			callers = slices.Insert(callers, i, c)
+		}
+	}
+	srv.Finish(s.Duration)
+	return float64(got + srv.Rivals)
+}
+
+func TestTheBestPossibleIsWhatCanBeHad(t *testing.T) {
+	compare := func(s *Scenario, near float64) {
+		if s.Calls > 0 || s.Arrivals > 0 {
+			return
+		}
+		if got, want := s.Ideal().Successes, attainable(s); got < (1-near)*want || got > (1+near)*want {
+			t.Errorf("%s, %s, %s: %.1f, want %.0f", s.Name, s.About, s.Setup(), got, want)
+		}
+	}
+	for _, s := range Named() {
+		compare(s, .01)
+	}
+	compare(&Scenario{
+		Name: "a competitor", About: "and callers who want little",
+		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(20), Burst: 20, Greedy: 10},
+		Processes: 1, Callers: 4, Latency: time.Second, Duration: 5 * time.Minute,
+	}, .02)
+	// Short runs with long latencies, and callers that wait for a window and go at once.
+	for _, s := range Randoms(1, 100) {
+		compare(s, .07)
+	}
+}
+
+// Calls that arrived while a queue stood still are served after it, if they still want that.
+func TestTheBestPossibleOfCallsThatGiveUp(t *testing.T) {
+	s := &Scenario{
+		Server:    server.Spec{Kind: server.Queue, Rate: server.Constant(200), Stall: []server.Span{{From: 10 * time.Second, To: 30 * time.Second}}},
+		Processes: 1, Callers: 1, Latency: 10 * time.Millisecond, Duration: 100 * time.Second, Arrivals: 100,
+	}
+	for deadline, want := range map[time.Duration]float64{
+		0:               100 * 100,
+		5 * time.Second: 100*80 + 100*5,
+	} {
+		s.Deadline = deadline
+		if got := s.Ideal().Successes; got < .99*want || got > 1.01*want {
+			t.Errorf("deadline %v: %.1f, want %.1f", deadline, got, want)
+		}
+	}
+}
