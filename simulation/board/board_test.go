@@ -55,6 +55,20 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 	}
 }
 
+// By more than what is noise, and by throttles as well as by use.
+func TestWhatCountsAsBetter(t *testing.T) {
+	s := &scenario.Scenario{Name: "s"}
+	for _, c := range []struct {
+		throttled, use float64
+		want           bool
+	}{{.9, .81, true}, {1, .9, false}, {1.1, .9, false}, {.96, .9, false}, {.9, .801, false}, {.9, .7, false}} {
+		b := New([]engine.Client{{Name: "cruise", Own: true}, {Name: "peer"}}, []score.Result{result(s, "cruise", 1, .8), result(s, "peer", c.throttled, c.use)})
+		if got := len(b.Beaten("s")) > 0; got != c.want {
+			t.Errorf("throttled %v %% with a use of %v against 1 %% with .8: better is %v", c.throttled, c.use, got)
+		}
+	}
+}
+
 // Whoever tries options wants to know whether the defaults are better.
 func TestTheDefaultsCanBeBetterThanYours(t *testing.T) {
 	s := &scenario.Scenario{Name: scenario.Yours}

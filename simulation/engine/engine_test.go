@@ -77,6 +77,48 @@ func TestProcessesJoinAndLeave(t *testing.T) {
 	if a, b := rec.Callers[0].Successes, rec.Callers[1].Successes; a != 100 || b != 50 {
 		t.Errorf("%d and %d successes, want 100 and 50", a, b)
 	}
+	for i, c := range rec.Callers {
+		if c.Longest > 1500*time.Millisecond {
+			t.Errorf("caller %d waited for %v, want a request and a half at most: nobody waits who is not there", i, c.Longest)
+		}
+	}
+}
+
+// Who wants nothing waits for nothing.
+func TestIdleTimeIsNoWait(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 1, Latency: 100 * time.Millisecond, Duration: time.Minute, Period: 10 * time.Second, Duty: .5,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1000), Burst: 1000},
+	}
+	if c := engine.Run(s, hasty, 1).Callers[0]; c.Successes != 6*50 || c.Longest > 150*time.Millisecond {
+		t.Errorf("%+v, want 300 successes, 100ms apart", c)
+	}
+}
+
+// A run that takes longer than it was thought to is cut into longer stretches, and loses nothing.
+func TestTheSeriesOfALongRunGetsCoarser(t *testing.T) {
+	slow := engine.Client{Name: "slow", New: func(engine.Env) engine.Process {
+		return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
+			if err := engine.Sleep(ctx, 2*time.Second); err != nil {
+				return err
+			}
+			_, err := attempt(ctx)
+			return err
+		})
+	}}
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 1, Latency: 100 * time.Millisecond, Duration: time.Hour, Calls: 1000,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1000), Burst: 1000},
+	}
+	rec := engine.Run(s, slow, 1)
+	successes := 0
+	for _, b := range rec.Bins {
+		successes += int(b.Successes)
+	}
+	last := time.Duration(len(rec.Bins)-1) * rec.Width
+	if successes != 1000 || len(rec.Bins) > 1200 || rec.Elapsed < last || rec.Elapsed > last+rec.Width {
+		t.Errorf("%d successes in %d stretches of %v, in a run of %v", successes, len(rec.Bins), rec.Width, rec.Elapsed)
+	}
 }
 
 func TestTimeoutsAreNoThrottles(t *testing.T) {

@@ -47,6 +47,7 @@ func TestScoresOfARunByHand(t *testing.T) {
 	check("fairness of processes", got.Jain, 1.5*1.5/(2*(1+.25)))
 	rec.Rivals = 100
 	check("use beside a competitor", Of(rec, scenario.Best{Successes: 300, Fair: best.Fair}).Use, .9)
+	check("use beyond the best possible", Of(rec, scenario.Best{Successes: 279, Fair: best.Fair}).Use, 1)
 
 	check("requests a call, closed loop", got.Amplification, 240/180.)
 	if !math.IsNaN(got.Failed) {
@@ -59,6 +60,30 @@ func TestScoresOfARunByHand(t *testing.T) {
 
 	s.Random, rec.Callers[1] = false, engine.Caller{}
 	check("whoever sends nothing is throttled nowhere", Of(rec, best).Throttled, (50+0+20)/3.)
+}
+
+// A run that is to end with its calls, and does not, gets a part of what it took the time for.
+func TestCallsThatAreNotDoneCountAsUse(t *testing.T) {
+	s := &scenario.Scenario{Processes: 1, Callers: 2, Latency: time.Second, Duration: 100 * time.Second, Calls: 60}
+	best := scenario.Best{Time: 25 * time.Second, Fair: []float64{60}}
+	for successes, want := range map[int]float64{60: .25, 30: .125} {
+		rec := &engine.Recording{Scenario: s, Width: time.Second, Callers: []engine.Caller{{Successes: successes}, {}}, Elapsed: s.Duration}
+		if got := Of(rec, best).Use; got != want {
+			t.Errorf("%d of 60 calls: use %v, want %v", successes, got, want)
+		}
+	}
+}
+
+// Where the server could serve them at once, callers wait for its answers only.
+func TestATurnTakesALatencyAtLeast(t *testing.T) {
+	s := &scenario.Scenario{Processes: 2, Callers: 5, Latency: 3 * time.Second, Duration: 100 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(100), Work: time.Second}}
+	for rate, want := range map[float64]float64{100: 4, 2: 5, 0: 4} {
+		s.Server.Rate = server.Constant(rate)
+		if got := turn(s); got != want {
+			t.Errorf("%v a second: %v s, want %v", rate, got, want)
+		}
+	}
 }
 
 // Who comes later gets less of what there is, and that is fair.
@@ -125,6 +150,47 @@ func TestWhoIsBackAtOnceTakesNoTime(t *testing.T) {
 	}
 }
 
+// A queue that falls back has not recovered, and all but a fifth of what is wanted is enough.
+func TestRecoveryOfAnOpenLoopIsForGood(t *testing.T) {
+	s := &scenario.Scenario{
+		Processes: 1, Callers: 1, Latency: 10 * time.Millisecond, Duration: 200 * time.Second, Arrivals: 100,
+		Server: server.Spec{Kind: server.Queue, Rate: server.Constant(300), Stall: []server.Span{{From: 50 * time.Second, To: 60 * time.Second}}},
+	}
+	for _, c := range []struct {
+		relapse int32 // successes a second from 100 s to 120 s
+		want    float64
+	}{{100, 0}, {81, 0}, {70, 61}} { // the last five seconds with too few have four of these
+		rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 200), Callers: make([]engine.Caller, 1), Elapsed: s.Duration}
+		for i := range rec.Bins {
+			rec.Bins[i].Successes = 100
+			if i >= 50 && i < 60 {
+				rec.Bins[i].Successes = 0
+			}
+			if i >= 100 && i < 120 {
+				rec.Bins[i].Successes = c.relapse
+			}
+		}
+		if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Recovery; got != c.want {
+			t.Errorf("%d a second for a while: recovered after %v s, want %v", c.relapse, got, c.want)
+		}
+	}
+}
+
+// A slow rate is measured over more time: two successes in two seconds are no rate of one a second.
+func TestAdaptLooksAtTwentyCalls(t *testing.T) {
+	s := &scenario.Scenario{Duration: 400 * time.Second, Server: server.Spec{
+		Kind: server.Bucket, Burst: 1, Rate: server.Schedule{{At: 0, Rate: 5}, {At: 100 * time.Second, Rate: 1}}}}
+	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 400), Callers: make([]engine.Caller, 1)}
+	for i := range rec.Bins {
+		if i < 100 || i >= 160 || i%10 < 2 { // two by two, of twenty in twenty seconds
+			rec.Bins[i].Successes = 1
+		}
+	}
+	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Adapt; got < 50 || got > 60 {
+		t.Errorf("%v s, want 50 to 60", got)
+	}
+}
+
 func TestAdaptIsTheTimeUntilTheRateFits(t *testing.T) {
 	s := &scenario.Scenario{Duration: 200 * time.Second, Server: server.Spec{
 		Kind: server.Bucket, Burst: 1, Rate: server.Schedule{{At: 0, Rate: 20}, {At: 100 * time.Second, Rate: 10}}}}
@@ -158,6 +224,10 @@ func TestMeansOfWaitsAreGeometric(t *testing.T) {
 	})
 	if math.Abs(m.Wait-10) > 1e-9 || math.Abs(m.Use-.6) > 1e-9 || m.Throttled != 1.5 {
 		t.Errorf("%+v", m)
+	}
+	// Nobody waits for no time at all, and such a mean would be 0 whatever the others are.
+	if m := Means([]Result{{Median: Score{Wait: 0}}, {Median: Score{Wait: 50}}}); math.Abs(m.Wait-.5) > 1e-9 {
+		t.Errorf("wait %v, want .5", m.Wait)
 	}
 }
 
