@@ -32,7 +32,7 @@ func FailsafeAdaptive() engine.Client {
 func FailsafeRate() engine.Client {
 	return engine.Client{
 		Name:      "failsafe-rate",
-		About:     "yardstick: failsafe-go, the same retries and a smooth rate limiter told its equal share of the true rate; processes that begin together go in phase",
+		About:     "yardstick: failsafe-go, the retries of failsafe-adaptive and a smooth rate limiter told its equal share of the true rate; processes that begin together go in phase",
 		Yardstick: true,
 		Fits:      steady,
 		New: func(e engine.Env) engine.Process {
