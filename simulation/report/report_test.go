@@ -85,6 +85,22 @@ func TestTheAxisReachesWhatIsDrawn(t *testing.T) {
 	}
 }
 
+// All that there is to use is the line that points are looked at against.
+func TestTheAxisOfUseHasItsTop(t *testing.T) {
+	d := small()
+	for _, use := range []float64{.98, .76, .57, .31, 0} {
+		rows := d.Board.Rows()[0]
+		rows[0].Means.Use = use
+		svg, err := d.Tradeoff(rows)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(svg, ">1.00</text>") {
+			t.Errorf("down to a use of %v the axis has no 1.00", use)
+		}
+	}
+}
+
 // Who tries a limiter of theirs wants to see it beside the usual one.
 func TestEveryOneOfOurOwnIsDrawnOverTime(t *testing.T) {
 	clients := []engine.Client{client.Cenkalti(), client.Oracle(), client.Cruise(scenario.Yours), client.Cruise("cruise")}

@@ -79,7 +79,7 @@ func (d Data) Tradeoff(rows []board.Row) (string, error) {
 	p.X.Label.Text = "throttled share of requests (fewer to the left)"
 	p.Y.Label.Text = "use of what the server gives"
 	var ticks plot.ConstantTicks
-	for v := p.Y.Min; v < 1.001; v += step(1-p.Y.Min, 6) {
+	for v := 1.; v > p.Y.Min-.001; v -= step(1-p.Y.Min, 6) { // from all that there is down
 		ticks = append(ticks, plot.Tick{Value: v, Label: strconv.FormatFloat(v, 'f', 2, 64)})
 	}
 	p.Y.Tick.Marker = ticks
