@@ -246,6 +246,26 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 	}
 }
 
+// A column stays where one of the scenarios has a figure in it.
+func TestTheTextLeavesOutEmptyColumns(t *testing.T) {
+	a, b := result(&scenario.Scenario{Name: "a"}, "cruise", 1, .9), result(&scenario.Scenario{Name: "b"}, "cruise", 1, .9)
+	b.Median.Clear = 20
+	var text bytes.Buffer
+	if err := New([]engine.Client{{Name: "cruise", Own: true}}, []score.Result{a, b}).Text(&text); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"clear s", "0.000        -            0.000", "0.000     20.0            0.000"} {
+		if !strings.Contains(text.String(), want) {
+			t.Errorf("no %q in\n%s", want, &text)
+		}
+	}
+	for _, none := range []string{"adapt s", "recovery s", "failed %"} {
+		if strings.Contains(text.String(), none) {
+			t.Errorf("%q, in which is nothing, in\n%s", none, &text)
+		}
+	}
+}
+
 func TestNumbersHaveTheDigitsThatMeanSomething(t *testing.T) {
 	for v, want := range map[float64]string{1234: "1234", 12.34: "12.3", 1.234: "1.23", .12345: "0.123", .9999: "1.00", 0: "0.000"} {
 		if got := Number(v); got != want {

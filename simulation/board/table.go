@@ -2,6 +2,7 @@ package board
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -120,28 +121,33 @@ func (b *Board) GroupTable(rows []Row) Table {
 }
 
 // Compact is the table without the columns in which nothing is.
-func (t Table) Compact() Table {
-	keep := make([]bool, len(t.Head))
-	for _, line := range t.Rows {
-		for i, c := range line.Cells {
-			keep[i] = keep[i] || c.Text != "-" && c.Text != ""
-		}
-	}
-	out := Table{Name: t.Name}
-	for i, h := range t.Head {
-		if keep[i] {
-			out.Head = append(out.Head, h)
-		}
-	}
-	for _, line := range t.Rows {
-		var cells []Cell
-		for i, c := range line.Cells {
-			if keep[i] {
-				cells = append(cells, c)
+func (t Table) Compact() Table { return compact([]Table{t})[0] }
+
+// compact is tables with the same columns without those in which nothing is in any.
+func compact(tables []Table) []Table {
+	empty := func(column int) bool {
+		for _, t := range tables {
+			if slices.ContainsFunc(t.Rows, func(line Line) bool { text := line.Cells[column].Text; return text != "-" && text != "" }) {
+				return false
 			}
 		}
-		line.Cells = cells
-		out.Rows = append(out.Rows, line)
+		return true
+	}
+	out := make([]Table, len(tables))
+	for i, t := range tables {
+		out[i] = Table{Name: t.Name, Rows: slices.Clone(t.Rows)}
+		for j := range out[i].Rows {
+			out[i].Rows[j].Cells = nil
+		}
+		for column, head := range t.Head {
+			if empty(column) {
+				continue
+			}
+			out[i].Head = append(out[i].Head, head)
+			for j, line := range t.Rows {
+				out[i].Rows[j].Cells = append(out[i].Rows[j].Cells, line.Cells[column])
+			}
+		}
 	}
 	return out
 }

@@ -27,7 +27,7 @@ func (b *Board) Text(w io.Writer) error {
 	for _, part := range []struct {
 		head   string
 		tables []Table
-	}{{"scenario", named}, {"means over", b.Means()}} {
+	}{{"scenario", compact(named)}, {"means over", b.Means()}} {
 		for i, table := range part.tables {
 			if i == 0 {
 				fmt.Fprintf(t, "%s\tclient\t%s\t\n", part.head, strings.Join(table.Head, "\t"))
