@@ -31,8 +31,8 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	o := &options{set: map[string]bool{}}
 	f := flag.NewFlagSet("simulation", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // errors are printed once, by main
-	f.StringVar(&o.clients, "clients", "", "names of clients, separated by commas; default all")
-	f.StringVar(&o.scenarios, "scenarios", "suite", "names of scenarios, separated by commas; suite, named, random-N, or none with -random")
+	f.StringVar(&o.clients, "clients", "", "`names` of clients, separated by commas; default all")
+	f.StringVar(&o.scenarios, "scenarios", "suite", "`names` of scenarios, separated by commas; suite, named, random-N, or none with -random")
 	o.seeds, o.from = 3, 1
 	f.Var(whole(&o.seeds), "seeds", "`runs` of each scenario and client, 1 to 1000")
 	f.Var(whole(&o.random), "random", "random `scenarios` to add, up to 100000")
@@ -42,10 +42,10 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	f.BoolVar(&o.targets, "targets", false, "print the check list of targets; alone, run what it needs, but for those about peers, which -full runs")
 	f.BoolVar(&o.split, "split", false, "print the means of keepable random scenarios by kind of server and signal, too")
 	f.BoolVar(&o.list, "list", false, "list the clients and the named scenarios, and run nothing")
-	f.StringVar(&o.json, "json", "", "write everything to this file as JSON")
-	f.StringVar(&o.md, "md", "", "write the board to this file as markdown, with charts beside it")
-	f.StringVar(&o.html, "html", "", "write the report to this file as one HTML page")
-	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this file")
+	f.StringVar(&o.json, "json", "", "write everything to this `file` as JSON")
+	f.StringVar(&o.md, "md", "", "write the board to this `file` as markdown, with charts beside it")
+	f.StringVar(&o.html, "html", "", "write the report to this `file` as one HTML page")
+	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	o.own.flags(f)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

@@ -225,6 +225,8 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-server sliding -rate 1 -window 24h -duration 1s", "-window 24h0m0s: want at most 100 times the -duration 1s"},
 		{"-server fixed -rate 1.9 -window 1s", "-rate 1.9 -window 1s: want whole requests in a window, such as -rate 1 for 1 of them"},
 		{"-server fixed -rate 1 -window 10m -empty -duration 5m", "-empty -window 10m0s: want a window shorter than the -duration 5m0s"},
+		{"-server sliding -rate 1 -window 1s -empty -duration 1s", "-empty -duration 1s: want more than 1 s, or nothing is served"},
+		{"-rate .01 -empty -duration 1m", "-empty -duration 1m0s: want more than 100 s, or nothing is served"},
 		{"-rate 1 -duration 10", "want a duration with its unit, such as 10s or 1m30s"},
 		{"-rate 1 -signal smoke", "-signal smoke: want"},
 		{"-rate 1 -workers 0", "-processes 1 -workers 0: want"},

@@ -84,9 +84,9 @@ func (o *own) flags(f *flag.FlagSet) {
 	f.Var(decimal(&o.burst), "burst", "`tokens` of its bucket, slots of its concurrency limit; default a second's worth")
 	o.window, o.work, o.latency, o.duration = time.Minute, 250*time.Millisecond, 100*time.Millisecond, 10*time.Minute
 	f.Var((*span)(&o.window), "window", "`length` of its window")
-	f.Var((*span)(&o.work), "work", "how `long` a request holds the slot of its concurrency limit")
+	f.Var((*span)(&o.work), "work", "`time` that a request holds the slot of its concurrency limit")
 	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
-	f.StringVar(&o.signal, "signal", "none", "what it tells: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
+	f.StringVar(&o.signal, "signal", "none", "the `signal` that it gives: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
 	o.processes, o.workers = 1, 10
 	f.Var(whole(&o.processes), "processes", "`clients` of it that know nothing of each other")
 	f.Var(whole(&o.workers), "workers", "`callers` in each client")
@@ -238,6 +238,10 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		}
 	}
 	if o.empty {
+		least := 1 / spec.Rate.At(0) // until the first request can be served
+		if spec.Kind != server.FixedWindow && o.duration.Seconds() <= least {
+			return nil, fmt.Errorf("-empty -duration %v: want more than %s s, or nothing is served", o.duration, literal(least))
+		}
 		about += ", used up at the start"
 	}
 	about += "; tells " + scenario.Tells(spec.Signal)
