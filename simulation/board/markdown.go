@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"math"
-	"slices"
 	"strings"
 )
 
@@ -50,8 +48,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	if len(legend) > 0 {
 		fmt.Fprintln(&out)
 	}
-	ran := func(t Target) bool { return !math.IsNaN(t.Of(b)) } // none at a server of one's own
-	if b.Own != "" && slices.ContainsFunc(Targets, ran) {
+	if _, run := b.Tally(); b.Own != "" && run > 0 { // none at a server of one's own
 		fmt.Fprintf(&out, "## Targets\n\n| | | value | wanted | |\n|---|---|---:|---:|---|\n")
 		for _, t := range Targets {
 			v := t.Of(b)

@@ -82,25 +82,32 @@ func (t Target) Verdict(value float64) string {
 	return "not met"
 }
 
+// Tally is how many targets are met, of how many that were run.
+func (b *Board) Tally() (met, run int) {
+	for _, t := range Targets {
+		switch t.Verdict(t.Of(b)) {
+		case "met":
+			met, run = met+1, run+1
+		case "not met":
+			run++
+		}
+	}
+	return met, run
+}
+
 // Check prints how the own client stands with the targets.
 func (b *Board) Check(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "target\t\tvalue\twanted\t")
-	met, run := 0, 0
 	for _, target := range Targets {
 		v := target.Of(b)
 		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\n", target.Where, target.What, Number(v), target.Wanted(), target.Verdict(v))
-		if !math.IsNaN(v) {
-			run++
-		}
-		if target.Met(v) {
-			met++
-		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d of %d targets met, %d not run\n", met, len(Targets), len(Targets)-run)
+	met, run := b.Tally()
+	_, err := fmt.Fprintf(w, "%d of %d targets met, %d not run\n", met, run, len(Targets)-run)
 	return err
 }
 

@@ -113,7 +113,7 @@ type content struct {
 	Runs       int
 	Groups     []group
 	Targets    []target
-	Met, All   int
+	Met, All   int // of the targets that were run
 	Sections   []section
 }
 
@@ -144,22 +144,13 @@ func (d Data) HTML(w io.Writer) error {
 		}
 		c.Groups = append(c.Groups, g)
 	}
+	c.Met, c.All = d.Board.Tally()
 	for _, t := range board.Targets {
-		if d.Board.Own == "" {
+		if d.Board.Own == "" || c.All == 0 { // at a server of one's own
 			break
 		}
 		v := t.Of(d.Board)
-		verdict := t.Verdict(v)
-		c.Targets = append(c.Targets, target{t, board.Number(v), verdict})
-		if verdict == "met" {
-			c.Met++
-		}
-		if verdict != "not run" {
-			c.All++
-		}
-	}
-	if c.All == 0 {
-		c.Targets = nil // of a server of one's own
+		c.Targets = append(c.Targets, target{t, board.Number(v), t.Verdict(v)})
 	}
 	for _, r := range d.Board.Results {
 		c.Runs += r.Runs
