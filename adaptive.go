@@ -556,7 +556,11 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 func (a *AdaptiveLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
 	b.limit = limitOf(a.law.soon())
-	return b.atLeast(now, ahead, n)
+	wait := b.atLeast(now, ahead, n)
+	if in, rate := a.law.renewed(now); wait > in { // for the rest, the next window's rate
+		wait = in + ceilSeconds((wait-in).Seconds()*float64(b.limit)/rate)
+	}
+	return wait
 }
 
 func (a *AdaptiveLimiter) maxCost() int {

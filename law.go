@@ -132,6 +132,14 @@ func (l *aimd) soon() float64 {
 	return max(l.rate, l.ceiling)
 }
 
+// renewed is how long from now the rate lasts at least, and what it can be then.
+func (l *aimd) renewed(now instant) (in time.Duration, rate float64) {
+	if l.unspread == 0 {
+		return never, l.rate
+	}
+	return max(0, l.resetAt.since(now)), max(l.unspread, l.ceiling)
+}
+
 // stopped tells that nobody goes before until, for a reason that says nothing of
 // what the server gives.
 func (l *aimd) stopped(now, until instant) {
@@ -289,7 +297,7 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 		l.told = *q
 		if !window {
 			settled := false
-			if more, settled = l.hint(now, *q); settled {
+			if more, settled = l.hint(now, e.sent, *q); settled {
 				return CauseQuota, 0
 			}
 		}
@@ -516,7 +524,7 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 // in which the server would have given more.
 func (l *aimd) given(now instant) float64 {
 	given := l.delivered.over(now, memoryShort)
-	if !math.IsInf(l.rate, 1) {
+	if !math.IsInf(l.rate, 1) || math.IsInf(given, 1) { // answers that come at one moment tell nothing
 		given = min(given, l.delivered.over(now, memoryLong)/longShare)
 	}
 	return l.cost * max(given, l.underWay())

@@ -11,6 +11,7 @@ type quotas struct {
 	elsewhere bool    // the last throttle came though enough was left: something else limits calls
 	hintAt    instant // when a quota was last heeded
 	hintLeft  int     // its Remaining
+	hintCutAt instant // when one last cut the rate: what was sent before says nothing of that
 	flatCuts  int     // cuts that did not make enough Remaining, flatAfter at most
 	flatLeft  int     // the most that was, meanwhile
 	refillOks int     // calls let through when what comes back was last looked at
@@ -49,7 +50,7 @@ type surplus struct {
 // hint follows a reported quota, and reports what it leaves for growth, and whether
 // nothing more is to be done for the success. A quota that is nearly used up is a
 // throttle that cost nothing.
-func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
+func (l *aimd) hint(now, sent instant, q Quota) (more surplus, settled bool) {
 	flying := float64(l.inflight + 1)
 	reserve := l.cost * max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
@@ -80,6 +81,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 		}
 		l.ceiling, l.credit = given, now
 		l.rate = min(l.max, max(l.min, hintCut*given))
+		l.hintCutAt = now
 		l.hintAt, l.hintLeft = now, q.Remaining
 		return surplus{}, true
 	}
@@ -87,7 +89,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 		l.hintAt, l.hintLeft = now, q.Remaining
 	}
 	since := now.since(l.hintAt).Seconds()
-	if since < hintGaps*l.gap() {
+	if since < hintGaps*l.gap() || sent != 0 && sent <= l.hintCutAt {
 		return surplus{}, true // the last decision has not shown yet
 	}
 	switch {
@@ -96,6 +98,7 @@ func (l *aimd) hint(now instant, q Quota) (more surplus, settled bool) {
 			l.ceiling = l.rate
 		}
 		l.rate = max(l.min, hintCut*l.rate)
+		l.hintCutAt = now
 		l.flatCuts++
 	case q.Remaining > l.hintLeft+1:
 		l.rate = min(l.max, l.rate+min(hintGrowMost*l.rate, hintGrow*math.Sqrt(l.rate)*since))

@@ -187,6 +187,38 @@ func TestLimitThatFell(t *testing.T) {
 	}
 }
 
+// Answers that were under way when a quota cut the rate say nothing of the cut, as late throttles
+// do not: hundreds of them would take the rate to nothing.
+func TestAQuotaHeededByManyAtOnce(t *testing.T) {
+	for _, told := range []bool{false, true} {
+		t.Run(fmt.Sprint("told ", told), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, r := &api{limit: rate.NewLimiter(1000, 1000)}, bulk()
+				call := func(ctx context.Context) error {
+					time.Sleep(130*ms + rand.N(40*ms))
+					err := s.call(ctx)
+					if err == nil && told {
+						Report(ctx, Quota{Limit: 1000, Remaining: int(s.limit.Tokens())})
+					}
+					return err
+				}
+				s.work(r, 500, 2*time.Minute, call)
+				assert.Greater(t, float64(s.work(r, 500, 2*time.Minute, call))/120_000, .9)
+			})
+		})
+	}
+}
+
+// Where all answers of a burst come at one moment, the last of them tell of no rate.
+func TestAnswersThatComeAtOneMoment(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := &api{limit: rate.NewLimiter(1000, 100)}, bulk()
+		s.work(r, 100, 2*time.Minute, s.call)
+		assert.Less(t, limitOfRetrier(r), rate.Limit(1500))
+		assert.Greater(t, float64(s.work(r, 100, 2*time.Minute, s.call))/120_000, .9)
+	})
+}
+
 // Throttles that no rate causes, such as those of one key among many, teach a rate all the
 // same: the more of them, the lower. So few must do next to nothing.
 func TestThrottlesByChance(t *testing.T) {
@@ -735,6 +767,27 @@ func TestWindowToldNowAndThen(t *testing.T) {
 		n, longest := s.work(r, 4*time.Hour-time.Second, Unlimited)
 		assert.Greater(t, n, 19_000)
 		assert.Less(t, longest, 2*time.Minute)
+	})
+}
+
+// Who waits for the next window is not refused because this one's rest is spread thin.
+func TestWindowThatEndsBeforeTheDeadline(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, r := &hourly{unit: 1}, bulk()
+		s.work(r, 50*time.Minute, Unlimited)
+		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+		defer cancel()
+		var got atomic.Int64
+		var group sync.WaitGroup
+		for range 3000 {
+			group.Go(func() {
+				if r.Do(ctx, s.call) == nil {
+					got.Add(1)
+				}
+			})
+		}
+		group.Wait()
+		assert.EqualValues(t, 3000, got.Load())
 	})
 }
 

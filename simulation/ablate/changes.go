@@ -33,7 +33,7 @@ var changes = []change{
 	{2, "delivered over the last 250 only", []edit{{`given = min(given, l.delivered.over(now, memoryLong)/longShare)`, `given = l.delivered.over(now, memoryLong) / longShare`}}},
 	{2, "calls under way do not count", []edit{{`if n < memoryLeast {`, `if true {`}}},
 	{2, "not divided by 0.95", []edit{{`longShare = .95`, `longShare = 1.`}}},
-	{2, "the last 250 count at the first cut, too", []edit{{"if !math.IsInf(l.rate, 1) {\n\t\tgiven =", "if true {\n\t\tgiven ="}}},
+	{2, "the last 250 count at the first cut, too", []edit{{`if !math.IsInf(l.rate, 1) || math.IsInf(given, 1) {`, `if true {`}}},
 	{2, "what came before the first throttle counts", []edit{{`if !m.begun && m.n > memoryLeast {`, `if false {`}}},
 	{2, "what came before the server last opened counts", []edit{{`l.delivered.restart(l.delivered.n-1, opened)`, ``}}},
 	{2, "time in which nobody wants anything counts", []edit{{`if now < m.ends {`, `if false {`}}},
@@ -79,6 +79,7 @@ var changes = []change{
 
 	{7, "quotas are not heeded", []edit{{`if l.flat(q, min(reserve, l.cost*hintLeast)) {`, `if true {`}}},
 	{7, "quotas brake, and do not speed up", []edit{{`if !l.elsewhere {`, `if false {`}}},
+	{7, "answers to calls that were sent before a quota's cut cut again", []edit{{` || sent != 0 && sent <= l.hintCutAt`, ``}}},
 	{7, "what comes back does not speed up", []edit{{`more.refill = l.refilled(q)`, ``}}},
 	{7, "quotas speed up while they fall, too", []edit{{`if q.Reset > 0 || q.Remaining >= l.hintLeft {`, `if true {`}}},
 	{7, "throttles do not doubt a quota", []edit{{`l.elsewhere = elsewhere(e.quota, l.told)`, `l.elsewhere = false`}}},
