@@ -35,6 +35,32 @@ func load(ctx context.Context, group *sync.WaitGroup, l *SharedLimiter, srv *tok
 	}
 }
 
+// A worker that makes a call now and then, one after the other, takes no slot ahead of its next
+// call: that would expire, and be lost to all.
+func TestSharedSlotsOfSparseCallsAreNotLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, srv := nearStore(), newTokenServer(12)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+		defer cancel()
+		var group sync.WaitGroup
+		for _, l := range fleet(t, store, 10) {
+			group.Go(func() {
+				for l.WaitN(ctx, 1) == nil {
+					f := Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1}
+					if srv.admits() {
+						f.Outcome = OutcomeSuccess
+					}
+					time.Sleep(time.Second)
+					l.Learn(f)
+				}
+			})
+		}
+		group.Wait()
+		time.Sleep(time.Second)
+		assert.Greater(t, float64(len(srv.sent))/300, 9.5, "a second, of 10")
+	})
+}
+
 // A worker with a lower maximum is the brake of all, for as long as it works.
 func TestSharedLowestMaximumHolds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

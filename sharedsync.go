@@ -107,7 +107,7 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 	s.due = 0
 	s.slots.expire(now, n, life)
 	if wait, ok := s.slots.wait(now, n); ok {
-		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.want()/4 {
+		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
 		}
 		if period := s.period(); wait > period { // others may be told to stop meanwhile
@@ -216,14 +216,27 @@ func (s *SharedLimiter) hold(now, until instant) {
 	}
 }
 
-// want is how many slots the worker should have for its calls of the next period.
-func (s *SharedLimiter) want() int {
-	cost := int64(math.Ceil(s.demand * syncPeriod.Seconds()))
+// ahead is how many slots the worker should have for its calls of the next period, beside
+// those of calls that wait. A call that is not likely within it is none: its slot would be
+// taken from others, and expire.
+func (s *SharedLimiter) ahead() int {
+	cost := int64(0)
+	if calls := s.demand * syncPeriod.Seconds(); calls >= 1 {
+		cost = int64(math.Ceil(calls))
+	}
 	waiting := int64(0)
 	for i := range s.room.lines {
 		waiting += s.room.lines[i].cost
 	}
 	return int(min(max(cost, waiting), sharedMost))
+}
+
+// want is how many slots to ask for, where the next call is one of cost n.
+func (s *SharedLimiter) want(n int) int {
+	if n <= s.slots.n {
+		return max(0, s.ahead()-s.slots.n)
+	}
+	return max(n, s.ahead()-s.slots.n)
 }
 
 // hurry begins a sync if something is to be told at once.
@@ -245,8 +258,8 @@ func (s *SharedLimiter) begin(now instant, n int) {
 		if head := s.room.head(); head != nil {
 			n = max(n, head.n)
 		}
-		if n > 0 {
-			q.Want, q.Least = max(n, s.want()-s.slots.n), n
+		if want := s.want(n); n > 0 && want > 0 {
+			q.Want, q.Least = want, n
 			q.Law.Initial = s.initial(n)
 		}
 	}
