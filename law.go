@@ -42,6 +42,7 @@ type aimd struct {
 	inflight int           // let go and not done
 	first    instant       // when the first attempt was let go
 	moved    instant       // when one was last let go or done
+	went     instant       // when one was last let go
 	latency  time.Duration // of the last
 	refusal  time.Duration // latency of the last throttle
 	cost     float64       // of a call, the mean of about the last memoryShort successes
@@ -173,7 +174,13 @@ func (l *aimd) wait(now instant) time.Duration {
 	if closed {
 		wait = min(max(wait, 2*l.latency), patienceMax)
 	}
-	return max(0, wait-now.since(l.moved))
+	wait -= now.since(l.moved)
+	// The window is of calls that take as long as ever. Of those that take longer as many go in
+	// a second, though more are in flight: a server that is slow has throttled nobody.
+	if l.row == 0 && l.took.n >= memoryShort {
+		wait = min(wait, ceilSeconds(l.took.long/l.window)-now.since(l.went))
+	}
+	return max(0, wait)
 }
 
 // sent tells that an attempt was let go.
@@ -182,7 +189,7 @@ func (l *aimd) sent(now instant) {
 		l.first = now
 	}
 	l.inflight++
-	l.moved = now
+	l.moved, l.went = now, now
 	l.delivered.busy(now)
 	// If the next call comes more than a call interval from now, though it was not held
 	// back, nobody wanted what the server would have given since then. Nor did who saves

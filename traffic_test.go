@@ -187,6 +187,44 @@ func TestLimitThatFell(t *testing.T) {
 	}
 }
 
+// An API that has throttled nobody, and becomes slow, is sent as many calls as before, though
+// more of them are in flight: else those that wait would run into their deadlines.
+func TestAServerThatBecomesSlow(t *testing.T) {
+	for _, perSecond := range []int{5, 20, 100} {
+		for _, quick := range []time.Duration{5 * ms, 100 * ms} {
+			for _, slow := range []time.Duration{time.Second, 3 * time.Second} {
+				t.Run(fmt.Sprintf("%d a second, %v to %v", perSecond, quick, slow), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						r, begun := Must(New()), time.Now()
+						call := func(ctx context.Context) error {
+							if at := time.Since(begun); at > 2*time.Minute && at < 3*time.Minute {
+								time.Sleep(slow)
+							} else {
+								time.Sleep(quick)
+							}
+							return ctx.Err()
+						}
+						var group sync.WaitGroup
+						var lost atomic.Int64
+						for range 4 * 60 * perSecond {
+							time.Sleep(time.Second / time.Duration(perSecond))
+							group.Go(func() {
+								ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+								defer cancel()
+								if r.Do(ctx, call) != nil {
+									lost.Add(1)
+								}
+							})
+						}
+						group.Wait()
+						assert.Zero(t, lost.Load())
+					})
+				})
+			}
+		}
+	}
+}
+
 // Answers that were under way when a quota cut the rate say nothing of the cut, as late throttles
 // do not: hundreds of them would take the rate to nothing.
 func TestAQuotaHeededByManyAtOnce(t *testing.T) {
