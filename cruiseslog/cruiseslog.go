@@ -70,6 +70,8 @@ type track struct {
 	toldAt    time.Time
 	pausedTo  time.Time
 	pauseFor  time.Duration             // how long the one is that ends then
+	pauseTold time.Duration             // how long that of the last line about one was
+	pauseAt   time.Time                 // of that line
 	pausedAt  time.Time                 // since when, zero once calls go again
 	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
 	gaveUpAt  time.Time                 // of the last line about that
@@ -90,9 +92,10 @@ type Option func(*Observer)
 const DefaultInterval = 10 * time.Second
 
 // WithInterval is the least time between two lines that say that the rate has grown
-// further, or that calls of a scope are given up for the same reason. It is also the least
-// length of a pause whose end has a line. Changes of state are told at once. 0 or less
-// means no limit. Default [DefaultInterval].
+// further, that calls of a scope are given up for the same reason, or that there is another
+// pause, no longer than the one before. It is also the least length of a pause whose end has
+// a line. Changes of state are told at once. 0 or less means no limit. Default
+// [DefaultInterval].
 func WithInterval(d time.Duration) Option {
 	return func(o *Observer) { o.every = d }
 }
@@ -377,7 +380,9 @@ func (o *track) throttle(ctx context.Context, e cruise.ThrottleSeen) {
 	}
 	first := !o.blamed
 	o.blamed = true
-	if !first {
+	if first {
+		o.pauseAt = time.Time{} // its pause is news
+	} else {
 		o.throttles++
 	}
 	o.mu.Unlock()
@@ -420,6 +425,7 @@ func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, me
 		return slog.LevelInfo, "cruise: rate set", e.From
 	case e.To < e.From && (e.Why == cruise.CauseThrottle || !o.throttled):
 		o.throttled, o.cut, o.blamed, o.target = true, true, o.throttled && o.blamed, e.From
+		o.pauseAt = time.Time{}
 		if e.From == rate.Inf {
 			o.target = 0
 		}
@@ -466,15 +472,20 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 		}
 		o.pausedTo, o.pauseFor = e.Until, e.For
 	}
+	// One after the other, none longer than the one that was told, change nothing.
+	tell := longer && (o.pauseAt.IsZero() || now.Sub(o.pauseAt) >= o.every || float64(e.For) > (1+change)*float64(o.pauseTold))
+	if tell {
+		o.pauseTold, o.pauseAt = e.For, now
+	}
 	o.mu.Unlock()
-	if longer {
+	if tell {
 		o.changed(ctx, slog.LevelWarn, "cruise: paused", slog.Duration("for", round(e.For)), slog.Time("until", e.Until))
 	}
 }
 
 func (o *track) resumed(ctx context.Context, e cruise.Resumed) {
 	o.mu.Lock()
-	o.pausedTo, o.pausedAt = time.Now(), time.Time{}
+	o.pausedTo, o.pausedAt, o.pauseAt = time.Now(), time.Time{}, time.Time{}
 	o.mu.Unlock()
 	o.changed(ctx, slog.LevelInfo, "cruise: resumed", slog.Duration("left", round(e.Left)))
 }

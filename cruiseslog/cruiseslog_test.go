@@ -642,3 +642,25 @@ func TestConcurrentUse(t *testing.T) {
 	all.Wait()
 	require.NotEmpty(t, r.take())
 }
+
+// A closed API that asks for a second each time is one state, not a line a second.
+func TestPausesThatFollowEachOtherAreSummedUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{level: slog.LevelInfo}
+		api := cruise.Must(cruise.New(cruise.WithUncountedThrottles(), cruise.WithObserver(cruiseslog.NewObserver(slog.New(r)))))
+		begun := time.Now()
+		require.NoError(t, api.Do(t.Context(), func(context.Context) error {
+			if time.Since(begun) < time.Hour {
+				return cruise.Throttled(errors.New("429"), cruise.RetryAfter(time.Second))
+			}
+			return nil
+		}))
+		lines := r.take()
+		assert.InDelta(t, 360, len(lines), 10)
+		assert.Equal(t, []string{
+			"WARN throttled by the server retry_after=1s",
+			"WARN paused for=1s in=1s",
+			"WARN paused for=1s in=1s throttles=10",
+		}, lines[:3])
+	})
+}

@@ -581,3 +581,19 @@ func BenchmarkLookAtTenThousandScopes(b *testing.B) {
 		page.Report()
 	}
 }
+
+// Nothing flows where every call fails, though nobody throttles.
+func TestTheSummaryTellsOfCallsThatAreGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithObserver(watch)))
+		watch.Add(api)
+		for range 30 {
+			assert.Error(t, api.Do(t.Context(), func(context.Context) error { return errors.New("503") }))
+		}
+		assert.Contains(t, page.Report().APIs[0].Summary, "Calls are given up")
+		time.Sleep(11 * time.Second)
+		assert.NotContains(t, page.Report().APIs[0].Summary, "Calls are given up")
+	})
+}

@@ -258,6 +258,9 @@ func (a *API) judge(now time.Time) {
 	case slices.ContainsFunc(a.Limiters, func(l Limiter) bool { return l.Degraded }):
 		a.Summary += " The store of a shared limit cannot be reached: this process goes on alone."
 	}
+	if slices.ContainsFunc(a.Errors, func(e Note) bool { return e.What == gaveUp && now.Sub(e.Last) <= recent }) {
+		a.Summary += " Calls are given up: see the last errors."
+	}
 	a.Next = a.next()
 }
 

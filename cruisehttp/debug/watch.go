@@ -60,6 +60,9 @@ type Watch struct {
 	changes  notes
 }
 
+// gaveUp is how a note begins that a call was given up.
+const gaveUp = "gave up"
+
 const outcomes = int(cruise.OutcomeDropped) + 1
 
 var _ cruise.Observer = (*Watch)(nil)
@@ -113,7 +116,7 @@ func (w *Watch) Observe(ctx context.Context, event cruise.Event) {
 		w.retries.Add(1)
 	case cruise.GaveUp:
 		w.gaveUp.Add(1)
-		w.note(&w.errors, now, "gave up", func() string { return w.page.text(e.Err) })
+		w.note(&w.errors, now, gaveUp, func() string { return w.page.text(e.Err) })
 	case cruise.RateChanged:
 		if e.Why == cruise.CauseSuccess {
 			break // at nearly every call
