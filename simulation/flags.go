@@ -38,7 +38,7 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	f.Var(whole(&o.random), "random", "random `scenarios` to add, up to 100000")
 	f.Var(seed(&o.from), "from", "`seed` of the first random scenario")
 	f.BoolVar(&o.quick, "quick", false, "a board in a minute or two: every client, the suite, a few random scenarios")
-	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 20 seeds, 200 random scenarios that no law was tuned on")
+	f.BoolVar(&o.full, "full", false, "the whole board: every client and scenario, 10 seeds, 200 random scenarios that no law was tuned on")
 	f.BoolVar(&o.targets, "targets", false, "print the check list of targets; alone, run what it needs, but for those about peers, which -full runs")
 	f.BoolVar(&o.split, "split", false, "print the means of keepable random scenarios by kind of server and signal, too")
 	f.BoolVar(&o.list, "list", false, "list the clients and the named scenarios, and run nothing")

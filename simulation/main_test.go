@@ -322,7 +322,7 @@ func TestPresetsYieldToFlags(t *testing.T) {
 		{"-scenarios none -random 5", 0, 5, 17, 3},
 		{"-quick", 15, 24, 17, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 45, 200, 17, 20},
+		{"-full", 45, 200, 17, 10},
 		{"-targets", 45, 200, 3, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
