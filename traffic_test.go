@@ -21,17 +21,17 @@ import (
 // Traffic as services have it: quiet hours, jobs that take long, outages, and answers
 // that are no successes. None of it says that the server gives less.
 
+// takesLong is for tests that are about the law alone, and take a minute under the race detector.
+func takesLong(t *testing.T) {
+	if calm.Raced || testing.Short() {
+		t.Skip("it takes long, and others race as much")
+	}
+}
+
 // An api gives so many calls a second, after some at once, and answers after 50 ms.
 type api struct {
 	limit              *rate.Limiter
 	admitted, refusals atomic.Int64
-}
-
-// leaveOutRaced is for tests that take a minute under the race detector.
-func leaveOutRaced(t *testing.T) {
-	if calm.Raced {
-		t.Skip("it takes long, and others race as much")
-	}
 }
 
 func newAPI(limit rate.Limit) *api { return &api{limit: rate.NewLimiter(limit, 20)} }
@@ -136,7 +136,7 @@ func TestALimitAboveTheServers(t *testing.T) {
 // Throttles come at once, and calls take long: what is under way counts as let through, or the
 // rate would be that of one call's time ago at each cut.
 func TestSlowCallsThatAreThrottledAtOnce(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	for _, tt := range []struct {
 		limit rate.Limit
 		takes time.Duration
@@ -173,7 +173,7 @@ func TestSlowCallsThatAreThrottledAtOnce(t *testing.T) {
 
 // A limit that falls for good is kept to, though the rate looks for what there was before.
 func TestLimitThatFell(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	for _, tt := range []struct {
 		to              rate.Limit
 		use, mostRefuse float64
@@ -237,7 +237,7 @@ func TestAServerThatBecomesSlow(t *testing.T) {
 // Answers that were under way when a quota cut the rate say nothing of the cut, as late throttles
 // do not: hundreds of them would take the rate to nothing.
 func TestAQuotaHeededByManyAtOnce(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	for _, told := range []bool{false, true} {
 		t.Run(fmt.Sprint("told ", told), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -259,7 +259,7 @@ func TestAQuotaHeededByManyAtOnce(t *testing.T) {
 
 // Where all answers of a burst come at one moment, the last of them tell of no rate.
 func TestAnswersThatComeAtOneMoment(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		s, r := &api{limit: rate.NewLimiter(1000, 100)}, bulk()
 		s.work(r, 100, 2*time.Minute, s.call)
@@ -271,7 +271,7 @@ func TestAnswersThatComeAtOneMoment(t *testing.T) {
 // Throttles that no rate causes, such as those of one key among many, teach a rate all the
 // same: the more of them, the lower. So few must do next to nothing.
 func TestThrottlesByChance(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	for _, tt := range []struct {
 		limit        rate.Limit
 		share, least float64
@@ -301,7 +301,7 @@ type brownout struct {
 func (b brownout) String() string { return fmt.Sprintf("%v %% for %v", 100*b.share, b.lasts) }
 
 func TestBrownout(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	for _, b := range []brownout{
 		{.1, 2 * time.Minute}, {.3, 2 * time.Minute}, {.5, 2 * time.Minute},
 		{.1, 10 * time.Minute}, {.5, 10 * time.Minute}, {.8, 10 * time.Minute},
@@ -455,7 +455,7 @@ func (b blackout) String() string {
 // What went through in all that time is what is kept to, as it may be a window whose calls
 // are used up. It is doubted, as it may have been an outage, so that all is well again soon.
 func TestBlackout(t *testing.T) {
-	leaveOutRaced(t)
+	takesLong(t)
 	learners(t, []blackout{
 		{100, 10 * time.Minute, 10 * time.Minute, .9},
 		{100, time.Minute, 10 * time.Minute, .9},
