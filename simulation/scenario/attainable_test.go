@@ -25,25 +25,25 @@ func attainable(s *Scenario) float64 {
 		}
 	}
 	got, often := 0, max(10*time.Microsecond, s.Duration/200_000)
-	for now := time.Duration(0); now < s.Duration; now += often {
+	for at := time.Duration(0); at < s.Duration; at += often {
 		// Those who have waited for longest come first, and are asked after again last.
-		for len(callers) > 0 && callers[0].arrives <= now {
+		for len(callers) > 0 && callers[0].arrives <= at {
 			c := callers[0]
-			if now >= s.Present(c.process).To {
+			if at >= s.Present(c.process).To {
 				callers = callers[1:]
 				continue
 			}
-			r := srv.Take(now)
+			r := srv.Take(at)
 			if r.Throttled || r.Failed {
 				break
 			}
 			got++
 			callers = callers[1:]
-			begins := now + r.Hold + s.Latency/2
+			begins := at + r.Hold + s.Latency/2
 			begins, _ = s.Idle(begins)
 			c.arrives = begins + s.Latency/2
-			i, _ := slices.BinarySearchFunc(callers, c.arrives, func(o caller, at time.Duration) int {
-				if o.arrives <= at {
+			i, _ := slices.BinarySearchFunc(callers, c.arrives, func(o caller, arrives time.Duration) int {
+				if o.arrives <= arrives {
 					return -1
 				}
 				return 1
