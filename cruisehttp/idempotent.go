@@ -121,7 +121,8 @@ func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c := &connecting{}
 	resp, err := x.t.base.RoundTrip(c.watch(r))
-	if c.asked.Load() && !c.got.Load() {
+	// A Client knows a server without TLS by the type of this one, which nothing may wrap.
+	if _, plain := err.(tls.RecordHeaderError); !plain && c.asked.Load() && !c.got.Load() {
 		err = Unsent(err)
 	}
 	return resp, err

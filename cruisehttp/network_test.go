@@ -285,6 +285,27 @@ func TestHandshakesThatAServerRefusesAreTriedOnce(t *testing.T) {
 	}
 }
 
+// A Client tells it by the error of its Transport itself, not by what that wraps.
+func TestClientsKnowAServerWithoutTLS(t *testing.T) {
+	for _, tt := range []struct{ name, method string }{
+		{"a request that can be sent again", "GET"},
+		{"a request that can not", "POST"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			nothingLeft(t)
+			srv := httptest.NewUnstartedServer(status(200))
+			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+			srv.Start()
+			defer srv.Close()
+			base := &http.Transport{}
+			defer base.CloseIdleConnections()
+			client := &http.Client{Transport: transport(t, base)}
+			_, err := client.Do(request(t, tt.method, strings.Replace(srv.URL, "http:", "https:", 1), strings.NewReader("body")))
+			require.ErrorIs(t, err, http.ErrSchemeMismatch)
+		})
+	}
+}
+
 // Nothing of a request has been sent before the handshake of TLS is done.
 func TestTransportRetriesHandshakes(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
