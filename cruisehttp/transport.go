@@ -201,8 +201,11 @@ func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
 // failed ends an attempt that got no response.
 func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	x.err = err
-	if x.req.Context().Err() != nil {
-		a.Done(err)
+	if ctx := x.req.Context(); ctx.Err() != nil {
+		if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) { // net/http has one of its own for it
+			x.err = &failure{fmt.Errorf("%w: %w", ended(ctx), err)}
+		}
+		a.Done(x.err)
 		return true
 	}
 	select {

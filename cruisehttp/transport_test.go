@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -292,28 +293,68 @@ func TestTransportFailsOnAContextThatHasEnded(t *testing.T) {
 	}
 }
 
-// By its channel, as a Client with a Timeout does, now and then before its context ends.
+// Whichever of them a base heeds first, as a Client with a Timeout ends both, and whatever
+// it says then.
 func TestTransportDropsARequestThatIsCancelled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		cancelled := errors.New("net/http: request canceled")
-		var outcomes []cruise.Outcome
-		tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
-			<-r.Cancel //lint:ignore SA1019 it is what is tested
-			return nil, cancelled
-		}), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
-			if e, ok := e.(cruise.AttemptEnded); ok {
-				outcomes = append(outcomes, e.Outcome)
-			}
-		}))))
-		req, cancel := request(t, "GET", example, nil), make(chan struct{})
-		req.Cancel = cancel //lint:ignore SA1019 it is what is tested
-		time.AfterFunc(time.Second, func() { close(cancel) })
-		begin := time.Now()
-		_, err := tr.RoundTrip(req)
-		assert.Equal(t, cancelled, err)
-		assert.Equal(t, []cruise.Outcome{cruise.OutcomeDropped}, outcomes)
-		assert.Equal(t, time.Second, time.Since(begin))
-	})
+	cancelled, why := errors.New("net/http: request canceled"), errors.New("why")
+	for _, tt := range []struct {
+		name string
+		end  func(*http.Request) *http.Request
+		is   []error // beside what the base says
+	}{
+		{name: "by its channel", end: func(req *http.Request) *http.Request {
+			cancel := make(chan struct{})
+			time.AfterFunc(time.Second, func() { close(cancel) })
+			req.Cancel = cancel //lint:ignore SA1019 it is what is tested
+			return req
+		}},
+		{name: "by its context", end: func(req *http.Request) *http.Request {
+			ctx, cancel := context.WithCancel(req.Context())
+			time.AfterFunc(time.Second, cancel)
+			return req.WithContext(ctx)
+		}, is: []error{context.Canceled}},
+		{name: "by its context, for a reason", end: func(req *http.Request) *http.Request {
+			ctx, cancel := context.WithCancelCause(req.Context())
+			time.AfterFunc(time.Second, func() { cancel(why) })
+			return req.WithContext(ctx)
+		}, is: []error{context.Canceled, why}},
+		{name: "by its deadline", end: func(req *http.Request) *http.Request {
+			ctx, cancel := context.WithTimeout(req.Context(), time.Second)
+			context.AfterFunc(ctx, cancel)
+			return req.WithContext(ctx)
+		}, is: []error{context.DeadlineExceeded}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var ended []cruise.AttemptEnded
+				tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+					select {
+					case <-r.Context().Done():
+					case <-r.Cancel: //lint:ignore SA1019 it is what is tested
+					}
+					return nil, cancelled
+				}), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					switch e := e.(type) {
+					case cruise.AttemptEnded:
+						ended = append(ended, e)
+					case cruise.GaveUp:
+						t.Errorf("gave up: %v", e.Err)
+					}
+				}))))
+				begin := time.Now()
+				_, err := tr.RoundTrip(tt.end(request(t, "GET", example, nil)))
+				require.ErrorIs(t, err, cancelled)
+				for _, is := range tt.is {
+					assert.ErrorIs(t, err, is)
+				}
+				timeout, ok := err.(net.Error)
+				assert.Equal(t, slices.Contains(tt.is, context.DeadlineExceeded), ok && timeout.Timeout())
+				require.Len(t, ended, 1)
+				assert.Equal(t, cruise.OutcomeDropped.String(), ended[0].Outcome.String())
+				assert.Equal(t, time.Second, time.Since(begin))
+			})
+		})
+	}
 }
 
 func TestTransportDoesNotModifyTheRequest(t *testing.T) {
