@@ -105,7 +105,7 @@ func (l Limit) pace() float64 {
 // family of limits: a "*" in Remaining matches any name that responses have
 // there, and stands for the same text in Max and Reset. Several limits may share their
 // headers, as in "0, 14523" and "1, 1419704": those at the same place belong together.
-// Headers that a server does not have are left empty.
+// One with a maximum of 0 is none. Headers that a server does not have are left empty.
 type LimitHeaders struct {
 	// Max, Remaining and Reset are the names of the headers, such as
 	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -206,6 +206,9 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 		}
 	}
 	if n, window, ok := parseMax(most); ok {
+		if n == 0 {
+			return // nothing is limited, so nothing is used up
+		}
 		l.Max, l.Window = n, cmp.Or(window, l.Window)
 	}
 	if n, window, ok := parseRemaining(remaining); ok {
@@ -239,11 +242,12 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 		}
 		first, _, _ := strings.Cut(lines[0], ",")
 		first, _, _ = strings.Cut(first, ";")
-		n, ok = parseCount(first)
-		return n, 0, ok && n > 0
+		d, ok := parseDecimal(trim(first))
+		n = int(min(d.whole, math.MaxInt))
+		return n, 0, ok && (n > 0 || d.nano == 0) // less than one call is unlike none
 	}
-	if items[0].num <= 0 {
-		return 0, 0, false // a server that sends -1 or 0 means that it does not know
+	if items[0].num < 0 {
+		return 0, 0, false // a server that sends -1 means that it does not know
 	}
 	for _, it := range items {
 		if w, has := it.param("w"); has && it.kind == sfInteger && it.num == items[0].num {
