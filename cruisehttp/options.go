@@ -132,9 +132,11 @@ func WithLongWait(d time.Duration) Option {
 
 // WithBufferedBodies reads bodies of requests of up to max bytes into memory
 // where that is what it takes to send them again: where a request has neither
-// GetBody nor a body that can seek. Longer ones are sent once. Nothing is sent until
-// the body, or max+1 bytes of it, has been read, or the context ends. max must be above
-// 0. Default: no body is buffered.
+// GetBody nor a body that can seek. Longer ones are sent once. A request stands in line
+// when its body, or max+1 bytes of it, has been read, and keeps it there: so many bodies
+// are in memory as requests wait. Its context, or the Timeout of the [http.Client], bounds
+// the reading; timeouts of attempts don't. max must be above 0. Default: no body is
+// buffered.
 func WithBufferedBodies(max int64) Option {
 	return func(c *config) {
 		c.want(max > 0, "WithBufferedBodies(%d): want bytes above 0", max)

@@ -21,15 +21,15 @@ var ErrBody = errors.New("cruisehttp: not retried: the request's body cannot be 
 // A payload is the body of a request, for each of its attempts.
 type payload struct {
 	req     *http.Request
-	buffer  int64 // longest body to read into memory
-	given   bool  // an attempt has been given a body, and so has to close it
+	given   bool          // nothing is left to close here
+	body    io.ReadCloser // for the first attempt, where it is not the request's own
 	getBody func() (io.ReadCloser, error)
 	seeker  *seekBody
 	again   bool // it can be given once more
 }
 
-func newPayload(req *http.Request, buffer int64) payload {
-	p := payload{req: req, buffer: buffer}
+func newPayload(req *http.Request) payload {
+	p := payload{req: req}
 	switch {
 	case req.Body == nil || req.Body == http.NoBody:
 		p.again, p.given = true, true
@@ -45,56 +45,45 @@ func newPayload(req *http.Request, buffer int64) payload {
 	return p
 }
 
-// first gives r, a copy of the request, the body of the first attempt.
-func (p *payload) first(r *http.Request) error {
-	switch {
-	case p.given:
-	case p.seeker != nil:
-		r.Body = p.seeker.turn()
-	case p.getBody == nil && p.buffer > 0 && p.req.ContentLength <= p.buffer:
-		if err := p.fill(r); err != nil {
-			return err
-		}
+// buffer reads the body into memory, if that is what it takes to send it again and it has
+// at most limit bytes. A context that has ended already is for the Retrier to tell of.
+func (p *payload) buffer(limit int64) error {
+	if p.again || p.req.ContentLength > limit || limit == 0 || p.req.Context().Err() != nil {
+		return nil
 	}
-	p.given = true
-	return nil
-}
-
-// fill reads the body into memory, if it is short enough.
-func (p *payload) fill(r *http.Request) error {
-	data, err := p.read(r.Context())
+	data, err := p.read(limit)
 	if err != nil {
 		return fmt.Errorf("cruisehttp: reading the request's body: %w", err)
 	}
-	if int64(len(data)) > p.buffer {
-		r.Body = struct {
+	if int64(len(data)) > limit {
+		p.body = struct {
 			io.Reader
 			io.Closer
 		}{io.MultiReader(bytes.NewReader(data), p.req.Body), p.req.Body}
 		return nil
 	}
+	p.given = true
 	if err := p.req.Body.Close(); err != nil {
-		p.given = true
 		return fmt.Errorf("cruisehttp: closing the request's body: %w", err)
 	}
 	p.again = true
 	p.getBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(data)), nil }
-	r.Body, _ = p.getBody()
-	r.GetBody = p.getBody
+	p.body, _ = p.getBody()
 	return nil
 }
 
-// read reads one byte more than the buffer takes, if there is as much, while ctx
+// read reads one byte more than limit, if there is as much, while the request's context
 // lasts. Like net/http it does so in another goroutine, and closes the body in another
 // one: a Read may go on although the body is closed, and a Close wait for the Read.
-func (p *payload) read(ctx context.Context) ([]byte, error) {
+func (p *payload) read(limit int64) ([]byte, error) {
 	var data []byte
 	var err error
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		data, err = io.ReadAll(io.LimitReader(p.req.Body, min(p.buffer, math.MaxInt64-1)+1))
+		data, err = io.ReadAll(io.LimitReader(p.req.Body, min(limit, math.MaxInt64-1)+1))
 	}()
+	ctx := p.req.Context()
 	select {
 	case <-done:
 		return data, err
@@ -103,6 +92,17 @@ func (p *payload) read(ctx context.Context) ([]byte, error) {
 		go p.req.Body.Close()
 		return nil, ended(ctx)
 	}
+}
+
+// first gives r, a copy of the request, the body of the first attempt.
+func (p *payload) first(r *http.Request) {
+	switch {
+	case p.seeker != nil:
+		r.Body = p.seeker.turn()
+	case p.body != nil:
+		r.Body, r.GetBody = p.body, p.getBody
+	}
+	p.given = true
 }
 
 // next gives r the body once more.

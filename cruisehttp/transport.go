@@ -98,10 +98,14 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, errZeroTransport
 	}
-	x := exchange{t: t, req: req, payload: newPayload(req, t.buffer)}
+	x := exchange{t: t, req: req, payload: newPayload(req)}
 	defer x.payload.done()
 	x.keys = t.keys(req)
 	if err := t.parkedError(req.Context(), x.keys); err != nil {
+		return nil, &failure{err}
+	}
+	// Before it stands in line: that it may go is true of the moment.
+	if err := x.payload.buffer(t.buffer); err != nil {
 		return nil, &failure{err}
 	}
 	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
@@ -145,11 +149,8 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	}
 	r := x.req.WithContext(a.Context())
 	if err := x.fill(a, r); err != nil {
-		switch {
-		case x.err != nil:
+		if x.err != nil {
 			x.err = refused(x.err, err)
-		case x.resp == nil:
-			x.err = &failure{err}
 		}
 		return false // without Done: the server was not asked
 	}
@@ -193,7 +194,8 @@ func (x *exchange) patience(a *cruise.Attempt, began time.Time) time.Duration {
 
 func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
 	if a.Number() == 1 {
-		return x.payload.first(r)
+		x.payload.first(r)
+		return nil
 	}
 	return x.payload.next(a.Context(), r)
 }

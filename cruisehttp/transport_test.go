@@ -459,13 +459,41 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, io.ErrClosedPipe }
 
 func TestTransportClosesTheBodyOfARequestThatIsNeverSent(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	base, body := inOrder(says(200, "")), &once{Reader: strings.NewReader("x")}
-	_, err := transport(t, base).RoundTrip(request(t, "POST", example, body).WithContext(ctx))
-	require.ErrorIs(t, err, context.Canceled)
-	assert.Zero(t, base.count())
-	assert.EqualValues(t, 1, body.closed.Load())
+	for _, tt := range []struct {
+		name    string
+		max     int64 // bytes to buffer; 0: none
+		refused bool  // by the limiter; else its context has ended
+		is      error
+	}{
+		{"cancelled", 0, false, context.Canceled},
+		{"refused", 0, true, cruise.ErrDeadline},
+		{"to be buffered, cancelled", 5, false, context.Canceled},
+		{"buffered, refused", 5, true, cruise.ErrDeadline},
+		{"longer than the buffer, refused", 4, true, cruise.ErrDeadline},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				limiter := cruise.Must(cruise.NewTokenBucket(1, 1))
+				opts := []cruisehttp.Option{cruisehttp.WithRetrier(cruise.WithLimiter(limiter))}
+				if tt.max > 0 {
+					opts = append(opts, cruisehttp.WithBufferedBodies(tt.max))
+				}
+				if tt.refused {
+					limiter.Pause(2 * time.Minute)
+				} else {
+					cancel()
+				}
+				base, body := inOrder(says(200, "")), &once{Reader: strings.NewReader("12345")}
+				_, err := transport(t, base, opts...).RoundTrip(request(t, "POST", example, body).WithContext(ctx))
+				require.ErrorIs(t, err, tt.is)
+				assert.ErrorContains(t, err, "cruise: call not made")
+				assert.Zero(t, base.count())
+				assert.EqualValues(t, 1, body.closed.Load())
+			})
+		})
+	}
 }
 
 func TestTransportNotMadeByNewTransport(t *testing.T) {
@@ -973,21 +1001,23 @@ func TestTransportDoesNotSeekBeforeTheLastReadHasReturned(t *testing.T) {
 func TestTransportReadsABodyNoLongerThanItsContextLasts(t *testing.T) {
 	why := errors.New("why")
 	for _, tt := range []struct {
-		name  string
-		heeds bool // that it is closed
-		opts  []cruise.Option
-		is    error
+		name   string
+		heeds  bool          // that it is closed
+		cancel time.Duration // of the context; 0: never
+		client time.Duration // timeout of a Client; 0: none
+		is     []error
 	}{
-		{"a pipe, cancelled", true, nil, why},
-		{"a plain reader, cancelled", false, nil, why},
-		{"a pipe, timed out", true, []cruise.Option{cruise.WithAttemptTimeout(5 * time.Second)}, context.DeadlineExceeded},
+		{"a pipe, cancelled", true, 5 * time.Second, 0, []error{context.Canceled, why}},
+		{"a plain reader, cancelled", false, 5 * time.Second, 0, []error{context.Canceled, why}},
+		{"a pipe, timed out", true, 0, 5 * time.Second, []error{context.DeadlineExceeded}},
+		{"a plain reader, timed out", false, 0, 5 * time.Second, []error{context.DeadlineExceeded}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				defer cancel(nil)
-				if tt.opts == nil {
-					time.AfterFunc(5*time.Second, func() { cancel(why) })
+				if tt.cancel > 0 {
+					time.AfterFunc(tt.cancel, func() { cancel(why) })
 				}
 				from, to := io.Pipe()
 				defer to.Close()
@@ -998,18 +1028,68 @@ func TestTransportReadsABodyNoLongerThanItsContextLasts(t *testing.T) {
 					sent = &closing{ReadCloser: from, closed: func() { body.closed.Add(1) }}
 				}
 				base := inOrder(says(200, ""))
+				// Timeouts of attempts are for what is sent.
+				tr := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithHeaderTimeout(time.Second),
+					cruisehttp.WithAttemptTimeout(time.Second), cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)))
+				client := &http.Client{Transport: tr, Timeout: tt.client}
 				start := time.Now()
-				_, err := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithRetrier(tt.opts...)).
-					RoundTrip(request(t, "POST", example, sent).WithContext(ctx))
-				require.ErrorIs(t, err, tt.is)
-				if tt.is == why {
-					require.ErrorIs(t, err, context.Canceled)
+				_, err := client.Do(request(t, "POST", example, sent).WithContext(ctx))
+				for _, is := range tt.is {
+					require.ErrorIs(t, err, is)
 				}
 				assert.ErrorContains(t, err, "reading the request's body")
 				assert.Equal(t, 5*time.Second, time.Since(start))
 				assert.Zero(t, base.count())
 				synctest.Wait()
 				assert.EqualValues(t, 1, body.closed.Load())
+			})
+		})
+	}
+}
+
+// What a limiter says is true of the moment, and a place in flight is for calls.
+func TestTransportReadsABodyBeforeItStandsInLine(t *testing.T) {
+	type call struct{ at, takes time.Duration } // when it is made, and what its body takes to come
+	paced := cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(1, 1) })
+	for _, tt := range []struct {
+		name  string
+		opts  []cruise.Option
+		calls []call
+		first int             // status of the first answer
+		want  []time.Duration // at which they are sent
+	}{
+		{"a pause begins meanwhile", []cruise.Option{paced}, []call{{0, 5 * time.Second}, {time.Second, 0}}, 429,
+			[]time.Duration{time.Second, 31 * time.Second}},
+		{"it takes long", nil, []call{{0, 5 * time.Second}, {100 * time.Millisecond, 0}, {200 * time.Millisecond, 0}}, 200,
+			[]time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 5 * time.Second}},
+		{"many come at once", []cruise.Option{paced}, []call{{0, 9 * time.Second}, {0, 9 * time.Second}, {0, 9 * time.Second}}, 200,
+			[]time.Duration{9 * time.Second, 10 * time.Second, 11 * time.Second}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := inOrder(says(tt.first, "", "Retry-After: 30"), says(200, ""))
+				tr := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithRetrier(tt.opts...))
+				var group sync.WaitGroup
+				for _, c := range tt.calls {
+					group.Go(func() {
+						time.Sleep(c.at)
+						body, w := io.Pipe()
+						time.AfterFunc(c.takes, func() {
+							_, _ = io.WriteString(w, "body")
+							_ = w.Close()
+						})
+						req := request(t, "POST", example, body)
+						resp, err := tr.RoundTrip(req.WithContext(cruisehttp.ForbidRetry(req.Context())))
+						if assert.NoError(t, err) {
+							text(t, resp)
+						}
+					})
+				}
+				group.Wait()
+				assert.Equal(t, tt.want, base.times)
+				for _, body := range base.bodies {
+					assert.Equal(t, "body", body)
+				}
 			})
 		})
 	}
