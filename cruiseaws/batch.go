@@ -37,10 +37,17 @@ func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context
 // throttle to the limiter of r.
 //
 // send returns a result for each item of its batch, in the same order, nil for
-// those left unprocessed. Batch returns the results in the order of items; after
-// an error, those that are nil were not processed, or nobody knows. It gives up
-// when r does, except that after an attempt which got some items done it begins
-// anew, with as many attempts as r allows.
+// those left unprocessed. If it returns an error beside them, the results count all the
+// same, and the error says what the rest is instead of a throttle. Batch returns the
+// results in the order of items; after an error, those that are nil were not processed,
+// or nobody knows. It gives up when r does, except that after an attempt which got some
+// items done it begins anew, with as many attempts as r allows.
+//
+// BatchGetItem leaves keys unprocessed also where its answer would exceed 16 MB, or 1 MB
+// of one partition. Taken for throttles, such answers bring the rate of a table that
+// throttles nothing down to nothing. So choose a size that stays below, such as 30 for
+// items of 400 KB, or have send return [cruise.Transient] of an error for an answer that
+// is full.
 //
 // The client's own Throttle, if it has one, leaves retries to r.
 func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int, send func(context.Context, []I) ([]*R, error)) ([]*R, error) {
@@ -80,10 +87,11 @@ func (b *batch[I, R]) once(ctx context.Context) error {
 		now[i] = b.items[at]
 	}
 	got, err := b.send(ctx, now)
-	if err != nil {
+	switch {
+	case len(got) == len(now):
+	case err != nil:
 		return err
-	}
-	if len(got) != len(now) {
+	default:
 		return cruise.Permanent(fmt.Errorf("cruiseaws: %d results for a batch of %d", len(got), len(now)))
 	}
 	var left []int
@@ -93,7 +101,12 @@ func (b *batch[I, R]) once(ctx context.Context) error {
 		}
 	}
 	b.left = left
-	if len(left) > 0 {
+	switch {
+	case err != nil && len(left) == 0: // there is nothing to send again
+		return cruise.Permanent(fmt.Errorf("cruiseaws: error beside the results of a whole batch: %w", err))
+	case err != nil:
+		return err
+	case len(left) > 0:
 		return cruise.Throttled(fmt.Errorf("%w: %d of %d", ErrUnprocessed, len(left), len(now)))
 	}
 	return nil

@@ -2,6 +2,7 @@ package cruiseaws_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -38,6 +39,25 @@ func ExampleBatch() {
 			out := make([]*string, len(batch))
 			for i := 0; i < len(batch); i += 2 {
 				out[i] = &batch[i]
+			}
+			return out, nil
+		})
+	fmt.Println(*results[0], *results[1], *results[2], err)
+	// Output: a b c <nil>
+}
+
+// Reading from a service whose answers hold two items at most, which is no throttle.
+func ExampleBatch_fullAnswers() {
+	errFull := errors.New("answer full")
+	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
+	results, err := cruiseaws.Batch(context.Background(), retrier, []string{"a", "b", "c"}, 100,
+		func(_ context.Context, batch []string) ([]*string, error) {
+			out := make([]*string, len(batch))
+			for i := range min(2, len(batch)) {
+				out[i] = &batch[i]
+			}
+			if len(batch) > 2 {
+				return out, cruise.Transient(errFull) // and not nil, which would slow everyone down
 			}
 			return out, nil
 		})

@@ -21,6 +21,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseaws"
@@ -212,7 +213,78 @@ func TestBatchGivesUp(t *testing.T) {
 	assert.Nil(t, results[1])
 }
 
-var errDenied = errors.New("access denied")
+var errDenied, errFull = errors.New("access denied"), errors.New("answer full")
+
+// What an answer leaves out is a throttle, unless an error beside the results says what
+// it is.
+func TestBatchOfWhichAPartIsDone(t *testing.T) {
+	for name, tc := range map[string]struct {
+		most      int // items of an answer
+		err       error
+		want      error
+		sent      []int // items of each batch
+		done      int
+		throttles uint64
+	}{
+		"no error":                       {most: 52, sent: []int{100, 48}, done: 100, throttles: 1},
+		"a throttle":                     {most: 52, err: cruise.Throttled(errFull), sent: []int{100, 48}, done: 100, throttles: 1},
+		"a full answer":                  {most: 52, err: cruise.Transient(errFull), sent: []int{100, 48}, done: 100},
+		"full answers, many":             {most: 10, err: cruise.Transient(errFull), sent: []int{100, 90, 80, 70, 60, 50, 40, 30, 20, 10}, done: 100},
+		"a failure for good":             {most: 52, err: cruise.Permanent(errDenied), want: errDenied, sent: []int{100}, done: 52},
+		"nothing done":                   {most: 0, err: cruise.Transient(errFull), want: cruise.ErrAttemptsExhausted, sent: []int{100, 100, 100, 100, 100}},
+		"all done, so there is no rest":  {most: 100, err: cruise.Transient(errFull), want: errFull, sent: []int{100}, done: 100},
+		"all done, so there is no error": {most: 100, sent: []int{100}, done: 100},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
+				limiter := retrier.Limiter().(*cruise.AdaptiveLimiter)
+				var sent []int
+				results, err := cruiseaws.Batch(t.Context(), retrier, make([]int, 100), 100, func(_ context.Context, batch []int) ([]*int, error) {
+					sent = append(sent, len(batch))
+					out := make([]*int, len(batch))
+					for i := range min(tc.most, len(batch)) {
+						out[i] = &batch[i]
+					}
+					if tc.most < len(batch) || tc.most == 100 {
+						return out, tc.err
+					}
+					return out, nil
+				})
+				assert.ErrorIs(t, err, tc.want)
+				assert.Equal(t, tc.sent, sent)
+				done := 0
+				for _, r := range results {
+					if r != nil {
+						done++
+					}
+				}
+				assert.Equal(t, tc.done, done)
+				assert.Equal(t, tc.throttles, limiter.Stats().Throttles)
+			})
+		})
+	}
+}
+
+// Where answers are full and nothing throttles, the rate stays what it is.
+func TestFullAnswersDoNotCutTheRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify), cruise.WithInitialRate(20)))
+		_, err := cruiseaws.Batch(t.Context(), retrier, make([]int, 2000), 100, func(_ context.Context, batch []int) ([]*int, error) {
+			time.Sleep(30 * time.Millisecond)
+			out := make([]*int, len(batch))
+			for i := range min(52, len(batch)) {
+				out[i] = &batch[i]
+			}
+			if len(batch) > 52 {
+				return out, cruise.Transient(errFull)
+			}
+			return out, nil
+		})
+		require.NoError(t, err)
+		assert.GreaterOrEqual(t, retrier.Limiter().(*cruise.AdaptiveLimiter).Limit(), rate.Limit(20))
+	})
+}
 
 func answered(status int, err error) error {
 	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status, Header: http.Header{}}}, Err: err}
