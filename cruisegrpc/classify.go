@@ -46,7 +46,7 @@ const (
 //	                     x-envoy-ratelimited; permanent for a certificate that is
 //	                     not trusted
 //	RESOURCE_EXHAUSTED   throttled, except
-//	                       a message over its size limit: permanent
+//	                       a message, or metadata, over its size limit: permanent
 //	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
 //	                       a quota per day or month: quota exhausted
 //	                       HTTP/2's FLOW_CONTROL_ERROR: transient
@@ -172,9 +172,13 @@ const (
 )
 
 var (
-	// In Go, in C++ and what is built on it, and in Node; in Java; in .NET.
+	// In Go, in C++ and what is built on it, and in Node; in C++ of metadata; in Node once
+	// more; in Java; in .NET; in Connect.
 	oversized = regexp.MustCompile(`(?i)message larger than max|message after decompression larger than max|grpc: message too large` +
-		`|grpc message exceeds maximum size|message exceeds the maximum configured message size`)
+		`|received metadata size exceeds` +
+		`|message that decompresses to a size larger than|message with a size larger than` +
+		`|grpc message exceeds maximum size|message exceeds the maximum configured message size` +
+		`|is larger than configured max|exceeds sendMaxBytes|http\.MaxBytesReader limit`)
 	brokenStream = []string{
 		reset,
 		"HTTP/2 error code: INTERNAL_ERROR",

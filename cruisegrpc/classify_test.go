@@ -244,11 +244,17 @@ func TestOversizedMessagesAreNoThrottle(t *testing.T) {
 		"C++, Python":       "SERVER: Received message larger than max (5000000 vs. 4194304)",
 		"older C++, Python": "Received message larger than max (5000000 vs. 4194304)",
 		"C++, the reply":    "SERVER: Sent message larger than max (5000000 vs. 4194304)",
+		"C++, metadata":     "received metadata size exceeds soft limit (9000 vs. 8192), rejecting requests with some random probability",
 		"Node":              "Received message larger than max (5000000 vs 4194304)",
+		"Node, compressed":  "Received message that decompresses to a size larger than 4194304",
+		"Node, to be sent":  "Attempted to send message with a size larger than 4194304",
 		"Java":              "gRPC message exceeds maximum size 4194304: 5000000",
 		"Java, compressed":  "Decompressed gRPC message exceeds maximum size 4194304",
 		".NET":              "Received message exceeds the maximum configured message size.",
 		".NET, the reply":   "Sending message exceeds the maximum configured message size.",
+		"Connect":           "message size 5000000 is larger than configured max 4194304",
+		"Connect, a body":   "read message: exceeded 4194304 byte http.MaxBytesReader limit",
+		"Connect, reply":    "compressed message size 5000000 exceeds sendMaxBytes 4194304",
 	} {
 		t.Run(name, func(t *testing.T) {
 			assert.Equal(t, cruise.OutcomePermanent, Classify(status.Error(codes.ResourceExhausted, said)).Outcome)

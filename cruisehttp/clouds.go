@@ -125,8 +125,11 @@ func NextPacificMonth(now time.Time) time.Time {
 // RESOURCE_EXHAUSTED but mean the size of a message.
 func tooLarge() []string {
 	return []string{
-		"*received message larger than max*", "*trying to send message larger than max*",
-		"*message after decompression larger than max*", "*grpc: message too large*",
+		"*message larger than max*", "*message after decompression larger than max*", "*grpc: message too large*", // Go, C++, Node
+		"*received metadata size exceeds*",                                                       // C++
+		"*message that decompresses to a size larger than*", "*message with a size larger than*", // Node
+		"*grpc message exceeds maximum size*", "*message exceeds the maximum configured message size*", // Java, .NET
+		"*is larger than configured max*", "*exceeds sendmaxbytes*", "*http.maxbytesreader limit*", // Connect
 	}
 }
 
