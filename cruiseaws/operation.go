@@ -29,6 +29,7 @@ type operation struct {
 	input    any
 	name     Operation
 
+	ctx      context.Context                       // of the operation; nil before HandleFinalize
 	next     func() (*cruise.Attempt, error, bool) // nil before the first attempt
 	stop     func()
 	attempt  *cruise.Attempt // nil when all is over
@@ -56,6 +57,7 @@ func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeIn
 		// A middleware around may send the operation once more, with other credentials say.
 		*o = operation{throttle: o.throttle, once: o.once, input: o.input}
 	}()
+	o.ctx = ctx
 	out, metadata, err := next.HandleFinalize(ctx, in)
 	if err != nil && o.gaveUp != nil {
 		err = o.gaveUp // which has the last error in it
@@ -155,6 +157,9 @@ func (o *operation) GetInitialToken() func(error) error { return o.ended }
 func (o *operation) GetAttemptToken(ctx context.Context) (func(error) error, error) {
 	if o.next == nil {
 		o.name = operationOf(ctx, o.input)
+		if o.ctx != nil {
+			ctx = o.ctx // the other has the span of the first attempt, which ends with it
+		}
 		o.next, o.stop = iter.Pull2(o.throttle.Retrier(o.name).Attempts(ctx))
 		if err := o.advance(); err != nil {
 			return o.ended, err

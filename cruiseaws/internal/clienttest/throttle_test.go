@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,6 +24,7 @@ import (
 	s3types "github.com/aws/aws-sdk-go-v2/service/s3/types"
 	"github.com/aws/smithy-go"
 	"github.com/aws/smithy-go/middleware"
+	"github.com/aws/smithy-go/tracing"
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
@@ -592,6 +594,48 @@ func TestAttemptsWithATimeoutAreReleased(t *testing.T) {
 			assert.NoError(t, t.Context().Err())
 		})
 	}
+}
+
+// tracer makes spans that know whether they have ended.
+type tracer struct{}
+
+func (t tracer) Tracer(string, ...tracing.TracerOption) tracing.Tracer { return t }
+
+func (tracer) StartSpan(ctx context.Context, name string, _ ...tracing.SpanOption) (context.Context, tracing.Span) {
+	none, _ := tracing.GetSpan(context.Background())
+	s := &span{Span: none, name: name}
+	return tracing.WithSpan(ctx, s), s
+}
+
+type span struct {
+	tracing.Span
+	name  string
+	ended atomic.Bool
+}
+
+func (s *span) End() { s.ended.Store(true) }
+
+// The SDK may have a span for each attempt. What is told of an operation goes to a span
+// that lasts as long.
+func TestEventsGoToASpanThatHasNotEnded(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		var told []string
+		s := serve(t, first(2, 400, emrThrottled, emrFound))
+		cfg, _ := throttled(t, s, cruiseaws.WithRetrier(
+			cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond))),
+			cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+				if e, ok := e.(cruise.AttemptEnded); ok {
+					current, _ := tracing.GetSpan(ctx)
+					told = append(told, e.Outcome.String())
+					if s, ok := current.(*span); assert.True(t, ok, "a span") {
+						assert.False(t, s.ended.Load(), "%s, of attempt %d", s.name, e.Attempt)
+					}
+				}
+			}))))
+		client := emr.NewFromConfig(cfg, func(o *emr.Options) { o.TracerProvider = tracer{} })
+		require.NoError(t, describe(t.Context(), client))
+		assert.Equal(t, []string{"throttled", "throttled", "success"}, told)
+	})
 }
 
 func TestCancelledCallsTeachNothing(t *testing.T) {
