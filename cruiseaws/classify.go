@@ -106,6 +106,9 @@ func classify(err error, attempt int) cruise.Verdict {
 		return cruise.Verdict{}
 	}
 	v := cruise.Verdict{Outcome: outcomeOf(err), Scope: blamed(err)}
+	if v.Outcome == cruise.OutcomePermanent && errors.Is(err, context.DeadlineExceeded) {
+		return cruise.Verdict{} // the SDK calls it cancelled
+	}
 	switch v.Outcome {
 	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
 		v.RetryAfter = asked(err, v.Outcome, attempt)

@@ -196,7 +196,7 @@ func (o *operation) IsErrorRetryable(err error) bool {
 		o.attempt.Done(&judged{err, v})
 	}
 	again := v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
-	if o.once || again && o.fixed { // the attempt was the only one
+	if o.once || again && o.fixed && o.ctx.Err() == nil { // the attempt was the only one
 		if !o.once { // the SDK would find out after the wait
 			o.gaveUp = fmt.Errorf("cruiseaws: not retried: the request's body cannot seek: %w", err)
 		}

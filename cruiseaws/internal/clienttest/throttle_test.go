@@ -487,6 +487,47 @@ func TestAttemptsThatTakeTooLong(t *testing.T) {
 	}
 }
 
+// Around a client without retries too: the SDK says of both ends that it was cancelled.
+func TestCallsThatTakeTooLong(t *testing.T) {
+	opts := []cruise.Option{cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2)}
+	retriers := map[string]func() *cruise.Retrier{
+		"a Retrier": func() *cruise.Retrier {
+			return cruise.Must(cruise.New(append(opts[:2:2], cruise.WithClassifier(cruiseaws.Classify))...))
+		},
+		"that of a Throttle": func() *cruise.Retrier {
+			return cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(opts...))).Retrier(cruiseaws.Operation{Service: "EMR"})
+		},
+	}
+	for name, tc := range map[string]struct {
+		deadline time.Duration
+		attempts int
+		want     error
+	}{
+		"both attempts":      {time.Hour, 2, cruise.ErrAttemptsExhausted},
+		"the deadline first": {500 * time.Millisecond, 1, context.DeadlineExceeded},
+	} {
+		for of, retrier := range retriers {
+			t.Run(name+", "+of, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					cfg := config("http://emr.test")
+					cfg.HTTPClient = hanging{}
+					cfg.APIOptions = append(cfg.APIOptions, cruiseaws.WithoutRetries)
+					client := emr.NewFromConfig(cfg)
+					ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
+					defer cancel()
+					attempts := 0
+					_, err := cruiseaws.Do(ctx, retrier(), func(ctx context.Context) (struct{}, error) {
+						attempts++
+						return struct{}{}, describe(ctx, client)
+					})
+					assert.ErrorIs(t, err, tc.want)
+					assert.Equal(t, tc.attempts, attempts)
+				})
+			})
+		}
+	}
+}
+
 // The timeout of an attempt ends with its answer: a body may be read for longer.
 func TestBodyOutlivesItsAttempt(t *testing.T) {
 	s := serve(t, func(_ int64, w http.ResponseWriter, _ *http.Request) {
@@ -879,6 +920,24 @@ func TestBodyThatCannotBeRewound(t *testing.T) {
 			assert.ErrorContains(t, err, "body cannot seek")
 			assert.Equal(t, []string{"throttled"}, seen.outcomes())
 			assert.Len(t, seen.scopes(), 1, "the limiter learns all the same")
+		})
+	})
+}
+
+// Its own deadline ends a call, and not that its body cannot seek.
+func TestBodyThatCannotBeRewoundAtTheDeadline(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			cfg := config("http://s3.test")
+			cfg.HTTPClient = hanging{}
+			cruise.Must(cruiseaws.New()).Configure(&cfg)
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			_, err := newS3(cfg).PutObject(ctx, &s3.PutObjectInput{
+				Bucket: aws.String("b"), Key: aws.String("k"), Body: io.MultiReader(strings.NewReader("hello")), ContentLength: aws.Int64(5),
+			}, s3.WithAPIOptions(v4.SwapComputePayloadSHA256ForUnsignedPayloadMiddleware))
+			assert.ErrorIs(t, err, context.DeadlineExceeded)
+			assert.NotContains(t, err.Error(), "cannot seek")
 		})
 	})
 }
