@@ -51,6 +51,8 @@ const (
 //	                       a quota per day or month: quota exhausted
 //	                       HTTP/2's FLOW_CONTROL_ERROR: transient
 //	ABORTED              permanent; transient with RetryInfo or pushback
+//	CANCELLED            dropped; permanent with a trailer or details, as the server has
+//	                     answered then
 //	DEADLINE_EXCEEDED    transient
 //	INTERNAL             permanent; transient for a stream that HTTP/2 reset
 //	others               permanent
@@ -69,12 +71,13 @@ func ClassifyStrict(err error) cruise.Verdict { return classify(err, true, time.
 
 // WithTrailer adds the trailer of a call, as [google.golang.org/grpc.Trailer]
 // got it, to the call's error, so that [Classify] sees what the server said
-// there. It returns nil for a nil err. An [Interceptor] does this by itself.
+// there, and whose cancellation CANCELLED was. It returns nil for a nil err. An
+// [Interceptor] does this by itself.
 func WithTrailer(err error, trailer metadata.MD) error {
 	if err == nil {
 		return nil
 	}
-	return &attemptError{err: err, trailer: trailer}
+	return &attemptError{err: err, trailer: trailer, alone: true}
 }
 
 func classify(err error, strict bool, now time.Time) cruise.Verdict {
@@ -87,6 +90,9 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	// there, which is what cruise makes of an error that it doesn't know.
 	if !ok || cruise.Classify(err) != (cruise.Verdict{Outcome: cruise.OutcomeTransient}) {
 		return cruise.Verdict{}
+	}
+	if s.Code() == codes.Canceled && !a.answered() && len(s.Proto().GetDetails()) == 0 {
+		return cruise.Verdict{Outcome: cruise.OutcomeDropped}
 	}
 	if a != nil && a.ended && (s.Code() == codes.Canceled || s.Code() == codes.DeadlineExceeded) {
 		return cruise.Verdict{Outcome: cruise.OutcomeDropped}

@@ -65,6 +65,8 @@ func conformanceStatus(t *testing.T, input string) (err error, strict bool) {
 			a.unsafe = true
 		case "ended":
 			a.ended = true
+		case "alone":
+			a.alone = true
 		default:
 			t.Fatalf("part %q", part)
 		}
@@ -127,6 +129,7 @@ func TestClassifyFindsTheStatus(t *testing.T) {
 		"inside a Retrier's": {&cruise.Error{Reason: cruise.ErrAttemptsExhausted, Last: throttled}, cruise.OutcomeUnknown},
 		"no status":          {errors.New("odd"), cruise.OutcomeUnknown},
 		"a context's":        {context.DeadlineExceeded, cruise.OutcomeUnknown},
+		"anyone's end":       {status.Error(codes.Canceled, "context canceled"), cruise.OutcomeDropped},
 		"none":               {nil, cruise.OutcomeSuccess},
 	} {
 		t.Run(name, func(t *testing.T) {

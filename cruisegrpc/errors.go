@@ -15,9 +15,14 @@ import (
 type attemptError struct {
 	err     error
 	trailer metadata.MD
+	alone   bool // without an Interceptor, so that the fields below are not known
 	ended   bool // the caller's context has
 	unsafe  bool // the work may be done, and doing it twice may harm
 }
+
+// answered reports whether a cancellation, if it is one, is known to be the server's: by an
+// Interceptor, which knows those of the caller, or by the trailer that came with it.
+func (e *attemptError) answered() bool { return e != nil && (!e.alone || len(e.trailer) > 0) }
 
 func (e *attemptError) Error() string              { return e.err.Error() }
 func (e *attemptError) Unwrap() error              { return e.err }

@@ -152,6 +152,35 @@ func TestOversizedMessagesAreNotRetried(t *testing.T) {
 	assert.Equal(t, []string{"permanent", "permanent"}, seen.outcomes())
 }
 
+// Without an Interceptor the trailer tells whose cancellation it was.
+func TestCancellationWithoutAnInterceptor(t *testing.T) {
+	for name, tc := range map[string]struct {
+		callers bool
+		want    cruise.Outcome
+	}{
+		"the caller's": {true, cruise.OutcomeDropped},
+		"the server's": {false, cruise.OutcomePermanent},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithCancel(within(t, 10*time.Second))
+			defer cancel()
+			over := make(chan struct{})
+			s := serve(t, &service{gate: func(int64, metadata.MD, func(metadata.MD)) error {
+				if tc.callers {
+					cancel()
+					<-over
+				}
+				return status.Error(codes.Canceled, "context canceled")
+			}})
+			var trailer metadata.MD
+			_, err := connect(t, s.addr).UnaryCall(ctx, hello(), grpc.Trailer(&trailer))
+			close(over)
+			require.Equal(t, codes.Canceled, status.Code(err))
+			assert.Equal(t, tc.want.String(), cruisegrpc.Classify(cruisegrpc.WithTrailer(err, trailer)).Outcome.String())
+		})
+	}
+}
+
 func TestErrorsHaveAStatus(t *testing.T) {
 	s := serve(t, &service{gate: first(100, status.Error(codes.ResourceExhausted, "slow down"))})
 	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithMaxAttempts(2)))
