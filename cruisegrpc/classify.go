@@ -64,9 +64,9 @@ const (
 // Google's services it is that until midnight in Los Angeles.
 func Classify(err error) cruise.Verdict { return classify(err, false, time.Now()) }
 
-// ClassifyStrict is [Classify], but RESOURCE_EXHAUSTED without RetryInfo or
-// pushback is permanent, as AIP-194 and OTLP advise: the resource may be
-// exhausted for hours.
+// ClassifyStrict is [Classify], but RESOURCE_EXHAUSTED without RetryInfo, pushback or a
+// trailer x-envoy-ratelimited is permanent, as AIP-194 and OTLP advise: the resource may
+// be exhausted for hours.
 func ClassifyStrict(err error) cruise.Verdict { return classify(err, true, time.Now()) }
 
 // WithTrailer adds the trailer of a call, as [google.golang.org/grpc.Trailer]
@@ -128,7 +128,7 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 			v.Outcome = cruise.OutcomeTransient
 		}
 	case codes.ResourceExhausted:
-		v.Outcome = exhausted(s, d, strict)
+		v.Outcome = exhausted(s, d, strict && !push.limited)
 		if v.Outcome == cruise.OutcomeQuotaExhausted {
 			v.RetryAfter = d.until(now)
 		}
@@ -163,7 +163,7 @@ func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 		return cruise.OutcomePermanent // an allocation, not a rate
 	case d.long:
 		return cruise.OutcomeQuotaExhausted
-	case strict && d.wait == 0:
+	case strict && !d.asked:
 		return cruise.OutcomePermanent
 	}
 	return cruise.OutcomeThrottled

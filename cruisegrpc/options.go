@@ -91,8 +91,8 @@ func WithClassifier(f cruise.Classifier) Option {
 	}
 }
 
-// WithStrict makes RESOURCE_EXHAUSTED permanent unless the server says how long
-// to wait: see [ClassifyStrict].
+// WithStrict makes RESOURCE_EXHAUSTED permanent unless the server says to come again, or
+// Envoy that it limits a rate: see [ClassifyStrict].
 func WithStrict() Option { return func(c *config) { c.strict = true } }
 
 // WithStreamBuffer is how many bytes of sent messages a stream keeps so that it
