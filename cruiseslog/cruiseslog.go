@@ -25,6 +25,7 @@ import (
 	"errors"
 	"log/slog"
 	"math"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -409,7 +410,8 @@ func (o *track) rateChanged(ctx context.Context, e cruise.RateChanged) {
 	}
 	o.mu.Unlock()
 	if message != "" {
-		o.changed(ctx, level, message, limit("from", from), limit("to", e.To), slog.String("why", string(e.Why)))
+		was, is := limits(from, e.To)
+		o.changed(ctx, level, message, was, is, slog.String("why", string(e.Why)))
 	}
 }
 
@@ -423,7 +425,7 @@ func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, me
 	case e.Why == cruise.CauseSet:
 		o.throttled, o.target = false, 0
 		return slog.LevelInfo, "cruise: rate set", e.From
-	case e.To < e.From && (e.Why == cruise.CauseThrottle || !o.throttled):
+	case e.To < e.From && (e.Why == cruise.CauseThrottle || !o.throttled || e.From == rate.Inf):
 		o.throttled, o.cut, o.blamed, o.target = true, true, o.throttled && o.blamed, e.From
 		o.pauseAt = time.Time{}
 		if e.From == rate.Inf {
@@ -524,12 +526,24 @@ func reasonIndex(reason error) int {
 }
 
 // limit is a rate in calls per second, to four digits.
-func limit(key string, l rate.Limit) slog.Attr {
+func limit(key string, l rate.Limit) slog.Attr { return digits(key, l, 4) }
+
+// limits are two rates, to as many digits as it takes to tell them apart.
+func limits(from, to rate.Limit) (slog.Attr, slog.Attr) {
+	n := 4
+	for n < 17 && from != to && digits("", from, n).Equal(digits("", to, n)) {
+		n++
+	}
+	return digits("from", from, n), digits("to", to, n)
+}
+
+// digits is a rate to n digits. By way of text it is exact, and no number of any size is NaN.
+func digits(key string, l rate.Limit, n int) slog.Attr {
 	if l == rate.Inf {
 		return slog.String(key, "unlimited")
 	}
-	scale := math.Pow(10, 3-math.Floor(math.Log10(float64(l))))
-	return slog.Float64(key, math.Round(float64(l)*scale)/scale)
+	short, _ := strconv.ParseFloat(strconv.FormatFloat(float64(l), 'g', n, 64), 64)
+	return slog.Float64(key, short)
 }
 
 // round leaves what people read of a time.

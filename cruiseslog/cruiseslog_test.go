@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"strings"
 	"sync"
 	"testing"
@@ -154,6 +155,51 @@ func TestFirstRate(t *testing.T) {
 			"INFO rate set from=0.002 to=unlimited why=set",
 		}, r.take())
 	})
+}
+
+// What a quota says while everyone is throttled is the first rate that there is.
+func TestFirstRateOfAQuota(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &recorder{level: slog.LevelInfo}
+		api := cruise.Must(cruise.New(cruise.WithObserver(cruiseslog.NewObserver(slog.New(r)))))
+		n := 0
+		for range 4 {
+			require.NoError(t, api.Do(t.Context(), func(ctx context.Context) error {
+				time.Sleep(50 * time.Millisecond)
+				if n++; n == 1 {
+					return cruise.Throttled(errors.New("429"), cruise.RetryAfter(time.Second))
+				}
+				cruise.Report(ctx, cruise.Quota{Limit: 100, Remaining: max(0, 3-n), Reset: time.Minute})
+				return nil
+			}))
+		}
+		assert.Equal(t, []string{
+			"WARN throttled by the server retry_after=1s",
+			"WARN paused for=1s in=1s",
+			"WARN rate cut from=unlimited to=0.6818 why=quota",
+		}, r.take())
+	})
+}
+
+// Two rates of one line differ as printed, too.
+func TestSmallChanges(t *testing.T) {
+	for name, tc := range map[string]struct {
+		from, to rate.Limit
+		want     string
+	}{
+		"four digits":      {2.345, 2.344, "from=2.345 to=2.344"},
+		"a fifth":          {2.34512, 2.34504, "from=2.3451 to=2.345"},
+		"the last that is": {0.1, rate.Limit(math.Nextafter(0.1, 0)), "from=0.1 to=0.09999999999999999"},
+		"hardly any rate":  {5e-310, 4e-310, "from=5e-310 to=4e-310"},
+		"to nothing":       {0.1, 0, "from=0.1 to=0"},
+		"of an infinity":   {rate.Inf, 1.23456, "from=unlimited to=1.235"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, observe := record(slog.LevelInfo)
+			observe(cruise.RateChanged{From: tc.from, To: tc.to, Why: cruise.CauseQuota})
+			assert.Equal(t, []string{"WARN rate cut " + tc.want + " why=quota"}, r.take())
+		})
+	}
 }
 
 // Nothing got through before the first throttle, so there is no rate to tell of.
