@@ -179,6 +179,30 @@ func FuzzAdsFailure(f *testing.F) {
 	})
 }
 
+// Whatever the text of an error or a body says, waits are bounded and scopes are ours.
+func FuzzAdsText(f *testing.F) {
+	f.Add("[RateExceededError <rateName=RequestsPerMinute, rateKey=null, rateScope=ACCOUNT, retryAfterSeconds=30>]", 429)
+	f.Add("RateExceededError rateScope='DEVELOPER' retryAfterSeconds=9999999999", 500)
+	f.Add(soapFault, 500)
+	f.Add(adsQuota, 429)
+	f.Fuzz(func(t *testing.T, text string, status int) {
+		verdicts := []cruise.Verdict{cruisegoogle.ClassifyAds(errors.New(text)), {}}
+		if known := strings.Contains(text, "RateExceededError"); known != (verdicts[0].Outcome != cruise.OutcomeUnknown) {
+			t.Errorf("%+v", verdicts[0])
+		}
+		resp := &http.Response{StatusCode: status, Header: http.Header{}}
+		verdicts[1] = cruise.Classify(cruisegoogle.AdsError(resp, []byte(text)))
+		for _, v := range verdicts {
+			if v.RetryAfter < 0 || v.RetryAfter > 365*24*time.Hour || len(v.Scope) > 1<<10 {
+				t.Errorf("%+v", v)
+			}
+		}
+		if s := verdicts[0].Scope; s != "" && s != cruisegoogle.ScopeAccount && s != cruisegoogle.ScopeDeveloper {
+			t.Errorf("scope %q", s)
+		}
+	})
+}
+
 func TestClassifyAds(t *testing.T) {
 	for name, tc := range map[string]struct {
 		err  error
