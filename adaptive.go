@@ -61,7 +61,7 @@ var _ Learner = (*AdaptiveLimiter)(nil)
 
 // AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
 type AdaptiveStats struct {
-	Limit     rate.Limit    // calls per second; rate.Inf before the first throttle
+	Limit     rate.Limit    // calls per second; rate.Inf while there is no rate
 	Waiting   int           // calls that wait
 	PauseLeft time.Duration // 0 unless everyone pauses
 	Admitted  uint64        // attempts let go
@@ -423,8 +423,8 @@ func (a *AdaptiveLimiter) apply(now instant) {
 // paced reports whether there is a rate.
 func (a *AdaptiveLimiter) paced() bool { return a.tokens.limit != rate.Inf }
 
-// Limit returns the rate in calls per second, [rate.Inf] before the first
-// throttle.
+// Limit returns the rate in calls per second, [rate.Inf] while there is none: before
+// the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one.
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, also for those who wait; the limiter goes on learning

@@ -24,12 +24,12 @@ import (
 //
 // Otherwise prefer the [AdaptiveLimiter], which learns the rate itself, cuts it once for
 // one congestion, and lets calls wait in order. In the simulator's suite of 13 servers
-// (docs/scoreboard.md) every rule is throttled more often than that. All but
-// [HerokuGradual] use a third less of what the servers give; that one uses as much, and
-// has every second attempt throttled. [HerokuProportional] and [HerokuRemaining] come
-// closest at the one server that they were made for: they are throttled two
-// and a half times as often where it tells nothing, and twenty times as often where it
-// tells its limit and what is left.
+// (docs/scoreboard.md) every rule that plays there, which is all but [LinearDelay], is
+// throttled more often than that. All but [HerokuGradual] use a third less of what the
+// servers give; that one uses as much, and has every second attempt throttled.
+// [HerokuProportional] and [HerokuRemaining] come closest at the one server that they
+// were made for: they are throttled two and a half times as often where it tells
+// nothing, and twenty times as often where it tells its limit and what is left.
 //
 // The cost of a call makes no difference, except that 0 does not wait, nor does
 // its being a retry or background work.

@@ -77,7 +77,8 @@
 // All exported types are safe for concurrent use, except that an [Attempt]
 // belongs to its loop, and a [SharedState] to its [Store], for one sync at a time.
 // No goroutine outlives the last caller that waits, but for a sync of a
-// [SharedLimiter] that is under way, so nothing needs a Close. Time is that of
+// [SharedLimiter] that is under way, and one by which cruiseredis connects, for 5 s at
+// most, after a sync that took too long. So nothing needs a Close. Time is that of
 // package time, without a clock to inject.
 //
 // # Tests

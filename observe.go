@@ -83,7 +83,7 @@ type ThrottleSeen struct {
 
 // RateChanged: a limiter has another rate.
 type RateChanged struct {
-	From, To rate.Limit // calls per second; rate.Inf before the first throttle
+	From, To rate.Limit // calls per second; rate.Inf while there is no rate
 	Why      Cause
 }
 

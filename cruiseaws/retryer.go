@@ -22,7 +22,8 @@ import (
 // asked about:
 //
 //   - A call has at most 5 attempts, cruise's default backoff and the SDK's own retry quota
-//     (500 tokens, 5 for a retry), and no retry after an answer that asks for a longer wait
+//     (500 tokens; 14 for a retry, 5 after a throttle; in the older mode, of v1.47 at most,
+//     5, or 10 after a timeout), and no retry after an answer that asks for a longer wait
 //     than [cruise.DefaultMaxServerDelay].
 //   - Its table is unknown, and a limit around all operations does not hold for it.
 //   - The limiters, one for each operation, are those of this Retryer alone. They learn of

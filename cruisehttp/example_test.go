@@ -48,6 +48,9 @@ func ExampleNewTransport() {
 }
 
 func ExampleNewTransport_options() {
+	api := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer api.Close()
+
 	transport := cruise.Must(cruisehttp.NewTransport(
 		cruisehttp.WithScope("account", cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
 		cruisehttp.WithHeaderTimeout(10*time.Second),
@@ -57,7 +60,15 @@ func ExampleNewTransport_options() {
 		),
 	))
 	client := &http.Client{Transport: transport}
-	_ = client
+
+	resp, err := client.Get(api.URL)
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer resp.Body.Close()
+	fmt.Println(resp.Status)
+	// Output: 200 OK
 }
 
 func ExampleAllowRetry() {

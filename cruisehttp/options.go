@@ -167,9 +167,10 @@ func WithAttemptTimeout(d time.Duration) Option {
 	}
 }
 
-// WithOnlyIdempotent never sends a request again that is not idempotent, not even
-// if it was throttled, or the server wants it so. By default such a request is sent
-// again, since the server has done nothing.
+// WithOnlyIdempotent does not send a request again that is not idempotent if it was
+// throttled, or if the server asks for it by a header such as X-Should-Retry. By default
+// it is sent again then, since the server has done nothing. What was not sent at all, or
+// what HTTP/2 says was not begun with, is sent again all the same.
 func WithOnlyIdempotent() Option {
 	return func(c *config) { c.onlyIdempotent = true }
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // AWS is the adaptive retry mode of the AWS SDK, with unlimited attempts. Where calls
-// have to be done it has no retry quota, which adaptive mode never refills; where they
-// arrive by themselves it keeps its own, as the others do there. Its own wait for
+// have to be done it has no retry quota, which adaptive mode never refills up to v1.47;
+// where they arrive by themselves it keeps its own, as the others do there. Its own wait for
 // a token is cut to whole nanoseconds and never ends under virtual time, so
 // it is told to fail instead and asked again after a short while.
 func AWS() engine.Client {

@@ -59,7 +59,7 @@ func (p polled) GetAttemptToken(ctx context.Context) (func(error) error, error) 
 }
 
 // adaptive is the SDK at its best: no end of attempts, and no retry quota, which
-// its adaptive mode would never refill.
+// its adaptive mode would never refill up to v1.47.
 func adaptive(cfg *aws.Config) {
 	mode := retry.NewAdaptiveMode(func(o *retry.AdaptiveModeOptions) {
 		o.FailOnNoAttemptTokens = true
