@@ -29,10 +29,9 @@ import (
 // When the server reports a [Quota], the limiter slows down before it is
 // throttled, so that the quota lasts until its reset. Where others use a window too, the
 // limiter keeps to the part of it that it has. Where nothing of that is left and the reset
-// is at most 10 s away, everyone pauses until then. Quotas that are used up
-// and whole again too soon for that teach nothing, so that only throttles do: windows of
-// less than four calls, and other limits of less than ten, or of less than twice the
-// calls in flight.
+// is at most 10 s away, everyone pauses until then. Some quotas are too small to pace by
+// and are ignored: windows of fewer than 4 calls; other limits below 10, or below twice
+// the calls in flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten.
 //
@@ -173,10 +172,11 @@ func WithIncrease(share float64) LimiterOption {
 // its multiplier or step; or than the time until the next attempt, if the rate held that up
 // for longer. So pauses reach the backoff's own length only where throttles go on.
 //
-// A wait that the server names is waited for exactly, or for longer if it is less than a
-// second and nothing got through since the last throttle, as others were told the same
-// moment: by chance up to twice as long, by the multiplier, and that again with each such
-// throttle, up to a second or to the longest delay of the backoff, whichever is less.
+// A wait that the server names is waited for exactly. Only one of less than a second may
+// become longer, if nothing got through since the last throttle, as others were told the
+// same moment: the wait is then multiplied by the backoff's multiplier for each such
+// throttle in a row, at most to 1 s or to the longest delay, whichever is less, and drawn
+// from the upper half of that. It is never shorter than asked.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
 }

@@ -22,8 +22,8 @@ import (
 // while calls go, else with the next call. So after a throttle of one worker, the
 // others stop within about half a second, or a second where slots are short.
 //
-// The rate begins at [WithInitialRate], here 10 calls a second of what the first one
-// costs, and grows from there while successes come and it is in use; the first throttle
+// The rate begins at [WithInitialRate], by default at 10 times the cost of the first call,
+// a second, and grows from there while successes come and it is in use; the first throttle
 // shows the limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter,
 // as far as news that are half a second old allow.
 //
