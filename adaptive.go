@@ -107,8 +107,9 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithMinRate is the lowest rate, in calls per second, however many are throttled.
-// Default one call in ten minutes, or the initial or maximum rate if that is less.
+// WithMinRate is the lowest rate, in calls per second, however many are throttled: above
+// 0, finite, and at most the maximum rate. Default one call in ten minutes, or the
+// initial or maximum rate if that is less.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", shown(limit))
@@ -116,9 +117,9 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithMaxRate is the highest rate, in calls per second, however many calls succeed.
-// Default [rate.Inf]: none. With a maximum, the limiter is paced from its first
-// call on.
+// WithMaxRate is the highest rate, in calls per second, however many calls succeed: above
+// 0 or exactly [rate.Inf], and at least the minimum rate. Default rate.Inf: none. With a
+// maximum, the limiter is paced from its first call on.
 //
 // Given to [New], it holds for each key of each scope, and for all calls together. Beside
 // [WithoutLimiter] it holds for each key alone; on calls outside a scope it then has no

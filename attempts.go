@@ -31,7 +31,8 @@ func (a *Attempt) Number() int {
 }
 
 // Done tells how the attempt ended. Every turn of the loop must end with it; the
-// loop ends after Done(nil), and goes on where another attempt is worth it.
+// loop ends after Done(nil), and goes on where another attempt is worth it. An attempt
+// without it counts as permanent, and the loop ends with an error that says so.
 func (a *Attempt) Done(err error) { a.ended, a.err = true, err }
 
 var errNotDone = errors.New("cruise: the loop's body did not call Done")
@@ -48,6 +49,8 @@ var errNotDone = errors.New("cruise: the loop's body did not call Done")
 //
 // The error of the last turn is what Do would return. A turn with an error is no attempt: a
 // body that does not look makes one call more there, past limiter, attempts and budget.
+// A nil ctx, a Retrier that was not made by [New] and a negative [WithCost] are an error of
+// the first turn that is no [*Error].
 //
 // A body that leaves the loop without Done drops the attempt, which then teaches nothing;
 // one that leaves it after Done(err) has taught what err means, and sends nothing again.

@@ -45,8 +45,8 @@ func WithBase(d time.Duration) BackoffOption {
 }
 
 // WithMultiplier sets how many times longer each delay is than the one before,
-// prior to jitter: 1 or more, where 1 keeps it constant. [DecorrelatedJitter]
-// grows in its own way and ignores it. Default: 2.
+// prior to jitter: 1 or more and finite, where 1 keeps it constant.
+// [DecorrelatedJitter] grows in its own way and ignores it. Default: 2.
 func WithMultiplier(m float64) BackoffOption {
 	return func(c *backoffConfig) {
 		c.multiplier = m

@@ -44,7 +44,8 @@ type DelayLimiter struct {
 var _ Learner = (*DelayLimiter)(nil)
 
 // NewDelayLimiter returns a limiter without a delay yet. The error names every
-// field of the rule that is out of bounds.
+// field of the rule that is out of bounds. A rule by which nothing lowers the delay is
+// refused.
 func NewDelayLimiter(rule DelayRule) (*DelayLimiter, error) {
 	if err := rule.check(); err != nil {
 		return nil, err

@@ -160,7 +160,8 @@ func WithClassifier(f Classifier) Option {
 // [Retrier.Scope]. It must make a new one each time, and may be called from many
 // goroutines at once. Default: an [AdaptiveLimiter] with the same options as the
 // one that the Retrier makes for itself. An error of the function fails the call, as
-// the Reason of an [*Error] of 0 attempts.
+// the Reason of an [*Error] of 0 attempts; so does a nil limiter, and one that has a scope
+// already.
 func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 	return option(func(c *config) {
 		c.want(limiter != nil, "WithScopeLimiter(nil): want a function")

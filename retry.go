@@ -102,6 +102,9 @@ func New(opts ...Option) (*Retrier, error) {
 //
 // It returns at once when the next wait cannot end before the context's deadline.
 //
+// A nil ctx or fn, a Retrier that was not made by [New] and a negative [WithCost] are
+// mistakes: for them it calls nothing, and returns an error that is no [*Error].
+//
 // fn is called from the caller's goroutine. Its panics pass through, after the
 // limiter has been told.
 func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts ...CallOption) error {
@@ -134,7 +137,8 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 }
 
 // DoValue is [Retrier.Do] for a function that returns a value. It returns the
-// value of the last attempt, with an error too.
+// value of the last attempt, with an error too; for the mistakes that Do names, the zero
+// value and an error that is no [*Error].
 func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T, error), opts ...CallOption) (value T, err error) {
 	if fn == nil {
 		return value, errNilFunc
@@ -150,7 +154,8 @@ func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T
 // such as one that remembers a quota as used up. Observers are told, and it returns an
 // [*Error] as Do does: with the reason, how long it will be until another try makes
 // sense, 0 if that is unknown, and the server's last error, nil if there is none. If ctx
-// has ended, that is the reason.
+// has ended, that is the reason. A nil reason, a nil ctx or a Retrier that was not made by
+// [New] is an error that is no [*Error].
 func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Duration, last error) error {
 	if reason == nil {
 		return errNilReason

@@ -93,7 +93,7 @@ var _ Learner = (*SharedLimiter)(nil)
 // SharedStats is what a [SharedLimiter] is doing, at one moment, and what it has
 // done.
 type SharedStats struct {
-	Limit     rate.Limit    // calls per second of all workers together; while Degraded, of this one
+	Limit     rate.Limit    // calls per second of all workers together; while Degraded, of this one: see [SharedLimiter.Limit]
 	Workers   int           // that synced in the last 5 to 10 s, as last known; 0 if it never was
 	Degraded  bool          // the store cannot be reached
 	Err       error         // why, nil unless Degraded
@@ -183,11 +183,12 @@ const (
 // NewSharedLimiter returns a limiter that shares what it does with all others whose
 // store is of the same scope. It does not ask the store yet.
 //
-// Of the [LimiterOption] values, the rates are those of all workers together, at
-// most 1,000,000 calls a second, and [WithInitialRate] is 10 by default, times the cost
-// of the first call. Workers should be given the same; if they are not, each sync goes
-// by the options of its own worker, so that the lowest maximum holds while that worker
-// is active.
+// Of the [LimiterOption] values, the rates are those of all workers together, and
+// [WithInitialRate] is 10 by default, times the cost of the first call. Rates are at most
+// 1,000,000 calls a second, the minimum at least 0.0001, [WithDecreaseFactor] is 0.000001
+// to 0.999999 and [WithIncrease] 0.000001 to 1; with [WithPauseOnly] these bounds do not
+// hold. Workers should be given the same; if they are not, each sync goes by the options
+// of its own worker, so that the lowest maximum holds while that worker is active.
 // [WithBurst] is saved up in common; it is 1 by default.
 //
 // The error names every option that is out of bounds or contradicts another.
@@ -423,11 +424,15 @@ func (s *SharedLimiter) tellSyncs() {
 }
 
 // Limit returns the rate in calls per second: that of all workers together, or
-// while the store cannot be reached, or with [WithPauseOnly], that of this one.
+// while the store cannot be reached, or with [WithPauseOnly], that of this one. While the
+// store cannot be reached it is 0 with [FallbackClosed]; it is [rate.Inf] with
+// [FallbackOpen], and where the rate was never known and no option sets one. WithPauseOnly
+// knows no fallback.
 func (s *SharedLimiter) Limit() rate.Limit { return s.Stats().Limit }
 
 // Pause lets nobody go for d, on any worker, unless a longer pause is in force
-// already. The others hear of it as they sync. d of 0 or less does nothing.
+// already. The others hear of it as they sync, and of [MaxSharedPause] at most. d of 0 or
+// less does nothing.
 func (s *SharedLimiter) Pause(d time.Duration) {
 	if s.room.pacer == nil {
 		return
