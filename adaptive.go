@@ -249,7 +249,7 @@ func newAdaptive(now instant, c adaptiveConfig) *AdaptiveLimiter {
 		tokens:  newBucket(rate.Inf, 1),
 		largest: 1,
 	}
-	a.room.pacer = a
+	a.room.pacer, a.room.last = a, now // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.setLimit(now, float64(initial))
 		a.apply(now)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
 )
@@ -45,6 +46,35 @@ func TestPackageLevelAdaptive(t *testing.T) {
 	}
 	use(t)
 	synctest.Test(t, use)
+}
+
+// A rate that was given in no bubble grows in the first one, whose clock is decades behind.
+func TestPackageLevelRates(t *testing.T) {
+	rates := []cruise.LimiterOption{cruise.WithInitialRate(2), cruise.WithMaxRate(8)}
+	shared := func(opts ...cruise.SharedOption) *cruise.SharedLimiter {
+		for _, opt := range rates {
+			opts = append(opts, opt)
+		}
+		return cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), opts...))
+	}
+	for name, limiter := range map[string]interface {
+		cruise.Learner
+		Limit() rate.Limit
+	}{
+		"adaptive":            cruise.Must(cruise.NewAdaptiveLimiter(rates...)),
+		"shared":              shared(),
+		"shared, pauses only": shared(cruise.WithPauseOnly()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				for range 200 {
+					require.NoError(t, limiter.WaitN(t.Context(), 1))
+					limiter.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
+				}
+				assert.Equal(t, rate.Limit(8), limiter.Limit())
+			})
+		})
+	}
 }
 
 // A throttle is not late because the last one was in a bubble that had gone on for longer.

@@ -209,7 +209,8 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	}
 	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
 	if c.pauseOnly {
-		s.local = newAdaptive(clock(), c.adaptiveConfig)
+		now := clock()
+		s.local, s.room.last = newAdaptive(now, c.adaptiveConfig), now
 	}
 	s.room.pacer, s.room.news = s, s.lifted
 	return s, nil
