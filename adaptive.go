@@ -49,6 +49,7 @@ type AdaptiveLimiter struct {
 	law     *aimd
 	tokens  bucket
 	largest int     // the highest cost seen
+	spent   bool    // a pause took what was saved, and nobody went since
 	told    instant // the latest time that the law was told
 
 	mail  mail // what the law is yet to be told
@@ -516,6 +517,7 @@ func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 		return wait
 	}
 	a.law.sent(now)
+	a.spent = false
 	a.stats.Admitted++
 	return 0
 }
@@ -576,7 +578,10 @@ func (a *AdaptiveLimiter) counts(now instant) bool { return a.tokens.counts(now)
 func (a *AdaptiveLimiter) hold(now, until instant) {
 	if a.paced() {
 		a.tokens.hold(now, until)
-		a.tokens.spend() // the server has none of that
+		if !a.spent { // else pauses that are shorter than a call interval would let nobody go
+			a.tokens.spend() // the server has none of that
+			a.spent = true
+		}
 	}
 }
 

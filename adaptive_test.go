@@ -263,6 +263,40 @@ func TestAdaptivePauseTakesWhatWasSaved(t *testing.T) {
 	})
 }
 
+// Pauses that follow each other take it once, so that somebody goes between them.
+func TestAdaptivePausesTakeWhatWasSavedOnce(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		every time.Duration
+		pause func(*AdaptiveLimiter)
+		want  int64 // of the 20 calls that go without
+	}{
+		{"short", 6 * time.Second, func(a *AdaptiveLimiter) { a.Pause(time.Second) }, 16},
+		{"many", 20 * ms, func(a *AdaptiveLimiter) { a.Pause(10 * ms) }, 19},
+		{"all but a call interval apart", 9900 * ms, func(a *AdaptiveLimiter) { a.Pause(100 * ms) }, 10},
+		{"lifted", 6 * time.Second, func(a *AdaptiveLimiter) { a.Pause(time.Second); a.Resume() }, 16},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				a := Must(NewAdaptiveLimiter(WithInitialRate(.1), WithMaxRate(.1)))
+				calls(t, a, 1)
+				var went atomic.Int64
+				go func() {
+					for a.WaitN(t.Context(), 1) == nil {
+						went.Add(1)
+						a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+					}
+				}()
+				for end := time.Now().Add(200 * time.Second); time.Now().Before(end); {
+					time.Sleep(tt.every)
+					tt.pause(a)
+				}
+				assert.Equal(t, tt.want, went.Load())
+			})
+		})
+	}
+}
+
 // A pause that is lifted when it is all but over delays nobody.
 func TestAdaptiveResumeTakesNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
