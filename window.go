@@ -254,19 +254,23 @@ func (w *span) upto() int64 {
 // used is the number of calls in the window.
 func (w *span) used() int { return int(w.upto() - w.gone) }
 
-// expire forgets what left the window.
+// expire forgets what left the window: of calls that follow each other little, but all of it
+// for each who waits when a pause comes. So it looks for the oldest that stays in steps that
+// double, and between the last two.
 func (w *span) expire(at instant) {
-	for w.size > 0 {
-		e := w.oldest(0)
-		if at.since(e.at) < w.per {
-			return
-		}
-		w.gone = e.upto
-		if w.head++; w.head == len(w.ring) {
-			w.head = 0
-		}
-		w.size--
+	stays := func(i int) bool { return at.since(w.oldest(i).at) < w.per }
+	n := 1
+	for n <= w.size && !stays(n-1) {
+		n *= 2
 	}
+	if n = sort.Search(min(n-1, w.size), stays); n == 0 {
+		return
+	}
+	w.gone = w.oldest(n - 1).upto
+	if w.head += n; w.head >= len(w.ring) {
+		w.head -= len(w.ring)
+	}
+	w.size -= n
 }
 
 // add counts n calls.

@@ -475,15 +475,24 @@ func TestZeroPacers(t *testing.T) {
 // A window keeps no calls that have left it.
 func TestSlidingWindowForgets(t *testing.T) {
 	s := newSpans([]Window{{10, time.Second}, {100, time.Minute}})
+	rnd := rand.New(rand.NewPCG(1, 3))
 	now, calls := instant(1), 0
-	for ; calls < 2000; now = now.after(50 * ms) {
+	for calls < 2000 {
 		if s.pass(now, 1) == 0 {
 			calls++
 		}
 		for i := range s.all {
-			if w := &s.all[i]; w.size > w.n {
+			w := &s.all[i]
+			if w.size > w.n {
 				t.Fatalf("%d calls are kept of a window of %d", w.size, w.n)
 			}
+			if w.size > 0 && now.since(w.oldest(0).at) >= w.per {
+				t.Fatalf("a call of %v ago is kept of a window of %v", now.since(w.oldest(0).at), w.per)
+			}
+		}
+		now = now.after(50 * ms)
+		if rnd.IntN(20) == 0 { // so that many leave at once, or all
+			now = now.after(time.Duration(rnd.Int64N(int64(70 * time.Second))))
 		}
 	}
 }
@@ -498,6 +507,37 @@ func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		if got := testing.AllocsPerRun(500, func() { _ = s.WaitN(ctx, 1) }); got != 0 {
 			t.Errorf("%v allocations", got)
+		}
+	})
+}
+
+// What a full window costs each call that goes, and each one that waits when a pause comes.
+func BenchmarkSlidingWindow(b *testing.B) {
+	const n, per = ExactCalls, 10 * time.Second
+	const step = instant(per / n)
+	full := func() (s spans, now instant) {
+		s = newSpans([]Window{{n, per}})
+		for range n {
+			now += step
+			s.pass(now, 1)
+		}
+		return s, now
+	}
+	b.Run("a call", func(b *testing.B) {
+		s, now := full()
+		for b.Loop() {
+			now += step
+			if wait := s.pass(now, 1); wait > 0 {
+				b.Fatal(wait)
+			}
+		}
+	})
+	b.Run("a pause, for each who waits", func(b *testing.B) {
+		s, now := full()
+		for b.Loop() {
+			if wait := s.atLeast(now.after(2*per), 0, 1); wait > 0 {
+				b.Fatal(wait)
+			}
 		}
 	})
 }
