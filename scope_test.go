@@ -518,6 +518,60 @@ func TestPauseRefusesWhoIsBehindAScope(t *testing.T) {
 	}
 }
 
+// A scope keeps its place in the line above when its first call leaves, whatever the next one
+// costs, and whoever is behind it there still is.
+func TestScopeKeepsItsPlaceAbove(t *testing.T) {
+	const second = time.Second
+	cancelled := func() (context.Context, func(*TokenBucket)) {
+		ctx, cancel := context.WithCancel(context.Background())
+		return ctx, func(*TokenBucket) { cancel() }
+	}
+	refused := func() (context.Context, func(*TokenBucket)) {
+		return within(t, 5*second), func(root *TokenBucket) { root.Pause(9900 * ms) }
+	}
+	for _, tt := range []struct {
+		name        string
+		leaves      func() (context.Context, func(*TokenBucket))
+		first, next int           // costs
+		within      time.Duration // of the call behind them
+		want        []turn
+	}{
+		{"as much", cancelled, 1, 1, time.Hour, []turn{{"first", 100 * ms, context.Canceled}, {"next", second, nil}, {"behind", 2 * second, nil}}},
+		{"more", cancelled, 1, 3, time.Hour, []turn{{"first", 100 * ms, context.Canceled}, {"next", 3 * second, nil}, {"behind", 4 * second, nil}}},
+		{"less", cancelled, 3, 1, time.Hour, []turn{{"first", 100 * ms, context.Canceled}, {"next", second, nil}, {"behind", 2 * second, nil}}},
+		{"as much, in a pause", refused, 1, 1, 10500 * ms, []turn{{"behind", 100 * ms, ErrDeadline}, {"first", 100 * ms, ErrDeadline}, {"next", 10 * second, nil}}},
+		{"more, in a pause", refused, 1, 3, 12500 * ms, []turn{{"behind", 100 * ms, ErrDeadline}, {"first", 100 * ms, ErrDeadline}, {"next", 12 * second, nil}}},
+		{"more, in a pause, and there is time", refused, 1, 3, 13500 * ms, []turn{{"first", 100 * ms, ErrDeadline}, {"next", 12 * second, nil}, {"behind", 13 * second, nil}}},
+		{"less, in a pause", refused, 3, 1, 11500 * ms, []turn{{"first", 100 * ms, ErrDeadline}, {"next", 10 * second, nil}, {"behind", 11 * second, nil}}},
+	} {
+		for name, in := range map[string]func(*Retrier) *Retrier{
+			"a scope":            func(r *Retrier) *Retrier { return r.Scope("A", "a") },
+			"a scope of another": func(r *Retrier) *Retrier { return r.Scope("A", "a").Scope("B", "b") },
+		} {
+			t.Run(tt.name+", in "+name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					root := Must(NewTokenBucket(1, 3))
+					scoped := in(Must(New(WithLimiter(root), buckets(rate.Inf, 3)))).Limiter().(*TokenBucket)
+					require.NoError(t, root.WaitN(t.Context(), 3))
+					q := &queue{TokenBucket: scoped, start: time.Now()}
+					ctx, leave := tt.leaves()
+					q.joinWith(ctx, "first", tt.first)
+					q.join("next", tt.next)
+					q.TokenBucket = root
+					q.joinWith(within(t, tt.within), "behind", 1)
+					time.Sleep(100 * ms)
+					leave(root)
+					synctest.Wait()
+					checkAtRest(t, &root.room)
+					checkAtRest(t, &scoped.room)
+					q.wg.Wait()
+					checkTurns(t, tt.want, q.gone())
+				})
+			})
+		}
+	}
+}
+
 // Small costs of a scope do not starve a large one that waits above.
 func TestScopeDoesNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -201,12 +201,16 @@ func (r *room) rank(w *waiter) class {
 	return w.class
 }
 
-// rise makes the seat above that of w, nobody's if w is nil.
+// rise makes the seat above that of w, nobody's if w is nil. Its place in line is the room's:
+// it stays whatever w costs.
 func (r *room) rise(w *waiter) (changed bool) {
 	seat := &r.seat
 	if seat.queued {
-		if w != nil && seat.n == w.n && seat.class == r.rank(w) {
-			return false
+		if w != nil && seat.class == r.rank(w) {
+			changed = seat.n != w.n
+			r.up.row()[seat.class].cost += int64(w.n - seat.n)
+			seat.n = w.n
+			return changed
 		}
 		r.up.leave(seat)
 		changed = true

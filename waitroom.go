@@ -584,8 +584,9 @@ func (r *room) sweep(now instant) {
 			if w.below != nil {
 				now := w.below.advance(r.reading(now))
 				w.below.sweep(now)
-				if w.below.stand(now) {
-					continue // the seat is gone, or further back
+				w.below.stand(now)
+				if !w.queued || w.class != class(c) {
+					continue // the seat is gone, or in another line
 				}
 			} else if w.err = r.refusal(now, w, ahead); w.err != nil {
 				r.quit(now, w)
