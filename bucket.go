@@ -150,7 +150,7 @@ func (b *bucket) pass(now instant, n int) time.Duration {
 	if left < 0 && -left/float64(b.limit)*1e9 >= 1 {
 		return b.atLeast(now, 0, n)
 	}
-	b.tokens, b.last = left, now
+	b.tokens, b.last = left, max(b.last, now) // a late timer is made up for at an earlier time
 	return 0
 }
 

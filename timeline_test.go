@@ -149,6 +149,45 @@ func TestRoomLateTimerBeforeAWaitAbove(t *testing.T) {
 	})
 }
 
+// What a bucket has counted by a change of its limit does not come once more when a timer is
+// made up for that was late before.
+func TestRoomLateTimerBeforeAChange(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		change func(*TokenBucket)
+	}{
+		{"nothing", func(*TokenBucket) {}},
+		{"the limit is set", func(b *TokenBucket) { require.NoError(t, b.SetLimit(1000)) }},
+		{"the limit is set twice", func(b *TokenBucket) {
+			require.NoError(t, b.SetLimit(1))
+			require.NoError(t, b.SetLimit(1000))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				root, b := Must(NewTokenBucket(rate.Inf, 10)), Must(NewTokenBucket(1000, 10))
+				b.room.adopt(&root.room)
+				require.NoError(t, b.WaitN(t.Context(), 10))
+				start := time.Now()
+				root.Pause(time.Minute)
+				go func() { _ = b.WaitN(t.Context(), 1) }()
+				synctest.Wait()
+				b.room.mu.Lock()
+				b.room.timer.Stop()
+				b.room.mu.Unlock()
+				time.Sleep(9 * ms)
+				b.room.tick() // 8 ms late
+				tt.change(b)
+				root.Resume()
+				require.NoError(t, b.WaitN(t.Context(), 8))
+				assert.Equal(t, 9*ms, time.Since(start), "eight of nine are left")
+				require.NoError(t, b.WaitN(t.Context(), 1))
+				assert.Equal(t, 10*ms, time.Since(start))
+			})
+		})
+	}
+}
+
 // The time between two clocks is none: a pause lasts as long as it was to.
 func TestPauseAcrossBubbles(t *testing.T) {
 	b := Must(NewTokenBucket(10, 1))

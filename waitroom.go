@@ -9,8 +9,8 @@ import (
 )
 
 // A pacer decides when calls may leave a room. It is a state machine of
-// explicit times; the room calls it with its lock held and never with a time
-// before that of an earlier call.
+// explicit times; the room calls it with its lock held, and with a time before
+// that of an earlier call only to make up for a late timer.
 type pacer interface {
 	// pass lets a call of cost n go now and returns 0, or returns how long from
 	// now it must wait: never if only an event can let it go.
