@@ -475,7 +475,6 @@ func TestAdaptiveHeedsQuota(t *testing.T) {
 	})
 }
 
-// What was never admitted teaches nothing.
 // What was saved is not taken by the steps in which a quota slows down.
 func TestAdaptiveKeepsWhatWasSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -492,6 +491,7 @@ func TestAdaptiveKeepsWhatWasSaved(t *testing.T) {
 	})
 }
 
+// What was never admitted teaches nothing.
 func TestAdaptiveIgnoresFreeCalls(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour})

@@ -62,7 +62,8 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 }
 
 // Learn pauses the bucket if the attempt was throttled, or if a quota is
-// exhausted for a known time.
+// exhausted for a known time. A Feedback of Cost 0 or less is of an attempt that was
+// never admitted, and is ignored.
 func (b *TokenBucket) Learn(f Feedback) {
 	b.learn(f.ending())
 	b.room.teachAbove(f.ending())

@@ -225,6 +225,33 @@ func TestTokenBucketLateThrottles(t *testing.T) {
 	})
 }
 
+// What was never admitted pauses nobody, whichever limiter is told of it.
+func TestLearnIgnoresWhatWasNeverAdmitted(t *testing.T) {
+	for name, limiter := range map[string]func() (Learner, error){
+		"bucket":   func() (Learner, error) { return NewTokenBucket(1, 1) },
+		"window":   func() (Learner, error) { return NewSlidingWindow(Window{1, time.Second}) },
+		"delay":    func() (Learner, error) { return NewDelayLimiter(ResponsiveDelay()) },
+		"adaptive": func() (Learner, error) { return NewAdaptiveLimiter() },
+		"shared":   func() (Learner, error) { return NewSharedLimiter(NewMemoryStore()) },
+	} {
+		for _, outcome := range []Outcome{OutcomeThrottled, OutcomeQuotaExhausted} {
+			t.Run(fmt.Sprintf("%s, %v", name, outcome), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := Must(limiter())
+					for _, cost := range []int{0, -1} {
+						l.Learn(Feedback{Outcome: outcome, Cost: cost, RetryAfter: time.Hour})
+					}
+					start := time.Now()
+					assert.NoError(t, l.WaitN(t.Context(), 1))
+					assert.Zero(t, time.Since(start))
+					l.Learn(Feedback{Outcome: outcome, Cost: 1, RetryAfter: time.Hour})
+					assert.Equal(t, time.Hour, pauseLeft(l))
+				})
+			})
+		}
+	}
+}
+
 // Whoever cannot wait for the end of a pause that a throttle brings is told at once.
 func TestThrottleRefusesWhoWaits(t *testing.T) {
 	for name, limiter := range map[string]func() (Learner, error){

@@ -86,7 +86,8 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 }
 
 // Learn pauses the window if the attempt was throttled, or if a quota is
-// exhausted for a known time.
+// exhausted for a known time. A Feedback of Cost 0 or less is of an attempt that was
+// never admitted, and is ignored.
 func (s *SlidingWindow) Learn(f Feedback) {
 	s.learn(f.ending())
 	s.room.teachAbove(f.ending())
