@@ -510,7 +510,8 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	return s
 }
 
-// pass, peek, atLeast, hold and maxCost make a limiter the pacer of its own room.
+// pass, peek, deserted, atLeast, hold, maxCost and counts make a limiter the pacer of its own
+// room.
 
 func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
@@ -531,8 +532,8 @@ func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 	return wait
 }
 
-// free tells that nobody waits any more, though nobody went.
-func (a *AdaptiveLimiter) free(now instant) {
+// deserted tells that nobody waits any more, though nobody went.
+func (a *AdaptiveLimiter) deserted(now instant) {
 	a.openMail(now)
 	a.told = max(a.told, now)
 	a.law.free(a.told)

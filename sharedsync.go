@@ -28,7 +28,7 @@ var (
 	errStoreExited  = errors.New("cruise: store exited its goroutine")
 )
 
-// pass, peek, atLeast, hold and maxCost make a limiter the pacer of its own room.
+// pass, peek, deserted, atLeast, hold and maxCost make a limiter the pacer of its own room.
 
 func (s *SharedLimiter) pass(now instant, n int) time.Duration {
 	if wait := s.peek(now, n); wait > 0 {
@@ -180,10 +180,10 @@ func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
 	return 0
 }
 
-// free tells that nobody waits any more, though nobody went.
-func (s *SharedLimiter) free(now instant) {
+// deserted tells that nobody waits any more, though nobody went.
+func (s *SharedLimiter) deserted(now instant) {
 	if s.local != nil {
-		s.local.free(now)
+		s.local.deserted(now)
 	}
 }
 

@@ -94,6 +94,30 @@ var (
 	_ peeker = (*SharedLimiter)(nil)
 )
 
+// A deserter is a pacer that has to know when nobody waits any more though nobody went.
+type deserter interface {
+	pacer
+	deserted(now instant)
+}
+
+var (
+	_ deserter = (*AdaptiveLimiter)(nil)
+	_ deserter = (*SharedLimiter)(nil)
+)
+
+// A counter is a pacer that can tell whether calls that went keep later ones waiting for
+// longer: while they do, its scope is kept if there is room.
+type counter interface {
+	pacer
+	counts(now instant) bool
+}
+
+var (
+	_ counter = (*bucket)(nil)
+	_ counter = (*spans)(nil)
+	_ counter = (*AdaptiveLimiter)(nil)
+)
+
 // adopting is held while a room gets its place: which lock it shares is settled only once
 // it is settled where the one above stands.
 var adopting sync.Mutex

@@ -10,7 +10,8 @@ import (
 
 // A pacer decides when calls may leave a room. It is a state machine of
 // explicit times; the room calls it with its lock held, and with a time before
-// that of an earlier call only to make up for a late timer.
+// that of an earlier call only to make up for a late timer. It may be a
+// peeker, a deserter and a counter too.
 type pacer interface {
 	// pass lets a call of cost n go now and returns 0, or returns how long from
 	// now it must wait: never if only an event can let it go.
@@ -359,8 +360,8 @@ func (r *room) quit(now instant, w *waiter) {
 // deserted must follow when a call that was told to wait will not go: a pacer may have to
 // know that nobody waits any more.
 func (r *room) deserted(now instant) {
-	if p, ok := r.pacer.(interface{ free(now instant) }); ok && r.waiting == 0 {
-		p.free(now)
+	if p, ok := r.pacer.(deserter); ok && r.waiting == 0 {
+		p.deserted(now)
 	}
 }
 
@@ -519,7 +520,7 @@ func (r *room) pauseLeft() time.Duration {
 // counts reports whether calls that went keep later ones waiting for longer: a limiter
 // that is made anew would let those go.
 func (r *room) counts() bool {
-	p, ok := r.pacer.(interface{ counts(now instant) bool })
+	p, ok := r.pacer.(counter)
 	if !ok {
 		return false
 	}
