@@ -32,6 +32,7 @@ type aimd struct {
 
 	rate    float64 // calls of cost 1 per second; +Inf before the first throttle
 	ceiling float64 // what the last congestion showed to be too much
+	trusted float64 // the highest ceiling since more than chance made it fall
 	peak    float64 // the most it was over memoryLong calls; fades with each cut below it
 	window  float64 // most attempts in flight while there is no rate
 	agreed  int     // cuts in a row that found the ceiling where it was, agreeMost at most
@@ -47,6 +48,8 @@ type aimd struct {
 	refusal  time.Duration // latency of the last throttle
 	cost     float64       // of a call, the mean of about the last memoryShort successes
 	share    float64       // of successes among the calls let through, over about the last memoryShort
+	answers  int           // of throttles and of calls let through, fewOver at most
+	refused  float64       // share of throttles among the last fewOver of them, or all while there are fewer
 	heldAt   instant       // when the rate last made someone wait
 	resume   instant       // until when the last pause lasts
 }
@@ -103,6 +106,11 @@ const (
 	peakTo      = .7               // of the peak, below which growth heeds it
 	peakFades   = .1               // of what the peak is above the ceiling, with each cut
 
+	fewMost = .03              // share of throttles below which they are few, and may come by chance,
+	fewOver = 300              // among so many answers
+	fewTo   = .3               // of the trusted ceiling, below which few do not take the next one
+	fewWait = 10 * time.Second // Retry-After, or time for which the door was closed, from which on it is no chance
+
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most
 
@@ -153,7 +161,7 @@ func (l *aimd) gap() float64 { return l.cost / l.rate }
 
 // setLimit makes the rate another one, from outside: what was delivered says no more of it.
 func (l *aimd) setLimit(now instant, limit float64) {
-	l.rate, l.ceiling, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, false, now, 0
+	l.rate, l.ceiling, l.trusted, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, 0, false, now, 0
 	l.delivered.anew(now)
 	l.openAt, l.openOks = l.delivered.goneAt, l.delivered.gone
 	if math.IsInf(limit, 1) {
@@ -239,10 +247,14 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 		}
 	case OutcomeThrottled:
 		this.why, l.refusal = CauseThrottle, l.latency
+		l.answered(1)
 		l.elsewhere = elsewhere(e.quota, l.told)
 		l.delivered.busy(now) // its pause counts
 		if !this.late {
 			l.cut(now, e.retryAfter)
+		}
+		if e.retryAfter >= fewWait {
+			l.trusted = 0
 		}
 	}
 	atMost := never
@@ -282,6 +294,7 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	}
 	l.cost += (cost - l.cost) / memoryShort
 	l.delivered.add(now)
+	l.answered(0)
 	l.share += (1 - l.share) / memoryShort
 	l.oks++
 	// One that was under way when a door closed does not tell that it is open again.
@@ -326,6 +339,12 @@ func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.
 	return why, reset
 }
 
+// answered notes an answer: a throttle is 1, a call that was let through 0.
+func (l *aimd) answered(throttle float64) {
+	l.answers = min(l.answers+1, fewOver)
+	l.refused += (throttle - l.refused) / float64(l.answers)
+}
+
 // failed is for an attempt that came to nothing, though the server's limit let it through.
 // So it counts as delivered: an outage is not to look like a limit that gives nothing.
 func (l *aimd) failed(now instant) {
@@ -334,6 +353,7 @@ func (l *aimd) failed(now instant) {
 		return
 	}
 	l.delivered.add(now)
+	l.answered(0)
 	l.share -= l.share / memoryShort
 }
 
@@ -406,6 +426,9 @@ func (l *aimd) reopen(now instant) {
 	}
 	if long {
 		l.outageAt = now
+	}
+	if closed >= fewWait {
+		l.trusted = 0
 	}
 	l.openAt, l.openOks, l.credit = busy, l.delivered.n, now
 	l.delivered.restart(l.delivered.n-1, opened)
@@ -513,7 +536,13 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 		l.peak = max(l.peak, long)
 	}
 	rate := min(l.max, max(l.min, l.decrease*l.ceiling))
-	l.ceiling = max(l.ceiling, rate)
+	// Few throttles may come by chance, whatever the rate: those of one key among many, say.
+	// Where the rate is too high there will be more.
+	if l.refused >= fewMost {
+		l.trusted = 0
+	}
+	l.ceiling = max(l.ceiling, rate, fewTo*l.trusted)
+	l.trusted = max(l.trusted, l.ceiling)
 	if l.unspread > 0 { // the rate is slower already, for the rest of a window
 		l.unspread = min(l.unspread, rate)
 		rate = min(rate, l.rate)

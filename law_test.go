@@ -456,6 +456,95 @@ func TestLawProbesAsSlowlyAsItIsOld(t *testing.T) {
 	}
 }
 
+// Few throttles may come by chance, whatever the rate: they take the ceiling no further down
+// than to a part of what it was. Many have come because the rate is too high.
+func TestLawIsNotTakenFarDownByFewThrottles(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		calls int // that succeed between two throttles
+		set   bool
+		least float64 // of the ceiling, after a hundred throttles
+		most  float64
+	}{
+		{"few", 99, false, fewTo, 1},
+		{"as few as may be", 40, false, fewTo, fewTo},
+		{"many", 30, false, 0, .5 * fewTo},
+		{"few, after the rate was set", 99, true, 0, .5 * fewTo},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			l := d.law
+			l.first = d.now - instant(time.Hour) // it probes slowly
+			l.setLimit(d.now, 1000)
+			d.succeed(1000, ms+ms/10)
+			d.throttle()
+			known := l.ceiling
+			if tt.set {
+				l.setLimit(d.now, .1*known)
+			}
+			for range 100 {
+				for range tt.calls {
+					d.succeed(1, ms+ceilSeconds(1/l.limit()))
+				}
+				d.throttle()
+				assert.LessOrEqual(t, l.limit(), l.ceiling)
+			}
+			assert.GreaterOrEqual(t, l.ceiling, tt.least*known)
+			assert.LessOrEqual(t, l.ceiling, tt.most*known)
+		})
+	}
+}
+
+// What is no chance lets few throttles, too, take the ceiling as low as need be.
+func TestLawKnowsWhatIsNoChance(t *testing.T) {
+	stop := func(d *lawDriver, retryAfter time.Duration) {
+		sent := d.after(ms).send()
+		d.after(ms).law.done(d.now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: retryAfter}, false)
+	}
+	left := func(d *lawDriver, rests ...int) {
+		for _, rest := range rests {
+			sent := d.send()
+			d.after(time.Second).law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &Quota{Limit: 1000, Remaining: rest}}, false)
+		}
+	}
+	for _, tt := range []struct {
+		name    string
+		happens func(d *lawDriver)
+		chance  bool
+	}{
+		{"a throttle", func(d *lawDriver) { stop(d, 0) }, true},
+		{"a short Retry-After", func(d *lawDriver) { stop(d, fewWait-1) }, true},
+		{"a long Retry-After", func(d *lawDriver) { stop(d, fewWait) }, false},
+		{"a late one", func(d *lawDriver) {
+			d.send()
+			stop(d, 0)
+			d.law.done(d.now, ending{outcome: OutcomeThrottled, sent: 1, cost: 1, retryAfter: fewWait}, false)
+		}, false},
+		{"a door that is closed for a moment", func(d *lawDriver) { stop(d, 0); stop(d, 0); d.succeed(1, ms) }, true},
+		{"a door that is closed for long", func(d *lawDriver) { stop(d, 0); stop(d, 0); d.after(fewWait).succeed(1, ms) }, false},
+		{"enough is left of a quota", func(d *lawDriver) { left(d, 900, 800) }, true},
+		{"a quota is nearly used up", func(d *lawDriver) { left(d, 900, 9, 8) }, false},
+		{"many throttles", func(d *lawDriver) {
+			for range 20 {
+				d.succeed(4, ms)
+				stop(d, 0)
+			}
+		}, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newLawDriver(0.01, math.Inf(1))
+			d.law.setLimit(d.now, 1000)
+			d.succeed(400, ms+ms/10)
+			d.throttle()
+			d.succeed(20, ms+ms/10)
+			known := d.law.trusted
+			require.Positive(t, known)
+			tt.happens(d)
+			assert.Equal(t, tt.chance, d.law.trusted >= known)
+		})
+	}
+}
+
 // A closed door that was closed for minutes may have been an outage: what it taught is
 // doubted until the next throttle. Another one soon after is that of a window.
 func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {

@@ -95,7 +95,7 @@ func (l *aimd) hint(now, sent instant, q Quota) (more surplus, settled bool) {
 	switch {
 	case q.Remaining <= l.hintLeft:
 		if q.Remaining < l.hintLeft {
-			l.ceiling = l.rate
+			l.ceiling, l.trusted = l.rate, 0
 		}
 		l.rate = max(l.min, hintCut*l.rate)
 		l.hintCutAt = now

@@ -276,8 +276,8 @@ func TestThrottlesByChance(t *testing.T) {
 		limit        rate.Limit
 		share, least float64
 	}{
-		{10, .001, .8}, {10, .005, .15}, {10, .01, .01}, {10, .02, .001},
-		{100, .001, .5}, {100, .005, .01}, {100, .01, .003}, {100, .02, .0001},
+		{10, .001, .8}, {10, .005, .25}, {10, .01, .15}, {10, .02, .005},
+		{100, .001, .5}, {100, .005, .12}, {100, .01, .015}, {100, .02, .001},
 	} {
 		t.Run(fmt.Sprintf("%v %% of %v a second", 100*tt.share, tt.limit), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,6 +36,7 @@ var changes = []change{
 	{2, "the last 250 count at the first cut, too", []edit{{`if !math.IsInf(l.rate, 1) || math.IsInf(given, 1) {`, `if true {`}}},
 	{2, "what came before the first throttle counts", []edit{{`if !m.begun && m.n > memoryLeast {`, `if false {`}}},
 	{2, "what came before the server last opened counts", []edit{{`l.delivered.restart(l.delivered.n-1, opened)`, ``}}},
+	{2, "few throttles take the ceiling as low as many", []edit{{`fewTo   = .3 `, `fewTo   = 0. `}}},
 	{2, "time in which nobody wants anything counts", []edit{{`if now < m.ends {`, `if false {`}}},
 
 	{3, "late throttles cut, too", []edit{{`if !this.late {`, `if true {`}}},
