@@ -60,6 +60,7 @@ type SharedLimiter struct {
 	// What is to be told.
 	oks       int64
 	errs      int64   // cost of calls that failed, though they were let through
+	refused   int64   // cost of calls that were throttled
 	cost      int     // of the last call that was answered
 	quota     Quota   // the last that a success was told
 	quotaAt   instant // when that was, zero if it need not be told
@@ -342,6 +343,9 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		}
 	case OutcomeThrottled:
 		s.stats.Throttles++
+		if !s.conf.pauseOnly {
+			s.refused += int64(e.cost)
+		}
 		closed := s.conf.fallback == FallbackClosed && !s.conf.pauseOnly // so it went before the store was lost
 		if !late && (closed || !s.isAlone()) {
 			s.congested(e)

@@ -1655,6 +1655,7 @@ func TestSharedCounts(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 4, store.last.Failed)
 		assert.EqualValues(t, 2, store.last.Successes)
+		assert.EqualValues(t, 2, store.last.Throttles)
 		st := s.Stats()
 		assert.Equal(t, []uint64{5, 0, 1, uint64(store.syncs), 0}, []uint64{st.Admitted, st.Successes, st.Throttles, st.Syncs, st.Failures})
 	})
@@ -2144,6 +2145,52 @@ func TestSharedBrownout(t *testing.T) {
 				t.Logf("successes by minute: %v", oks)
 				assert.Greater(t, oks[well/time.Minute-1], .85*limit*60, "before")
 				assert.Greater(t, oks[(well+brown)/time.Minute+4], .3*limit*60, "after")
+			})
+		})
+	}
+}
+
+// Throttles that no rate causes teach a shared rate, too: the more of them, the lower.
+func TestSharedThrottlesByChance(t *testing.T) {
+	takesLong(t)
+	const limit, workers = 100, 5
+	for _, tt := range []struct{ share, least float64 }{{.001, .35}, {.005, .05}, {.01, .008}} {
+		t.Run(fmt.Sprintf("%v %%", 100*tt.share), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store, srv := NewMemoryStore(), newTokenServer(limit)
+				start := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+				defer cancel()
+				var wg sync.WaitGroup
+				var mu sync.Mutex // guards both
+				oks, throttles := 0, 0
+				for _, s := range fleet(t, store, workers) {
+					for range 4 {
+						wg.Go(func() {
+							for s.WaitN(ctx, 1) == nil {
+								f := Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1}
+								time.Sleep(60 * ms)
+								mu.Lock()
+								if rand.Float64() >= tt.share && srv.admits() {
+									f.Outcome = OutcomeSuccess
+									if time.Since(start) > 40*time.Minute {
+										oks++
+									}
+								} else {
+									throttles++
+								}
+								mu.Unlock()
+								s.Learn(f)
+							}
+						})
+					}
+				}
+				wg.Wait()
+				time.Sleep(time.Second) // for the last syncs
+				synctest.Wait()
+				got := float64(oks) / (limit * (20 * time.Minute).Seconds())
+				t.Logf("%.1f %% of what the server gives after 40 minutes", 100*got)
+				assert.Greater(t, got, tt.least)
 			})
 		})
 	}

@@ -31,8 +31,9 @@ type StoreRequest struct {
 	Throttled, Elsewhere bool
 	Backoff              time.Duration
 	// Successes is the cost of the attempts, since the last sync, that succeeded or failed
-	// for good, and Failed that of others that the server let through.
-	Successes, Failed int64
+	// for good, Failed that of others that the server let through, and Throttles that of
+	// those that were throttled, in whichever epoch.
+	Successes, Failed, Throttles int64
 	// Quota is the last that a success was told, nil if none was, and QuotaAge how
 	// long ago that is.
 	Quota    *Quota
@@ -130,6 +131,9 @@ type SharedState struct {
 	Flow    int64 // calls let through, as a rate
 	Busy    int64 // share of the time for which slots were given out, in millionths
 
+	Answers int64 // cost of throttles and of calls let through, that of so many at most as Refused tells of
+	Refused int64 // share of throttles among about the last of them, in millionths
+
 	Oks       int64 // cost of successes since the last cut
 	Total     int64 // cost of calls let through in all
 	OpenTotal int64 // Total when the server last opened again
@@ -175,6 +179,7 @@ const (
 	sharedMaxAge  = 50 * sharedMillion   // that probing takes, at most
 	sharedStep    = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
 	sharedLeap    = 1.                   // the same where the rate is far below the peak
+	sharedKeeps   = .98                  // of the ceiling, from below which a throttle takes it no further where throttles are few
 	sharedFades   = .2                   // of what the peak is above the ceiling, with each cut at or above the one of before
 	sharedPeak    = 10 * sharedPeriod    // over which a peak is measured, at least
 	sharedClosed  = sharedHorizon        // between calls at a closed door, at least, so that one is under way
@@ -261,7 +266,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 // damaged reports that no Sync has left s behind: workers would refuse each answer, or wait
 // for it in vain.
 func (s *SharedState) damaged() bool {
-	return s.Rate < 1 || min(s.Ceiling, s.Peak, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 || s.Why > whyQuota ||
+	return s.Rate < 1 || min(s.Ceiling, s.Peak, s.Answers, s.Refused, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 || s.Why > whyQuota || s.Refused > sharedMillion ||
 		max(s.Until, s.Lifted)-s.At > micros(MaxSharedPause) || s.Tat-s.At > 100*sharedYear || s.CountEnd-s.At > sharedCount ||
 		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.OutageAt, s.QuotaAt, s.HintAt) > s.At
 }
@@ -327,6 +332,10 @@ func (s *SharedState) measure(t int64, q StoreRequest) {
 		busy = dt // closed for all, whoever wants something
 	}
 	s.OpenTime += int64(busy)
+	if n := through + q.Throttles; n > 0 {
+		s.Answers = min(s.Answers+n, max(n, fewOver*int64(q.cost())))
+		s.Refused = (s.Refused*(s.Answers-n) + sharedMillion*q.Throttles) / s.Answers
+	}
 	s.At = t
 }
 
@@ -597,6 +606,9 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 		}
 		// What is told of successes lags behind a rate that grows.
 		given = max(given, r/2)
+		if r < float64(s.Ceiling) && float64(s.Refused) < fewMost*sharedMillion {
+			given = max(given, sharedKeeps*float64(s.Ceiling)) // it may have come by chance, whatever the rate
+		}
 		if c := float64(s.Ceiling); math.Abs(given-c) <= agreeWithin*c {
 			s.Agreed = min(s.Agreed+1, agreeMost)
 		} else {

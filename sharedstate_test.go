@@ -334,7 +334,7 @@ func TestSharedVoidSlotsCutNothing(t *testing.T) {
 func calledState(at int64) SharedState {
 	return SharedState{
 		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + sharedCount,
-		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1,
+		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1, Answers: 100, Refused: 30_000,
 	}
 }
 
@@ -523,6 +523,68 @@ func TestSharedStateCut(t *testing.T) {
 	}
 }
 
+// Few throttles may come by chance, whatever the rate: from below the ceiling they take it down by
+// a fiftieth at most. Many, or one from above it, tell of the limit.
+func TestSharedStateIsNotTakenFarDownByFewThrottles(t *testing.T) {
+	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for _, tt := range []struct {
+		name      string
+		successes int64
+		ceiling   int64
+		want      int64
+	}{
+		{"few", 33, 20e6, 19.6e6},
+		{"few, far below the ceiling", 33, 200e6, 196e6},
+		{"many", 32, 20e6, 10e6},
+		{"few, at the ceiling", 33, 10e6, 10e6},
+		{"few, just below the ceiling", 33, 10.1e6, 10e6},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.Answers, s.Refused, s.Ceiling = 0, 0, tt.ceiling
+			at := time.Duration(s.At) * time.Microsecond
+			s.Sync(at, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Successes: tt.successes})
+			s.Flow, s.Rate, s.Ceiling = 10e6, 10e6, tt.ceiling
+			s.Sync(at, StoreRequest{Law: law, Epoch: 1, Count: s.Count, Throttled: true, Throttles: 1})
+			assert.Equal(t, tt.want, s.Ceiling)
+			assert.Equal(t, tt.want/2, s.Rate)
+		})
+	}
+}
+
+// The share of throttles is that among the last 300 calls, or all while there are fewer, by their
+// cost, and whatever else is told.
+func TestSharedStateCountsThrottles(t *testing.T) {
+	q := func(through, throttles int64) StoreRequest {
+		return StoreRequest{Successes: through, Throttles: throttles}
+	}
+	for _, tt := range []struct {
+		name    string
+		cost    int
+		told    []StoreRequest
+		answers int64
+		refused int64
+	}{
+		{"nothing", 1, []StoreRequest{{}}, 0, 0},
+		{"one of four", 1, []StoreRequest{q(3, 0), q(0, 1)}, 4, 250_000},
+		{"at once", 1, []StoreRequest{q(3, 1)}, 4, 250_000},
+		{"failures, too", 1, []StoreRequest{{Failed: 3, Throttles: 1}}, 4, 250_000},
+		{"half of the last 300", 1, []StoreRequest{q(1000, 0), q(0, 150)}, 300, 500_000},
+		{"more than 300 at once", 1, []StoreRequest{q(0, 300), q(900, 100)}, 1000, 100_000},
+		{"of cost ten", 10, []StoreRequest{q(10_000, 0), q(0, 1500)}, 3000, 500_000},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.Answers, s.Refused = 0, 0
+			for _, q := range tt.told {
+				q.Law, q.Epoch, q.Count, q.Least = SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10}, 1, s.Count, tt.cost
+				s.Sync(time.Duration(s.At)*time.Microsecond, q)
+			}
+			assert.Equal(t, []int64{tt.answers, tt.refused}, []int64{s.Answers, s.Refused})
+		})
+	}
+}
+
 // A throttle just before the reset of a window whose rest was spread says that this is used
 // up, and nothing of the next one.
 func TestSharedStateSpentWindow(t *testing.T) {
@@ -665,6 +727,9 @@ func TestSharedStateThatIsDamaged(t *testing.T) {
 		"rate":       func(s *SharedState) { s.Rate = 0 },
 		"ceiling":    func(s *SharedState) { s.Ceiling = -1 },
 		"peak":       func(s *SharedState) { s.Peak = -1 },
+		"answers":    func(s *SharedState) { s.Answers = -1 },
+		"refused":    func(s *SharedState) { s.Refused = -1 },
+		"too many":   func(s *SharedState) { s.Refused = sharedMillion + 1 },
 		"cause":      func(s *SharedState) { s.Why = whyQuota + 1 },
 		"no cause":   func(s *SharedState) { s.Why = -1 },
 		"level":      func(s *SharedState) { s.Level = -1 },

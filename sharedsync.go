@@ -305,7 +305,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 	q := StoreRequest{
 		Law: s.sharedLaw, Least: s.cost,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
-		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks, Failed: s.errs,
+		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks, Failed: s.errs, Throttles: s.refused,
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
 	}
@@ -323,7 +323,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 	if s.quotaAt != 0 {
 		q.Quota, q.QuotaAge = new(s.quota), now.since(s.quotaAt)
 	}
-	s.oks, s.errs, s.quotaAt, s.throttled = 0, 0, 0, false
+	s.oks, s.errs, s.refused, s.quotaAt, s.throttled = 0, 0, 0, 0, false
 	s.newPause, s.resume = s.newPause && s.resume, false // a pause that came after a Resume is told after it
 	return q
 }

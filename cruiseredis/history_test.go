@@ -59,11 +59,11 @@ func (h *history) step(line string) error {
 		}
 		words = append(words, n)
 	}
-	if len(words) != 1+28+12 {
+	if len(words) != 1+29+12 {
 		return fmt.Errorf("%d words", len(words))
 	}
-	at, q := words[0], requestOf(words[1:29])
-	got, err := cruiseredis.Parse("log", words[29:])
+	at, q := words[0], requestOf(words[1:30])
+	got, err := cruiseredis.Parse("log", words[30:])
 	if err != nil {
 		return err
 	}
@@ -115,12 +115,12 @@ func requestOf(a []int64) cruise.StoreRequest {
 	q := cruise.StoreRequest{
 		Law:  cruise.SharedLaw{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
 		Want: int(a[8]), Least: int(a[9]), Epoch: a[10], Rate: a[11], Ceiling: a[12],
-		Throttled: a[13] == 1, Elsewhere: a[14] == 1, Backoff: us(a[15]), Successes: a[16], Failed: a[17],
-		Pause: us(a[18]), NewPause: a[19] == 1, Resume: a[20] == 1, Resumes: a[21], Count: a[22], Held: us(a[23]),
+		Throttled: a[13] == 1, Elsewhere: a[14] == 1, Backoff: us(a[15]), Successes: a[16], Failed: a[17], Throttles: a[18],
+		Pause: us(a[19]), NewPause: a[20] == 1, Resume: a[21] == 1, Resumes: a[22], Count: a[23], Held: us(a[24]),
 	}
-	if a[24] >= 0 {
-		q.QuotaAge = us(a[24])
-		q.Quota = &cruise.Quota{Limit: int(a[25]), Remaining: int(a[26]), Reset: us(a[27])}
+	if a[25] >= 0 {
+		q.QuotaAge = us(a[25])
+		q.Quota = &cruise.Quota{Limit: int(a[26]), Remaining: int(a[27]), Reset: us(a[28])}
 	}
 	return q
 }

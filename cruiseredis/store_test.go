@@ -124,7 +124,7 @@ func TestConformance(t *testing.T) {
 // more.
 func timed(t *testing.T) *redis.Script {
 	t.Helper()
-	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[29], ARGV[30]}", 1)
+	at := strings.Replace(cruiseredis.Script, "redis.call('TIME')", "{ARGV[30], ARGV[31]}", 1)
 	require.NotEqual(t, cruiseredis.Script, at)
 	return redis.NewScript(at)
 }
@@ -136,7 +136,7 @@ func TestScriptIsTheModel(t *testing.T) {
 	script := timed(t)
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
-	var far int64 // steps far below the peak
+	var far, few int64 // steps far below the peak, and throttles that may have come by chance
 	for run := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, run))
 		key := cruiseredis.KeyOf(fmt.Sprint("model ", run))
@@ -205,11 +205,16 @@ func TestScriptIsTheModel(t *testing.T) {
 			require.NoError(t, err)
 			got, err := cruiseredis.Parse(key, numbers)
 			require.NoError(t, err)
+			ceiling := s.Ceiling
 			require.Equal(t, s.Sync(now, q), got, "run %d, step %d: %+v", run, step, q)
+			if s.CutAt == s.At && s.Why == 1 && s.Ceiling == ceiling*98/100 {
+				few++
+			}
 			require.Equal(t, fieldsOf(s), client.HGetAll(t.Context(), key).Val(), "run %d, step %d: %+v", run, step, q)
 		}
 	}
 	assert.Greater(t, far, int64(100), "steps in which the peak counts")
+	assert.Greater(t, few, int64(10), "cuts that keep the ceiling")
 }
 
 // A state that no sync leaves behind is begun anew, by what workers know. They would refuse
@@ -224,6 +229,9 @@ func TestDamagedState(t *testing.T) {
 		{"rate", 0, false},
 		{"ceiling", -1, false},
 		{"peak", -1, false},
+		{"answers", -1, false},
+		{"refused", -1, false},
+		{"refused", 1_000_001, false},
 		{"why", -1, false},
 		{"why", 3, false},
 		{"level", -1, false},
@@ -309,6 +317,10 @@ func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
 	}
 	if rng.IntN(8) == 0 {
 		q.Throttled, q.Elsewhere, q.Backoff = true, rng.IntN(2) == 0, time.Duration(rng.Int64N(int64(time.Second)))
+		if rng.IntN(4) == 0 {
+			q.Backoff = 0
+		}
+		q.Throttles = 1 + rng.Int64N(1<<rng.IntN(8))
 	}
 	if rng.IntN(15) == 0 {
 		q.Pause, q.NewPause = time.Duration(rng.Int64N(1<<(10+rng.IntN(45)))), rng.IntN(2) == 0

@@ -23,6 +23,9 @@ local STEP = .1
 local LEAP = 1
 local PEAK = 10 * PERIOD
 local PEAK_TO = .7
+local FEW_MOST = .03
+local FEW_OVER = 300
+local KEEPS = .98
 local FADES = .2
 local MEMORY_LONG = 250
 local CLOSED = HORIZON
@@ -65,7 +68,7 @@ local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.m
 
 local q, names = {}, {
   'min', 'max', 'initial', 'decrease', 'increase', 'burst', 'forgive', 'pauseBase',
-  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'elsewhere', 'backoff', 'successes', 'failed',
+  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'elsewhere', 'backoff', 'successes', 'failed', 'throttles',
   'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
   'quotaAge', 'quotaLimit', 'quotaLeft', 'quotaReset',
 }
@@ -79,7 +82,7 @@ end
 local fields = {
   'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'outageAt', 'quotaAt', 'hintAt', 'resetAt',
   'epoch', 'resumes', 'rate', 'ceiling', 'peak', 'why', 'agreed', 'doubted', 'flow', 'busy',
-  'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
+  'answers', 'refused', 'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
   'hintLeft', 'resetLeft', 'unspread', 'leftStays', 'leftFlat',
   'peakTotal', 'peakTime', 'refillTotal', 'refillLow', 'elsewhere',
   'count', 'countEnd', 'counted', 'before', 'cap', 'capBefore', 'lifted',
@@ -94,7 +97,7 @@ for i, name in ipairs(fields) do
   s[name] = v
 end
 -- What no sync leaves behind: workers would refuse each answer, or wait for it in vain.
-if s.epoch ~= 0 and (s.rate < 1 or min(s.ceiling, s.peak, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA
+if s.epoch ~= 0 and (s.rate < 1 or min(s.ceiling, s.peak, s.answers, s.refused, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA or s.refused > MILLION
   or max(s['until'], s.lifted) - s.at > MAX_PAUSE or s.tat - s.at > 100 * YEAR or s.countEnd - s.at > COUNT
   or max(s.credit, s.cutAt, s.born, s.closedAt, s.outageAt, s.quotaAt, s.hintAt) > s.at) then
   s.epoch = 0
@@ -179,6 +182,11 @@ local function measure()
     busy = dt
   end
   s.openTime = s.openTime + busy
+  local n = through + q.throttles
+  if n > 0 then
+    s.answers = min(s.answers + n, max(n, FEW_OVER * cost))
+    s.refused = floor((s.refused * (s.answers - n) + MILLION * q.throttles) / s.answers)
+  end
   s.at = t
 end
 
@@ -446,6 +454,9 @@ local function throttle()
       given = min(r, s.flow * 1e6 / s.busy)
     end
     given = max(given, r / 2)
+    if r < s.ceiling and s.refused < FEW_MOST * MILLION then
+      given = max(given, KEEPS * s.ceiling)
+    end
     if abs(given - s.ceiling) <= AGREE_WITHIN * s.ceiling then
       s.agreed = min(s.agreed + 1, AGREE_MOST)
     else
