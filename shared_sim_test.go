@@ -35,8 +35,9 @@ func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, er
 // tokenServer admits limit calls a second, a tenth of that at once; or as many as
 // that makes in each window.
 type tokenServer struct {
-	tells   bool // what is left
-	refills bool // and of a bucket when it will be full, in whole seconds
+	tells   bool    // what is left
+	refills bool    // and of a bucket when it will be full, in whole seconds
+	chance  float64 // of a throttle, whatever the rate
 
 	mu           sync.Mutex // guards the fields below
 	limit, burst float64
@@ -84,7 +85,7 @@ func (b *tokenServer) admits() bool {
 	now := time.Now()
 	b.refill(now)
 	b.sent = append(b.sent, now)
-	if b.tokens < 1 {
+	if b.tokens < 1 || rand.Float64() < b.chance {
 		return false
 	}
 	b.tokens--
@@ -296,6 +297,27 @@ func TestSharedScale(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// Throttles that no rate causes teach a shared rate, too: the more of them, the lower.
+func TestSharedThrottlesByChance(t *testing.T) {
+	takesLong(t)
+	for _, tt := range []struct{ chance, least float64 }{{.001, .45}, {.005, .06}, {.01, .015}} {
+		t.Run(fmt.Sprintf("%v %%", 100*tt.chance), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				srv := newTokenServer(100)
+				srv.chance = tt.chance
+				store := NewMemoryStore()
+				var workers []Learner
+				for range 5 {
+					workers = append(workers, Must(NewSharedLimiter(store)))
+				}
+				f := simulate(workers, srv, 0, 40*time.Minute, time.Hour)
+				t.Logf("%.1f %% of what the server gives after 40 minutes", 100*f.use)
+				assert.Greater(t, f.use, tt.least)
+			})
+		})
 	}
 }
 
