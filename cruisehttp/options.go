@@ -41,7 +41,7 @@ func (c *config) want(ok bool, format string, args ...any) {
 func WithBase(base http.RoundTripper) Option {
 	return func(c *config) {
 		c.want(base != nil, "WithBase(nil): want a RoundTripper")
-		c.want(!nils.Is(base), "WithBase(nil %T): want a RoundTripper", base)
+		c.want(base == nil || !nils.Is(base), "WithBase(nil %T): want a RoundTripper", base)
 		c.base = base
 	}
 }

@@ -348,6 +348,7 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 		for _, want := range []string{want, "WithLongWait(0s)", "WithMaxElapsed(0s)"} {
 			assert.ErrorContains(t, err, want)
 		}
+		assert.Len(t, strings.Split(err.Error(), "\n"), 3, "each mistake is named once")
 	}
 }
 
