@@ -3,6 +3,7 @@ package cruiseaws
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -74,7 +75,15 @@ func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 // [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
 // the tuning. A classifier given here is not used: see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
-	return func(c *config) { c.retrier = append(c.retrier, opts...) }
+	return func(c *config) {
+		for i, opt := range opts { // cruise.New would count options of ours too
+			if opt == nil {
+				c.errs = append(c.errs, fmt.Errorf("cruiseaws: WithRetrier: option %d is nil", i+1))
+				continue
+			}
+			c.retrier = append(c.retrier, opt)
+		}
+	}
 }
 
 // WithScope names what a call's limit belongs to; calls with one name share a
@@ -102,9 +111,9 @@ func WithClassifier(f cruise.Classifier) Option {
 // New returns a Throttle. The error names every option that is out of bounds.
 func New(opts ...Option) (*Throttle, error) {
 	t := &Throttle{config: config{scope: ScopeByOperation}}
-	for _, opt := range opts {
+	for i, opt := range opts {
 		if opt == nil {
-			t.errs = append(t.errs, errors.New("cruiseaws: nil option"))
+			t.errs = append(t.errs, fmt.Errorf("cruiseaws: option %d is nil", i+1))
 			continue
 		}
 		opt(&t.config)

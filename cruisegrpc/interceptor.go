@@ -34,9 +34,9 @@ const ScopeMethod = "METHOD"
 // bounds.
 func New(opts ...Option) (*Interceptor, error) {
 	i := &Interceptor{config: config{scope: ScopeByMethod, buffer: DefaultStreamBuffer, named: map[string]bool{}}}
-	for _, opt := range opts {
+	for n, opt := range opts {
 		if opt == nil {
-			i.fail("nil option")
+			i.fail("option %d is nil", n+1)
 			continue
 		}
 		opt(&i.config)

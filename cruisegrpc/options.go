@@ -38,7 +38,15 @@ func (c *config) fail(format string, args ...any) {
 // [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
 // the tuning. A classifier given here is not used: see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
-	return func(c *config) { c.retrier = append(c.retrier, opts...) }
+	return func(c *config) {
+		for i, opt := range opts { // cruise.New would count options of ours too
+			if opt == nil {
+				c.fail("WithRetrier: option %d is nil", i+1)
+				continue
+			}
+			c.retrier = append(c.retrier, opt)
+		}
+	}
 }
 
 // WithScope names what a call's limit belongs to; calls with one name share a

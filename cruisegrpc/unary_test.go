@@ -279,16 +279,17 @@ func TestLimitAroundAll(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for name, opt := range map[string]cruisegrpc.Option{
-		"nil":        nil,
-		"scope":      cruisegrpc.WithScope(nil),
-		"method":     cruisegrpc.WithIdempotent("UnaryCall"),
-		"classifier": cruisegrpc.WithClassifier(nil),
-		"buffer":     cruisegrpc.WithStreamBuffer(-1),
-		"retrier":    cruisegrpc.WithRetrier(cruise.WithMaxAttempts(0)),
+	for want, opt := range map[string]cruisegrpc.Option{
+		"cruisegrpc: option 1 is nil":              nil,
+		"cruisegrpc: WithScope(nil)":               cruisegrpc.WithScope(nil),
+		`cruisegrpc: method "UnaryCall"`:           cruisegrpc.WithIdempotent("UnaryCall"),
+		"cruisegrpc: WithClassifier(nil)":          cruisegrpc.WithClassifier(nil),
+		"cruisegrpc: WithStreamBuffer(-1)":         cruisegrpc.WithStreamBuffer(-1),
+		"cruise: WithMaxAttempts(0)":               cruisegrpc.WithRetrier(cruise.WithMaxAttempts(0)),
+		"cruisegrpc: WithRetrier: option 2 is nil": cruisegrpc.WithRetrier(cruise.WithMaxAttempts(1), nil),
 	} {
 		_, err := cruisegrpc.New(opt)
-		assert.Error(t, err, name)
+		assert.ErrorContains(t, err, want)
 	}
 }
 

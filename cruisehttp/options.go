@@ -62,7 +62,13 @@ func WithBase(base http.RoundTripper) Option {
 //   - Of timeouts prefer those of this package: a [cruise.WithAttemptTimeout] ends with
 //     the response's head.
 func WithRetrier(opts ...cruise.Option) Option {
-	return func(c *config) { c.options = append(c.options, opts...) }
+	return func(c *config) {
+		for i, opt := range opts { // cruise.New would count options of ours too
+			if c.want(opt != nil, "WithRetrier: option %d is nil", i+1); opt != nil {
+				c.options = append(c.options, opt)
+			}
+		}
+	}
 }
 
 // WithScope says which requests the server counts together: those with the same

@@ -316,6 +316,7 @@ func TestBucketsOfMoreRoutesThanAreRemembered(t *testing.T) {
 func TestOptionsThatAreOutOfBounds(t *testing.T) {
 	for want, opt := range map[string]cruisehttp.Option{
 		"option 1 is nil":       nil,
+		"option 2 is nil":       cruisehttp.WithRetrier(cruise.WithMaxAttempts(1), nil),
 		"WithBase(nil):":        cruisehttp.WithBase(nil),
 		"nil *http.Transport":   cruisehttp.WithBase((*http.Transport)(nil)),
 		"test.roundTripper":     cruisehttp.WithBase(roundTripper(nil)),

@@ -856,14 +856,15 @@ func TestClassifierIsNotAskedAboutSuccesses(t *testing.T) {
 }
 
 func TestOptionsAreChecked(t *testing.T) {
-	for name, opt := range map[string]cruiseaws.Option{
-		"nil":        nil,
-		"scope":      cruiseaws.WithScope(nil),
-		"classifier": cruiseaws.WithClassifier(nil),
-		"retrier":    cruiseaws.WithRetrier(cruise.WithMaxAttempts(0)),
+	for want, opt := range map[string]cruiseaws.Option{
+		"cruiseaws: option 1 is nil":              nil,
+		"cruiseaws: WithScope(nil)":               cruiseaws.WithScope(nil),
+		"cruiseaws: WithClassifier(nil)":          cruiseaws.WithClassifier(nil),
+		"cruise: WithMaxAttempts(0)":              cruiseaws.WithRetrier(cruise.WithMaxAttempts(0)),
+		"cruiseaws: WithRetrier: option 2 is nil": cruiseaws.WithRetrier(cruise.WithMaxAttempts(1), nil),
 	} {
 		_, err := cruiseaws.New(opt)
-		assert.Error(t, err, name)
+		assert.ErrorContains(t, err, want)
 	}
 }
 
