@@ -20,6 +20,9 @@ var ErrUnprocessed = errors.New("cruiseaws: items left unprocessed")
 // A client with a [Throttle] needs no Do. Called in one all the same, it makes each
 // call once and leaves retries to r.
 func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context) (T, error), opts ...cruise.CallOption) (T, error) {
+	if call == nil {
+		return cruise.DoValue[T](ctx, r, nil) // which says so
+	}
 	value, err := cruise.DoValue(ctx, r, func(ctx context.Context) (T, error) {
 		value, err := call(ctx)
 		if did := retriedBySDK(err); did != "" {
@@ -54,6 +57,9 @@ func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int
 	results := make([]*R, len(items))
 	if size < 1 {
 		return results, fmt.Errorf("cruiseaws: batch size %d: want 1 or more", size)
+	}
+	if send == nil {
+		return results, errors.New("cruiseaws: nil function to send a batch")
 	}
 	for from := 0; from < len(items); from += size {
 		b := &batch[I, R]{items: items, results: results, send: send}

@@ -196,6 +196,10 @@ func TestBatchGivesUp(t *testing.T) {
 
 	_, err = cruiseaws.Batch(t.Context(), retrier, []int{1}, 0, func(context.Context, []int) ([]*int, error) { return nil, nil })
 	assert.ErrorContains(t, err, "batch size 0")
+	_, err = cruiseaws.Batch[int, int](t.Context(), retrier, []int{1}, 1, nil)
+	assert.ErrorContains(t, err, "nil function")
+	_, err = cruiseaws.Do[int](t.Context(), retrier, nil)
+	assert.ErrorContains(t, err, "nil function")
 	_, err = cruiseaws.Batch(t.Context(), retrier, []int{1}, 1, func(context.Context, []int) ([]*int, error) { return nil, nil })
 	assert.ErrorContains(t, err, "0 results for a batch of 1")
 
