@@ -22,6 +22,10 @@ import (
 // the rate is what holds calls back. An attempt that failed for good is an answer like
 // others, and counts as a success here.
 //
+// Until there is a rate, a call within a call of the same limiter may wait for a second,
+// as the one around it is in flight. Give the outer one a Retrier of its own, such as one
+// [WithoutLimiter], or set a [WithMaxRate].
+//
 // A throttle pauses everyone for the server's Retry-After. Without one the pause is two
 // intervals between calls at most, and doubles while throttles follow each other: see
 // [WithPauseBackoff].

@@ -278,6 +278,23 @@ func TestCallWithinACallIsNoDeadlock(t *testing.T) {
 	})
 }
 
+// What the outer call needs so that the one within it does not stand still: a limiter of
+// its own, or none, or a rate.
+func TestCallWithinACallNeedNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inner, fast := cruise.Must(cruise.New()), cruise.Must(cruise.New(cruise.WithMaxRate(1000)))
+		for name, rs := range map[string][2]*cruise.Retrier{
+			"another limiter": {cruise.Must(cruise.New()), inner},
+			"none":            {cruise.Must(cruise.New(cruise.WithoutLimiter())), inner},
+			"a maximum rate":  {fast, fast},
+		} {
+			start := time.Now()
+			assert.NoError(t, rs[0].Do(t.Context(), func(ctx context.Context) error { return rs[1].Do(ctx, succeeds) }))
+			assert.LessOrEqual(t, time.Since(start), time.Millisecond, name)
+		}
+	})
+}
+
 // A call that takes an hour holds nobody up for long, and its late throttle neither
 // cuts the rate that others have found meanwhile, nor pauses them.
 func TestCallOfAnHour(t *testing.T) {
