@@ -542,7 +542,9 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 		l.trusted = 0
 	}
 	l.ceiling = max(l.ceiling, rate, fewTo*l.trusted)
-	l.trusted = max(l.trusted, l.ceiling)
+	if !first { // a burst goes faster than what the server gives in the long run
+		l.trusted = max(l.trusted, l.ceiling)
+	}
 	if l.unspread > 0 { // the rate is slower already, for the rest of a window
 		l.unspread = min(l.unspread, rate)
 		rate = min(rate, l.rate)

@@ -292,6 +292,24 @@ func TestThrottlesByChance(t *testing.T) {
 	}
 }
 
+// The first throttle comes when a burst that went ten times as fast as the limit is used up.
+// That speed is no ceiling to come back to: each time the burst would be all that gets through.
+func TestFirstBurstIsNoCeiling(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &api{limit: rate.NewLimiter(200, 10)}
+		used := float64(s.work(bulk(), 8, time.Minute, func(context.Context) error {
+			time.Sleep(ms)
+			if !s.limit.Allow() {
+				return Throttled(errors.New("429"), RetryAfter(time.Second))
+			}
+			s.admitted.Add(1)
+			return nil
+		})) / 12_000
+		t.Logf("%.0f %% of what the server gives in the first minute", 100*used)
+		assert.Greater(t, used, .45)
+	})
+}
+
 // A brownout is a time in which some calls are throttled by chance, whatever the rate.
 type brownout struct {
 	share float64
