@@ -97,10 +97,12 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
-// or less does nothing.
+// or less does nothing. Of what is saved by its end it leaves one token, so a call that
+// costs more waits for the rest.
 func (b *TokenBucket) Pause(d time.Duration) { b.room.pauseFor(d) }
 
-// Resume ends a pause. Those who waited go at the pace of the limit.
+// Resume ends a pause, as if it had been given for that long. Those who waited go at the
+// pace of the limit.
 func (b *TokenBucket) Resume() { b.room.resumeNow() }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
@@ -126,20 +128,41 @@ type bucket struct {
 	burst  int
 	tokens float64 // at the time of last
 	last   instant
-	empty  instant // when a pause last emptied it, or will
+	held   instant // when the last pause ends, or ended
 }
 
 func newBucket(limit rate.Limit, burst int) bucket {
 	return bucket{limit: limit, burst: burst, tokens: float64(burst)}
 }
 
-// at is how many tokens there are.
+// at is how many tokens there are. A pause leaves one at its end, if there would be one by
+// then, so that the first call leaves at that time, and the others after it at the limit: a
+// pause saves no burst. Before its end that one is lacking as far as it is away.
 func (b *bucket) at(now instant) float64 {
+	if b.held <= b.last || b.limit == rate.Inf {
+		return b.saved(now)
+	}
+	return min(min(1, b.saved(b.held))+now.since(b.held).Seconds()*float64(b.limit), float64(b.burst))
+}
+
+// saved is how many tokens there would be without a pause since last.
+func (b *bucket) saved(now instant) float64 {
 	tokens := b.tokens
 	if now > b.last {
 		tokens += now.since(b.last).Seconds() * float64(b.limit)
 	}
 	return min(tokens, float64(b.burst))
+}
+
+// settle must come before a change: what came until now stays. During a pause that is what
+// there would be without, as the pause may be lifted.
+func (b *bucket) settle(now instant) {
+	if b.held > now {
+		b.tokens = b.saved(now)
+	} else {
+		b.tokens = b.at(now)
+	}
+	b.last = max(b.last, now)
 }
 
 func (b *bucket) pass(now instant, n int) time.Duration {
@@ -171,28 +194,27 @@ func (b *bucket) counts(now instant) bool {
 	return b.limit != rate.Inf && b.at(now) < float64(b.burst)
 }
 
-// hold leaves one token at until, if there would be one by then, so that the first
-// call leaves at until, and the others after it at the limit: a pause saves no burst.
 func (b *bucket) hold(now, until instant) {
-	if b.limit == rate.Inf {
-		return
+	if b.held <= now {
+		if until <= now {
+			return // there is no pause to lift
+		}
+		b.settle(now)
 	}
-	if until <= now && b.empty <= now {
-		return // a pause is lifted whose first token is on its way
-	}
-	b.empty = max(now, until-instant(ceilSeconds(1/float64(b.limit))))
-	b.tokens, b.last = min(1, b.at(until))-until.since(b.empty).Seconds()*float64(b.limit), b.empty
+	b.held = until
 }
 
 // spend takes away what was saved up by the time of the last change.
 func (b *bucket) spend() { b.tokens = min(0, b.tokens) }
 
 func (b *bucket) setLimit(now instant, limit rate.Limit) {
-	// Who goes for less than a nanosecond's worth leaves that lacking, and so does hold. It
-	// is many tokens at a limit far above one a nanosecond, and hours of a lower one.
-	b.tokens, b.last, b.limit = max(-1, b.at(now)), now, limit
+	b.settle(now)
+	// Who goes for less than a nanosecond's worth leaves that lacking. It is many tokens at a
+	// limit far above one a nanosecond, and hours of a lower one.
+	b.tokens, b.limit = max(-1, b.tokens), limit
 }
 
 func (b *bucket) setBurst(now instant, burst int) {
-	b.tokens, b.last, b.burst = b.at(now), now, burst
+	b.settle(now)
+	b.burst = burst
 }

@@ -128,6 +128,61 @@ func TestPauseHoldsAllButFreeCalls(t *testing.T) {
 	}
 }
 
+// Pauses that are lifted let calls go however slow the limit is: an adaptive limiter a
+// second or so later each, as it takes what was saved by the first pause after a call.
+func TestLiftedPausesLetSlowLimitersGo(t *testing.T) {
+	type limiter interface {
+		Learner
+		Pause(time.Duration)
+		Resume()
+	}
+	const interval = 64 * time.Second
+	slow := []LimiterOption{WithInitialRate(1. / 64), WithMaxRate(1. / 64)}
+	for name, tt := range map[string]struct {
+		limiter func() limiter
+		late    time.Duration
+	}{
+		"token bucket":   {func() limiter { return Must(NewTokenBucket(1./64, 1)) }, 0},
+		"adaptive":       {func() limiter { return Must(NewAdaptiveLimiter(slow...)) }, time.Second + 200*ms},
+		"sliding window": {func() limiter { return Must(NewSlidingWindow(Window{1, interval})) }, 0},
+		"shared, pause only": {func() limiter {
+			return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly(), slow[0].(SharedOption), slow[1].(SharedOption)))
+		}, time.Second + 200*ms},
+	} {
+		for _, lasts := range []time.Duration{0, 500 * ms} {
+			t.Run(fmt.Sprint(name, ", each ", lasts), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					l := tt.limiter()
+					var went []time.Duration
+					ctx, cancel := context.WithCancel(t.Context())
+					defer cancel()
+					start := time.Now()
+					go func() {
+						for l.WaitN(ctx, 1) == nil {
+							went = append(went, time.Since(start))
+							l.Learn(Feedback{Outcome: OutcomeTransient, Sent: time.Now(), Cost: 1})
+						}
+					}()
+					time.Sleep(200 * ms)
+					for time.Since(start) < 200*time.Second {
+						l.Pause(time.Hour)
+						time.Sleep(lasts)
+						l.Resume()
+						time.Sleep(time.Second - lasts)
+					}
+					synctest.Wait()
+					require.Len(t, went, 4)
+					for i, at := range went {
+						late := at - time.Duration(i)*interval
+						assert.GreaterOrEqual(t, late, 0*time.Second)
+						assert.LessOrEqual(t, late, tt.late*time.Duration(i))
+					}
+				})
+			})
+		}
+	}
+}
+
 // However soon a throttle comes after calls got through, there is a pause that is worth the name.
 func TestTokenBucketPausesAtLeastShortly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -42,7 +42,15 @@ type modelWaiter struct {
 }
 
 func (m *roomModel) tokens(at int64) int64 {
-	return min(m.burst*token, m.have+max(0, at-m.since)*m.limit)
+	if m.since >= m.pausedTo {
+		return m.saved(at)
+	}
+	return min(m.burst*token, min(token, m.saved(m.pausedTo))+(at-m.pausedTo)*m.limit)
+}
+
+// saved is what there would be without a pause.
+func (m *roomModel) saved(at int64) int64 {
+	return min(m.burst*token, m.have+(at-m.since)*m.limit)
 }
 
 // head goes next: of the background if nobody else waits, or if others had seven
@@ -67,7 +75,7 @@ func (m *roomModel) due() (*modelWaiter, int64) {
 	}
 	at := max(m.now, m.pausedTo)
 	if missing := w.n*token - m.tokens(at); missing > 0 {
-		at = max(at, m.since) + (missing+m.limit-1)/m.limit
+		at += (missing + m.limit - 1) / m.limit
 	}
 	return w, at
 }
@@ -81,7 +89,7 @@ func (m *roomModel) run(until int64) {
 			return
 		}
 		m.now = at
-		m.have, m.since = m.tokens(at)-w.n*token, max(m.since, at)
+		m.have, m.since = m.tokens(at)-w.n*token, at
 		w.at = at
 		m.leave(w)
 		switch {
@@ -104,29 +112,30 @@ func (m *roomModel) waiting() []*modelWaiter {
 }
 
 func (m *roomModel) setLimit(limit int64) {
-	m.have, m.since, m.limit = m.tokens(m.now), m.now, limit
-	m.hold()
+	m.settle()
+	m.limit = limit
 }
 
 func (m *roomModel) pause(d int64) {
-	if d > 0 && m.now+d > m.pausedTo {
-		m.pausedTo = m.now + d
-		m.hold()
+	if d <= 0 || m.now+d <= m.pausedTo {
+		return
 	}
+	if m.pausedTo <= m.now {
+		m.settle()
+	}
+	m.pausedTo = m.now + d
 }
 
-// hold leaves the bucket one token when the pause ends, if it would have one then.
-func (m *roomModel) hold() {
-	if m.pausedTo > m.now {
-		since := max(m.now, m.pausedTo-(token+m.limit-1)/m.limit)
-		m.have, m.since = min(token, m.tokens(m.pausedTo))-(m.pausedTo-since)*m.limit, since
-	}
-}
+func (m *roomModel) resume() { m.pausedTo = min(m.pausedTo, m.now) }
 
-func (m *roomModel) resume() {
+// settle counts what came until now, in a pause as if there were none.
+func (m *roomModel) settle() {
 	if m.pausedTo > m.now {
-		m.pausedTo, m.since = m.now, min(m.since, m.now)
+		m.have = m.saved(m.now)
+	} else {
+		m.have = m.tokens(m.now)
 	}
+	m.since = m.now
 }
 
 // slack is by how many nanoseconds the bucket's floating point may be off: by a few, of

@@ -199,13 +199,29 @@ func TestRoom(t *testing.T) {
 			q.join("b", 1)
 			time.Sleep(second)
 			q.Resume()
-		}, []turn{{"a", 1100 * ms, nil}, {"b", 1200 * ms, nil}}},
+		}, []turn{{"a", second, nil}, {"b", 1100 * ms, nil}}},
 		{"lifting a pause that is all but over delays nobody", 1, 1, func(t *testing.T, q *queue) {
 			q.Pause(10 * second)
 			q.join("a", 1)
 			time.Sleep(9900 * ms)
 			q.Resume()
-		}, []turn{{"a", 10 * second, nil}}},
+		}, []turn{{"a", 9900 * ms, nil}}},
+		{"a lifted pause leaves what would be there without", 1, 2, func(t *testing.T, q *queue) {
+			q.join("a", 2)
+			time.Sleep(500 * ms)
+			q.Pause(time.Hour)
+			q.join("b", 1)
+			time.Sleep(100 * ms)
+			require.NoError(t, q.SetLimit(.5))
+			q.Resume()
+		}, []turn{{"a", 0, nil}, {"b", 1400 * ms, nil}}},
+		{"a lifted pause saves no burst", 1, 3, func(t *testing.T, q *queue) {
+			q.Pause(time.Hour)
+			q.join("a", 1)
+			q.join("b", 2)
+			time.Sleep(10 * second)
+			q.Resume()
+		}, []turn{{"a", 10 * second, nil}, {"b", 12 * second, nil}}},
 		{"a lifted pause is over for those who come", 10, 1, func(t *testing.T, q *queue) {
 			q.Pause(time.Hour)
 			q.Resume()
