@@ -142,6 +142,7 @@ type delays struct {
 	rose  instant // when it was last raised
 	oks   int     // successes since it last moved
 	lines [delayLevels]line
+	first class // the shade that goes first after a pause
 	stats DelayStats
 }
 
@@ -152,7 +153,7 @@ func (d *delays) ready(w *waiter, resume instant) instant {
 	luck := float64(w.class) / (delayLevels - 1)
 	at := w.came.after(d.rule.jittered(d.delay, luck))
 	if at < resume {
-		return resume.after(d.delay / delayLevels * time.Duration(w.class))
+		return resume.after(d.delay / delayLevels * time.Duration((w.class-d.first)%delayLevels))
 	}
 	return at
 }
@@ -222,6 +223,12 @@ func (d *delays) pass(instant, int) time.Duration {
 
 func (d *delays) atLeast(instant, int64, int) time.Duration { return 0 }
 
-func (d *delays) hold(instant, instant) {}
+// hold lets another shade go first, or the last ones would not go while pauses follow each
+// other. One that is lifted makes nobody later, so that nobody has to be told.
+func (d *delays) hold(now, until instant) {
+	if until > now {
+		d.first = d.class()
+	}
+}
 
 func (d *delays) maxCost() int { return math.MaxInt }

@@ -465,6 +465,27 @@ func TestDelayBehindThePaused(t *testing.T) {
 	})
 }
 
+// Pauses that follow each other within less than a delay let everyone go in the end, also
+// those whom luck had put last.
+func TestDelayBetweenShortPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := Must(NewDelayLimiter(LinearDelay(time.Minute)))
+		d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
+		for range 100 {
+			go func() { _ = d.WaitN(t.Context(), 1) }()
+			time.Sleep(10 * ms)
+		}
+		for range 1000 { // each lets one shade of 16 go
+			d.Pause(900 * ms)
+			time.Sleep(time.Second)
+		}
+		if left := d.Stats().Waiting; left > 0 {
+			t.Errorf("%d still wait", left)
+		}
+		time.Sleep(time.Hour)
+	})
+}
+
 // Who is behind one who waited through a pause may be ready before everybody else as soon as
 // that one leaves.
 func TestDelayBehindOneWhoLeaves(t *testing.T) {
