@@ -199,11 +199,15 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	_, reset := header(lh.Reset)
 	resets := [...][]string{after, reset}
 	for _, lines := range resets {
-		if several, ok := l.several(most, remaining, lines, lh.ResetUnit, r.clock); ok {
-			room := max(0, maxLimits-len(r.limits))
-			r.limits = append(r.limits, several[:min(len(several), room)]...)
-			return
+		if d, ok := parseWaits(lines, lh.ResetUnit, r.clock); ok {
+			l.Reset = d
+			break
 		}
+	}
+	if several, ok := l.several(most, remaining, resets[:], lh.ResetUnit, r.clock); ok {
+		room := max(0, maxLimits-len(r.limits))
+		r.limits = append(r.limits, several[:min(len(several), room)]...)
+		return
 	}
 	if n, window, ok := parseMax(most); ok {
 		if n == 0 {
@@ -216,12 +220,6 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	} else if n, of, ok := parseUsed(used); ok {
 		if l.Max = cmp.Or(of, l.Max); l.Max > 0 {
 			l.Remaining = max(0, l.Max-n)
-		}
-	}
-	for _, lines := range resets {
-		if d, ok := parseWaits(lines, lh.ResetUnit, r.clock); ok {
-			l.Reset = d
-			break
 		}
 	}
 	if lh.Bucket && l.Remaining == 0 && l.Reset < 0 && l.Max > 0 && l.Window > 0 {
@@ -260,29 +258,35 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 
 // several reads limits that share their headers, as in a remaining of "0, 14523" beside
 // a reset of "1, 1419704": what stands at one place is of one limit. Where the maximum
-// is 0 there is none.
-func (l Limit) several(most, remaining, reset []string, unit Unit, clock time.Time) (limits []Limit, ok bool) {
+// is 0 there is none. Where nobody knows which reset is whose, each has that of l.
+func (l Limit) several(most, remaining []string, resets [][]string, unit Unit, clock time.Time) (limits []Limit, ok bool) {
 	if len(remaining) == 0 || len(remaining) == 1 && !strings.Contains(remaining[0], ",") {
 		return nil, false
 	}
-	eachWait(reset, unit, clock, func(d time.Duration) {
-		l.Reset = d
-		limits = append(limits, l)
-	})
-	n := 0
 	eachCount(remaining, func(left int, window time.Duration) {
-		if n < len(limits) {
-			limits[n].Remaining, limits[n].Window = left, cmp.Or(window, l.Window)
+		if len(limits) <= maxLimits {
+			one := l
+			one.Remaining, one.Window = left, cmp.Or(window, l.Window)
+			limits = append(limits, one)
 		}
-		n++
 	})
-	if n < 2 || n != len(limits) {
-		return nil, false // nobody knows which reset is whose
+	if len(limits) < 2 || len(limits) > maxLimits {
+		return nil, false
+	}
+	for _, lines := range resets {
+		var waits []time.Duration
+		eachWait(lines, unit, clock, func(d time.Duration) { waits = append(waits, d) })
+		if ok = len(waits) == len(limits); ok {
+			for i := range limits {
+				limits[i].Reset = waits[i]
+			}
+			break
+		}
 	}
 	var maxima []int
 	eachCount(most, func(n int, _ time.Duration) { maxima = append(maxima, n) })
 	if len(maxima) != len(limits) {
-		return limits, true
+		return limits, ok
 	}
 	for i := range limits {
 		limits[i].Max = maxima[i]
