@@ -134,6 +134,9 @@ func (r *reading) rateLimitDict(lines []string) []Limit {
 		}
 		switch it.key {
 		case "limit":
+			if it.num == 0 {
+				return nil // nothing is limited, so nothing is used up
+			}
 			l.Max = saturate(it.num)
 		case "remaining":
 			l.Remaining = saturate(it.num)
