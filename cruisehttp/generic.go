@@ -68,6 +68,8 @@ func generic() Profile {
 			{Code: []string{"type=quota-exceeded"}, Status: []int{429}, Outcome: cruise.OutcomeThrottled},
 			// Nobody but a rate limiter says so, whatever the status.
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
+			// The Connect protocol and gateways of gRPC servers have no other status for it.
+			{Status: []int{429}, Text: tooLarge(), Outcome: cruise.OutcomePermanent},
 			// The same in a body. GraphQL servers answer it with 400, as Linear does.
 			{Code: []string{"code=RATELIMITED", "code=RATE_LIMITED", "code=RATE_LIMIT_EXCEEDED", "code=TOO_MANY_REQUESTS"}, Outcome: cruise.OutcomeThrottled},
 			// Many servers speak the API of OpenAI.
