@@ -44,7 +44,9 @@ func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context
 // same, and the error says what the rest is instead of a throttle. Batch returns the
 // results in the order of items; after an error, those that are nil were not processed,
 // or nobody knows. It gives up when r does, except that after an attempt which got some
-// items done it begins anew, with as many attempts as r allows.
+// items done it begins anew, with as many attempts as r allows. The first of those is no
+// retry to the budget of r: it sends the rest of a batch of which something got done, so
+// there are no more of them than items.
 //
 // BatchGetItem leaves keys unprocessed also where its answer would exceed 16 MB, or 1 MB
 // of one partition. Taken for throttles, such answers bring the rate of a table that

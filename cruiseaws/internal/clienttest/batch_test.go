@@ -217,6 +217,32 @@ func TestBatchGivesUp(t *testing.T) {
 	assert.Nil(t, results[1])
 }
 
+// A batch sent again draws on the budget as any retry does. Once that is spent, each that
+// got an item done is followed by another first attempt, and one that did not by none.
+func TestBatchDrawsOnTheBudget(t *testing.T) {
+	for name, left := range map[string]error{"transient": cruise.Transient(errFull), "a throttle": nil} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				budget := cruise.Must(cruise.NewBudget(4, .001, 0))
+				retrier := cruise.Must(cruise.New(cruise.WithMaxAttempts(3), cruise.WithBudget(budget)))
+				var had []float64
+				done := 8
+				results, err := cruiseaws.Batch(t.Context(), retrier, make([]int, 10), 10, func(_ context.Context, batch []int) ([]*int, error) {
+					had = append(had, budget.Left())
+					out := make([]*int, len(batch))
+					if done--; done >= 0 {
+						out[0] = &batch[0]
+					}
+					return out, left
+				})
+				assert.ErrorIs(t, err, cruise.ErrBudgetExhausted)
+				assert.Equal(t, []float64{4, 3, 2, 2, 1, 0, 0, 0, 0}, had)
+				assert.Len(t, slices.DeleteFunc(results, func(r *int) bool { return r == nil }), 8)
+			})
+		})
+	}
+}
+
 var errDenied, errFull = errors.New("access denied"), errors.New("answer full")
 
 // What an answer leaves out is a throttle, unless an error beside the results says what
