@@ -175,7 +175,9 @@ func (o *Observer) Add(r *cruise.Retrier) {
 	o.retriers = append(o.retriers, r)
 }
 
-// Close ends the reports of gauges; counters go on. The error is that of the meter.
+// Close ends the reports of gauges; counters go on. Until then the MeterProvider keeps o
+// and the Retriers given to [Observer.Add], so it is for those that are not needed for as
+// long as the program runs. The error is that of the meter.
 func (o *Observer) Close() error { return o.registration.Unregister() }
 
 // counters is a counter with a set of attributes for each of a few values, made once,
