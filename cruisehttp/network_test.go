@@ -134,6 +134,48 @@ func TestTransportHoldsNoConnectionWhileItWaits(t *testing.T) {
 	group.Wait()
 }
 
+// What is left of a long error keeps its connection until the next attempt, which over
+// HTTP/1.1 needs another one: to read it all may take longer than to connect anew.
+func TestTransportClosesConnectionsOfLongErrors(t *testing.T) {
+	for version, http2 := range versions {
+		t.Run(version, func(t *testing.T) {
+			const wait = time.Second
+			var n atomic.Int64
+			srv, base, count := listen(t, http2, func(w http.ResponseWriter, r *http.Request) {
+				if n.Add(1) < 3 {
+					w.WriteHeader(http.StatusServiceUnavailable)
+					_, _ = io.WriteString(w, strings.Repeat("x", 1<<20))
+				}
+			})
+			base.MaxConnsPerHost = 1
+			tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(wait)))))
+			var group sync.WaitGroup
+			group.Go(func() {
+				resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
+				if assert.NoError(t, err) {
+					assert.Equal(t, 200, resp.StatusCode)
+					text(t, resp)
+				}
+			})
+			require.Eventually(t, func() bool { return n.Load() == 1 }, wait, time.Millisecond)
+			begin := time.Now()
+			resp, err := base.RoundTrip(request(t, "GET", srv.URL, nil))
+			took := time.Since(begin)
+			require.NoError(t, err)
+			_ = resp.Body.Close()
+			group.Wait()
+			assert.EqualValues(t, 3, n.Load())
+			if http2 {
+				assert.Less(t, took, wait/2)
+				assert.EqualValues(t, 1, count.opened.Load())
+			} else {
+				assert.Greater(t, took, wait/2)
+				assert.EqualValues(t, 3, count.opened.Load())
+			}
+		})
+	}
+}
+
 func TestTransportWithACrowd(t *testing.T) {
 	for version, http2 := range versions {
 		t.Run(version, func(t *testing.T) {

@@ -44,9 +44,10 @@ import (
 //
 // The body of an error is looked at before the response is returned, 64 KiB of it
 // and 2 seconds at most, and given back whole. One that is longer or slower keeps its
-// connection until the next attempt, as it may be what is returned in the end. Where a
-// server sends such bodies, the MaxConnsPerHost of an [http.Transport] must exceed the
-// number of requests that wait for a retry, or nothing else gets a connection meanwhile.
+// connection until the next attempt, as it may be what is returned in the end. HTTP/2 shares
+// the connection meanwhile; HTTP/1.1 closes it then. Where a server sends such bodies over
+// HTTP/1.1, the MaxConnsPerHost of an [http.Transport] must exceed the number of requests
+// that wait for a retry, or nothing else gets a connection meanwhile.
 //
 // A Timeout of the http.Client bounds all of it: the wait for the limiter, every
 // attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
