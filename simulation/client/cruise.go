@@ -13,11 +13,12 @@ import (
 )
 
 // Cruise is this project's own client: one adaptive limiter with the given
-// options for each process, and retries without an end.
+// options for each process, and retries without an end. It keeps its retry budget where
+// calls arrive by themselves, as the AWS SDK does.
 func Cruise(name string, opts ...cruise.LimiterOption) engine.Client {
 	return engine.Client{
 		Name:  name,
-		About: "cruise with its adaptive limiter, unlimited attempts",
+		About: "cruise with its adaptive limiter, unlimited attempts, no retry budget but in open loops",
 		Own:   true,
 		New: func(e engine.Env) engine.Process {
 			options := []cruise.Option{cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter(opts...)))}

@@ -42,7 +42,7 @@ func Find(name string) (*Scenario, error) {
 func suite() []*Scenario {
 	list := []*Scenario{{
 		Name:      "heroku-30min",
-		About:     "the Ruby gem's benchmark: an empty bucket of 4,500 that refills in an hour and tells its limit and what is left",
+		About:     "the Ruby gem's benchmark: an empty bucket of 4,500 that refills in an hour and tells what is left, and its limit, too, which Heroku's own does not",
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(herokus), Burst: 4500, Empty: true, Signal: server.Remaining},
 		Processes: 2, Callers: 5, Latency: 165 * time.Millisecond, Duration: 30 * time.Minute,
 	}, {
