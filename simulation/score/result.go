@@ -25,7 +25,7 @@ var Metrics = []Metric{
 	{Name: "wait", Unit: "s", Of: func(s *Score) *float64 { return &s.Wait }, Geometric: true,
 		About: "of any caller for its next success, or until its end, idle time left out; means are geometric"},
 	{Name: "jain", Of: func(s *Score) *float64 { return &s.Jain }, MoreWins: true,
-		About: "fairness: 1 if all callers got the same whenever they were there, 1/n if one got all"},
+		About: "fairness: 1 if all callers got the same whenever they were there, 1/n if one got all; in random scenarios of processes"},
 	{Name: "use", Of: func(s *Score) *float64 { return &s.Use }, MoreWins: true,
 		About: "what was got of what a perfect client would have got; where the number of calls is fixed, least possible time over time taken"},
 	{Name: "stdev", Of: func(s *Score) *float64 { return &s.Stdev },
