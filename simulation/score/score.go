@@ -164,8 +164,16 @@ func stdev(r *engine.Recording) float64 {
 // near is how close to the limit a rate has to be to fit.
 const near = .2
 
+// wanted is how many calls a second there are at most, if none is held back.
+func wanted(s *scenario.Scenario) float64 {
+	if s.Arrivals > 0 {
+		return s.Arrivals
+	}
+	return float64(s.Processes*s.Callers) / (s.Latency + s.Server.Work).Seconds()
+}
+
 // adapt is the mean over the changes of the server's rate of the time until
-// the successes fit the new rate.
+// the successes fit the new rate, or what is wanted of it.
 func adapt(r *engine.Recording) float64 {
 	s := r.Scenario
 	changes := s.Server.Rate.Changes(s.Duration)
@@ -178,7 +186,7 @@ func adapt(r *engine.Recording) float64 {
 		if i+1 < len(changes) {
 			end = changes[i+1]
 		}
-		limit := s.Server.Rate.At(at)
+		limit := min(s.Server.Rate.At(at), wanted(s))
 		sum += settled(r, at, end, func(rate float64) bool {
 			return math.Abs(rate/limit-1) <= near
 		}, limit).Seconds()
@@ -195,14 +203,12 @@ func recovery(r *engine.Recording) float64 {
 	if !ok {
 		return math.NaN()
 	}
-	goal := s.Server.Rate.At(span.To)
+	goal := min(s.Server.Rate.At(span.To), wanted(s))
 	if s.Arrivals == 0 {
-		goal = min(goal, float64(s.Processes*s.Callers)/(s.Latency+s.Server.Work).Seconds())
 		return settled(r, span.To, s.Duration, func(rate float64) bool {
 			return rate >= (1-near)*goal
 		}, goal).Seconds()
 	}
-	goal = min(goal, s.Arrivals)
 	over := max(1, int(5*time.Second/r.Width))
 	first, last := int((span.To+r.Width-1)/r.Width), int(s.Duration/r.Width)
 	back := span.To

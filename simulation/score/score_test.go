@@ -178,7 +178,7 @@ func TestRecoveryOfAnOpenLoopIsForGood(t *testing.T) {
 
 // A slow rate is measured over more time: two successes in two seconds are no rate of one a second.
 func TestAdaptLooksAtTwentyCalls(t *testing.T) {
-	s := &scenario.Scenario{Duration: 400 * time.Second, Server: server.Spec{
+	s := &scenario.Scenario{Processes: 1, Callers: 10, Latency: 100 * time.Millisecond, Duration: 400 * time.Second, Server: server.Spec{
 		Kind: server.Bucket, Burst: 1, Rate: server.Schedule{{At: 0, Rate: 5}, {At: 100 * time.Second, Rate: 1}}}}
 	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 400), Callers: make([]engine.Caller, 1)}
 	for i := range rec.Bins {
@@ -192,7 +192,7 @@ func TestAdaptLooksAtTwentyCalls(t *testing.T) {
 }
 
 func TestAdaptIsTheTimeUntilTheRateFits(t *testing.T) {
-	s := &scenario.Scenario{Duration: 200 * time.Second, Server: server.Spec{
+	s := &scenario.Scenario{Processes: 1, Callers: 10, Latency: 100 * time.Millisecond, Duration: 200 * time.Second, Server: server.Spec{
 		Kind: server.Bucket, Burst: 1, Rate: server.Schedule{{At: 0, Rate: 20}, {At: 100 * time.Second, Rate: 10}}}}
 	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 200), Callers: make([]engine.Caller, 1)}
 	for i := range rec.Bins {
@@ -203,6 +203,24 @@ func TestAdaptIsTheTimeUntilTheRateFits(t *testing.T) {
 	}
 	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Adapt; got != 10 {
 		t.Errorf("%v s, want 10", got)
+	}
+}
+
+// Callers who want less than the new limit have adapted when they get what they want.
+func TestAdaptIsOfWhatIsWanted(t *testing.T) {
+	s := &scenario.Scenario{
+		Processes: 1, Callers: 5, Latency: 500 * time.Millisecond, Duration: 200 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Burst: 1, Rate: server.Schedule{{At: 0, Rate: 5}, {At: 100 * time.Second, Rate: 50}}},
+	}
+	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 200), Callers: make([]engine.Caller, 5)}
+	for i := range rec.Bins {
+		rec.Bins[i].Successes = 5
+		if i >= 110 {
+			rec.Bins[i].Successes = 10 // of five callers who wait for half a second each
+		}
+	}
+	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Adapt; got < 9 || got > 10 {
+		t.Errorf("%v s, want about 10", got)
 	}
 }
 
