@@ -228,7 +228,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-server sliding -rate 1 -window 1s -empty -duration 1s", "-empty -duration 1s: want more than 1 s, or nothing is served"},
 		{"-rate .01 -empty -duration 1m", "-empty -duration 1m0s: want more than 100 s, or nothing is served"},
 		{"-rate 1 -duration 10", "want a duration with its unit, such as 10s or 1m30s"},
-		{"-rate 1 -signal smoke", "-signal smoke: want"},
+		{"-rate 1 -signal smoke", `-signal "smoke": want one of [none`},
 		{"-rate 1 -workers 0", "-processes 1 -workers 0: want"},
 		{"-rate 5 -processes 4294967296 -workers 4294967296", "-processes 4294967296 -workers 4294967296: want"},
 		{"-rate 5 -processes 101 -workers 100", "-processes 101 -workers 100: want"},
@@ -293,7 +293,8 @@ func TestWindowsHoldWholeNumbers(t *testing.T) {
 
 func TestTheServerOfTheFlagsIsToldInWords(t *testing.T) {
 	for args, want := range map[string]string{
-		"-rate 2.5": "a bucket of 3 that refills at 2.5 a second; tells nothing",
+		"-rate 2.5":             "a bucket of 3 that refills at 2.5 a second; tells nothing",
+		"-rate 1e6 -latency 1s": "a bucket of 1000000 that refills at 1000000 a second; tells nothing",
 		"-rate 2.5 -burst 40 -empty -signal rest":                                "a bucket of 40 that refills at 2.5 a second, used up at the start; tells what is left",
 		"-server fixed -rate 5 -signal remaining":                                "300 requests in each 1m0s; tells the limit and what is left",
 		"-server sliding -rate 5 -window 10s -signal reset":                      "50 requests in any 10s; tells the limit, what is left and until when",

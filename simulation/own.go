@@ -169,7 +169,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	case spec.Kind < 0:
 		return nil, fmt.Errorf("-server %s: want bucket, fixed, sliding or concurrency", o.kind)
 	case signal < 0:
-		return nil, fmt.Errorf("-signal %s: want one of %v", o.signal, server.Signals)
+		return nil, fmt.Errorf("-signal %q: want one of %v", o.signal, server.Signals)
 	case o.processes < 1 || o.workers < 1 || o.processes > 10_000 || o.workers > 10_000/o.processes:
 		return nil, fmt.Errorf("-processes %d -workers %d: want at least 1 of each, and at most 10,000 workers in all", o.processes, o.workers)
 	case o.duration < time.Second || o.duration > 24*time.Hour:
@@ -210,7 +210,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		if !(spec.Burst >= 1 && spec.Burst <= 1e6) {
 			return nil, fmt.Errorf("-burst %v: want 1 to 1000000", o.burst)
 		}
-		about = fmt.Sprintf("a bucket of %v that refills at %v a second", spec.Burst, o.rate)
+		about = fmt.Sprintf("a bucket of %s that refills at %s a second", literal(spec.Burst), literal(o.rate))
 	case server.FixedWindow, server.SlidingWindow:
 		spec.Window = o.window
 		if n := o.rate * o.window.Seconds(); !(n >= 1 && n <= 1e6) {

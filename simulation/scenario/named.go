@@ -2,7 +2,6 @@ package scenario
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -277,7 +276,7 @@ func trouble() []*Scenario {
 		list = append(list, &Scenario{
 			Name:  fmt.Sprintf("metastable-%.0f", arrivals),
 			About: fmt.Sprintf("%.0f calls a second at a queue of 300 a second that stood still for 10 s; clients stop waiting after 1 s", arrivals),
-			Server: server.Spec{Kind: server.Queue, Rate: server.Constant(300), Burst: math.MaxInt32,
+			Server: server.Spec{Kind: server.Queue, Rate: server.Constant(300),
 				Stall: []server.Span{{From: 30 * time.Second, To: 40 * time.Second}}},
 			Processes: 10, Callers: 1, Latency: 20 * time.Millisecond, Duration: 3 * time.Minute,
 			Arrivals: arrivals, Attempts: 4, Timeout: time.Second, Deadline: 10 * time.Second,
