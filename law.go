@@ -114,7 +114,6 @@ const (
 	longShare = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	pauseGaps = 2   // call intervals that a first pause takes at most
 
-	roundedUp   = time.Second / 2  // by which a Retry-After in whole seconds is longer than it need be, in the mean
 	closedRow   = 2                // throttles in a row by which a server counts as closed
 	closedGaps  = 3                // call intervals; where there was no rate yet, a longer Retry-After closes it, too
 	reopenTo    = .95              // of what it delivered, the closed time included, when it opens
@@ -272,29 +271,19 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
 		l.resume = max(l.resume, now.after(this.pause))
 	}
-	switch closed := l.closing(e.retryAfter); {
+	switch {
 	case e.outcome == OutcomeQuotaExhausted && this.pause > 0:
 		l.stopped(now, l.resume)
-	case e.outcome == OutcomeThrottled && closed < e.retryAfter:
-		l.delivered.skip(now, closed, l.resume)
+	case e.outcome == OutcomeThrottled && e.retryAfter > outageLeast:
+		// It may be for an outage, so no less than a part of the ceiling is learnt from it.
+		if most := ceilSeconds(outageMost * memoryLong * l.cost / l.ceiling); most < e.retryAfter {
+			l.delivered.skip(now, most, l.resume)
+		}
 	}
 	if idle || e.outcome == OutcomeThrottled && l.unspread > 0 {
 		l.free(now) // who saves the rest of a window wants nothing when the pause has ended, either
 	}
 	return this
-}
-
-// closing is how much of a Retry-After tells that nothing is given. Whole seconds are rounded
-// up, by half a second in the mean. What is long may be for an outage, so no less than a part
-// of the ceiling is learnt from it.
-func (l *aimd) closing(retryAfter time.Duration) time.Duration {
-	switch {
-	case retryAfter > outageLeast:
-		return min(retryAfter, ceilSeconds(outageMost*memoryLong*l.cost/l.ceiling))
-	case retryAfter > 0 && retryAfter%time.Second == 0:
-		return retryAfter - roundedUp
-	}
-	return retryAfter
 }
 
 // success returns how long to wait for a reset, too.
@@ -562,9 +551,8 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 	}
 	l.rate = rate
 	l.oks, l.credit, l.doubted = 0, now, false
-	closed := l.closing(retryAfter)
-	if l.shut = first && closed.Seconds() > closedGaps*l.gap(); l.shut {
-		l.shutAt += min(closed, math.MaxInt64-l.shutAt)
+	if l.shut = first && retryAfter.Seconds() > closedGaps*l.gap(); l.shut {
+		l.shutAt += min(retryAfter, math.MaxInt64-l.shutAt)
 	}
 	l.delivered.forget(now)
 }
