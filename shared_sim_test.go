@@ -303,7 +303,7 @@ func TestSharedScale(t *testing.T) {
 // Throttles that no rate causes teach a shared rate, too: the more of them, the lower.
 func TestSharedThrottlesByChance(t *testing.T) {
 	takesLong(t)
-	for _, tt := range []struct{ chance, least float64 }{{.001, .45}, {.005, .06}, {.01, .015}} {
+	for _, tt := range []struct{ chance, least float64 }{{.001, .48}, {.005, .06}, {.01, .015}} {
 		t.Run(fmt.Sprintf("%v %%", 100*tt.chance), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				srv := newTokenServer(100)

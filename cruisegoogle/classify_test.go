@@ -342,3 +342,9 @@ func TestAdsErrorSaysUntilWhen(t *testing.T) {
 		})
 	}
 }
+
+// The options of NewInterceptor itself come last, so that an error counts as its caller does.
+func TestInterceptorCountsOptionsAsItsCallerDoes(t *testing.T) {
+	_, err := cruisegoogle.NewInterceptor(nil)
+	assert.ErrorContains(t, err, "option 1 is nil")
+}

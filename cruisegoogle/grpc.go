@@ -17,7 +17,8 @@ import (
 // delivered at least once in any case. Name others by [cruisegrpc.WithIdempotent]. A
 // throttled call is retried in any case.
 func NewInterceptor(opts ...cruisegrpc.Option) (*cruisegrpc.Interceptor, error) {
-	return cruisegrpc.New(append([]cruisegrpc.Option{cruisegrpc.WithIdempotent(append(reads(), publish)...)}, opts...)...)
+	// Last, so that errors count the options as the caller does.
+	return cruisegrpc.New(append(opts[:len(opts):len(opts)], cruisegrpc.WithIdempotent(append(reads(), publish)...))...)
 }
 
 const publish = "/google.pubsub.v1.Publisher/Publish"
