@@ -207,6 +207,9 @@ const (
 	captureID = "CruiseInput"
 )
 
+// errZeroThrottle is what each operation fails with that was to use the zero value.
+var errZeroThrottle = errors.New("cruiseaws: Throttle not made by New")
+
 // APIOption makes operations use t: give it to the APIOptions of
 // [aws.Config], of a client's options, or of the options of one call.
 //
@@ -214,6 +217,9 @@ const (
 // operation that was given up has a [cruise.Error] in it. Presigning sends nothing
 // and is left alone.
 func (t *Throttle) APIOption(stack *middleware.Stack) error {
+	if t == nil || t.base == nil {
+		return errZeroThrottle
+	}
 	if m, ok := stack.Finalize.Get(wholeID); ok {
 		m.(*operation).throttle = t // what is nearer to the call comes later
 		return nil

@@ -3,8 +3,10 @@ package cruisegoogle
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 
 	"cloud.google.com/go/auth"
@@ -45,6 +47,9 @@ import (
 // The error is that of the credentials, or names the options that are out of
 // bounds.
 func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...cruisehttp.Option) (*http.Client, error) {
+	if i := slices.IndexFunc(opts, func(o cruisehttp.Option) bool { return o == nil }); i >= 0 {
+		return nil, fmt.Errorf("cruisegoogle: option %d is nil", i+1) // NewTransport would count options of ours too
+	}
 	own, _, err := htransport.NewClient(ctx, auth...)
 	if err != nil {
 		return nil, err

@@ -431,6 +431,8 @@ func (h header) RoundTrip(r *http.Request) (*http.Response, error) {
 func TestNewHTTPClientChecksOptions(t *testing.T) {
 	_, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithoutAuthentication()}, cruisehttp.WithLongWait(-1))
 	assert.ErrorContains(t, err, "WithLongWait(-1ns)")
+	_, err = cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithoutAuthentication()}, cruisehttp.WithLongWait(1), nil)
+	assert.EqualError(t, err, "cruisegoogle: option 2 is nil")
 	_, err = cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithAuthCredentialsFile(option.ServiceAccount, "no such file")})
 	assert.Error(t, err)
 }

@@ -3,6 +3,7 @@ package cruiseotel
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -60,6 +61,7 @@ type Option func(*config)
 
 type config struct {
 	meters    metric.MeterProvider
+	errs      []error
 	maxScopes int
 	keys      func(scope, key string) string
 }
@@ -72,10 +74,15 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 }
 
 // WithMaxScopes is how many values cruise.scope, and cruise.limit, may have beside
-// "other", 1 or more; less counts as 1. "all" is one of them. Default
+// "other", 1 or more. "all" is one of them. Default
 // [DefaultMaxScopes], 10.
 func WithMaxScopes(n int) Option {
-	return func(c *config) { c.maxScopes = max(1, n) }
+	return func(c *config) {
+		c.maxScopes = n
+		if n < 1 {
+			c.errs = append(c.errs, fmt.Errorf("cruiseotel: WithMaxScopes(%d): want 1 or more", n))
+		}
+	}
 }
 
 // WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of
@@ -86,14 +93,22 @@ func WithKeys(text func(scope, key string) string) Option {
 }
 
 // New returns an Observer of an API of that name, such as "heroku", which becomes the
-// attribute cruise.api. Nil options do nothing. The error is that of the
-// MeterProvider.
+// attribute cruise.api. The error names every option that is out of bounds, or is that
+// of the MeterProvider.
 func New(api string, opts ...Option) (*Observer, error) {
 	c := config{maxScopes: DefaultMaxScopes}
-	for _, opt := range opts {
-		if opt != nil {
-			opt(&c)
+	if api == "" {
+		c.errs = append(c.errs, errors.New(`cruiseotel: New(""): want the name of an API`))
+	}
+	for i, opt := range opts {
+		if opt == nil {
+			c.errs = append(c.errs, fmt.Errorf("cruiseotel: option %d is nil", i+1))
+			continue
 		}
+		opt(&c)
+	}
+	if len(c.errs) > 0 {
+		return nil, errors.Join(c.errs...)
 	}
 	if c.meters == nil {
 		c.meters = otel.GetMeterProvider()

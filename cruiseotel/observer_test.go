@@ -43,7 +43,7 @@ func newMeters() meters {
 
 func (m meters) observer(t *testing.T, opts ...cruiseotel.Option) *cruiseotel.Observer {
 	t.Helper()
-	o, err := cruiseotel.New("api", append(opts, cruiseotel.WithMeterProvider(m), nil)...)
+	o, err := cruiseotel.New("api", append(opts, cruiseotel.WithMeterProvider(m))...)
 	require.NoError(t, err)
 	return o
 }
@@ -357,9 +357,17 @@ func TestTroubleIsCountedByScope(t *testing.T) {
 	})
 }
 
+func TestOptionsAreChecked(t *testing.T) {
+	o, err := cruiseotel.New("", cruiseotel.WithMaxScopes(0), nil)
+	assert.EqualError(t, err, `cruiseotel: New(""): want the name of an API
+cruiseotel: WithMaxScopes(0): want 1 or more
+cruiseotel: option 2 is nil`)
+	assert.Nil(t, o)
+}
+
 func TestManyNamedLimitsBecomeOther(t *testing.T) {
 	m := newMeters()
-	o := m.observer(t, cruiseotel.WithMaxScopes(0))
+	o := m.observer(t, cruiseotel.WithMaxScopes(1))
 	for i := range 5 {
 		o.Observe(t.Context(), cruise.ThrottleSeen{Scope: fmt.Sprint("limit ", i)})
 	}

@@ -868,6 +868,14 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+func TestZeroThrottleSaysSo(t *testing.T) {
+	cfg, _ := throttled(t, serve(t, first(0, 0, "", "")))
+	cfg.APIOptions = nil
+	new(cruiseaws.Throttle).Configure(&cfg)
+	_, err := newS3(cfg).HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
+	assert.ErrorContains(t, err, "cruiseaws: Throttle not made by New")
+}
+
 // slowDown answers as S3 does to a HEAD when it throttles: without a body, so without a code.
 type slowDown struct{ left int }
 
