@@ -26,7 +26,6 @@ func TestNewErrors(t *testing.T) {
 		{"nil option", []cruise.Option{cruise.WithoutBudget(), nil}, "cruise: option 2 is nil"},
 		{"nil limiter", []cruise.Option{cruise.WithLimiter(nil)}, "cruise: WithLimiter(nil): want a Limiter, or WithoutLimiter"},
 		{"nil bucket", []cruise.Option{cruise.WithLimiter(noBucket)}, "cruise: WithLimiter(nil *cruise.TokenBucket): want what its constructor returns without an error"},
-		{"zero bucket", []cruise.Option{cruise.WithLimiter(new(cruise.TokenBucket))}, "cruise: WithLimiter(zero *cruise.TokenBucket): want what its constructor returns"},
 		{"nil limiter of x/time", []cruise.Option{cruise.WithLimiter(noXTime)}, "cruise: WithLimiter(nil *rate.Limiter): want what its constructor returns without an error"},
 		{"no attempts", []cruise.Option{cruise.WithMaxAttempts(0)}, "cruise: WithMaxAttempts(0): want 1 or more, or Unlimited"},
 		{"fewer", []cruise.Option{cruise.WithMaxAttempts(-1)}, "cruise: WithMaxAttempts(-1): want 1 or more, or Unlimited"},
