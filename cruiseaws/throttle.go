@@ -215,7 +215,7 @@ var errZeroThrottle = errors.New("cruiseaws: Throttle not made by New")
 //
 // It takes the place of the SDK's retryer, whichever that is. The error of an
 // operation that was given up has a [cruise.Error] in it. Presigning sends nothing
-// and is left alone.
+// and is left alone. Every operation fails if t was not made by [New].
 func (t *Throttle) APIOption(stack *middleware.Stack) error {
 	if t == nil || t.base == nil {
 		return errZeroThrottle

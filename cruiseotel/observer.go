@@ -74,8 +74,7 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 }
 
 // WithMaxScopes is how many values cruise.scope, and cruise.limit, may have beside
-// "other", 1 or more. "all" is one of them. Default
-// [DefaultMaxScopes], 10.
+// "other", 1 or more. "all" is one of them. Default [DefaultMaxScopes], 10.
 func WithMaxScopes(n int) Option {
 	return func(c *config) {
 		c.maxScopes = n
