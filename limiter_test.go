@@ -148,6 +148,9 @@ func TestLiftedPausesLetSlowLimitersGo(t *testing.T) {
 		"shared, pause only": {func() limiter {
 			return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly(), slow[0].(SharedOption), slow[1].(SharedOption)))
 		}, time.Second + 200*ms},
+		"shared": {func() limiter {
+			return Must(NewSharedLimiter(NewMemoryStore(), slow[0].(SharedOption), slow[1].(SharedOption)))
+		}, time.Second + 200*ms},
 	} {
 		for _, lasts := range []time.Duration{0, 500 * ms} {
 			t.Run(fmt.Sprint(name, ", each ", lasts), func(t *testing.T) {

@@ -105,6 +105,7 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		life = slotLate
 	}
 	s.due = 0
+	s.slots.skip(s.room.resume)
 	s.slots.expire(now, n, life)
 	if wait, ok := s.slots.wait(now, n); ok {
 		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
@@ -210,7 +211,6 @@ func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 }
 
 func (s *SharedLimiter) hold(now, until instant) {
-	s.slots.drop()
 	if s.local != nil {
 		s.local.hold(now, until)
 	}
@@ -581,7 +581,8 @@ type lease struct {
 func (l *leases) add(now, at instant, gap time.Duration, n int) {
 	gap = max(1, gap)
 	l.n += n
-	if saved := int(min(int64(now.since(at)/gap), int64(n))); saved > 0 {
+	if at <= now {
+		saved := int(min(1+int64(now.since(at)/gap), int64(n)))
 		l.all = append(l.all, lease{now, 1, saved})
 		at, n = at+instant(saved)*instant(gap), n-saved
 	}
@@ -600,6 +601,15 @@ func (l *leases) cut(n int) {
 	l.n -= n
 	if first.n == 0 {
 		l.all = append(l.all[:0], l.all[1:]...)
+	}
+}
+
+// skip drops the slots that were due before a time. Those that come later outlive a pause
+// until then, also one that is lifted: there is none to make up for them for an interval.
+func (l *leases) skip(until instant) {
+	for len(l.all) > 0 && l.all[0].at < until {
+		first := l.all[0]
+		l.cut(int(min(int64(first.n), 1+int64((until.since(first.at)-1)/first.gap))))
 	}
 }
 
