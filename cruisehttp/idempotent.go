@@ -34,7 +34,8 @@ func AllowRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, true)
 }
 
-// ForbidRetry returns a context whose requests are sent once. They are paced, and
+// ForbidRetry returns a context whose requests are sent once, but for what an
+// [http.Transport] does by itself: see [Transport]. They are paced, and
 // what they meet teaches the limiter. A [cruise.Retrier] around them makes them again with
 // its own call, unless that is [cruise.WithoutRetries].
 func ForbidRetry(ctx context.Context) context.Context {

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -112,6 +113,95 @@ func seekable(text string) io.ReadCloser {
 		io.ReadSeeker
 		io.Closer
 	}{strings.NewReader(text), io.NopCloser(nil)}
+}
+
+// A staleConn fails a write before anything of it is sent, as one does that the server has closed.
+type staleConn struct {
+	net.Conn
+	stale *atomic.Bool
+}
+
+func (c *staleConn) Write(p []byte) (int, error) {
+	if c.stale.Swap(false) {
+		return 0, &net.OpError{Op: "write", Net: "tcp", Err: syscall.EPIPE}
+	}
+	return c.Conn.Write(p)
+}
+
+// A POST of which nothing went out, on a connection that the server has closed meanwhile, goes by
+// another one.
+func TestPostOnAStaleConnection(t *testing.T) {
+	for name, body := range map[string]func() io.Reader{
+		"GetBody": func() io.Reader { return strings.NewReader("hello") },
+		"Seek":    func() io.Reader { return seekable("hello") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			var mu sync.Mutex
+			var got []string
+			srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+				data, err := io.ReadAll(r.Body)
+				assert.NoError(t, err)
+				mu.Lock()
+				defer mu.Unlock()
+				got = append(got, string(data))
+			}))
+			defer srv.Close()
+			var stale atomic.Bool
+			base := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+				c, err := new(net.Dialer).DialContext(ctx, network, addr)
+				return &staleConn{c, &stale}, err
+			}}
+			defer base.CloseIdleConnections()
+			tr := transport(t, base)
+			for i := range 2 {
+				stale.Store(i == 1)
+				resp, err := tr.RoundTrip(request(t, "POST", srv.URL, body()))
+				require.NoError(t, err)
+				text(t, resp)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			assert.Equal(t, []string{"hello", "hello"}, got)
+		})
+	}
+}
+
+// A server may refuse an upload with a long page, and read no more of it. The transport is stuck
+// in sending it then, until the response is closed.
+func TestUploadThatIsRefusedEarly(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer listener.Close()
+	const page = 70_000
+	go func() {
+		for first := true; ; first = false {
+			c, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				r, err := http.ReadRequest(bufio.NewReader(c))
+				if err != nil {
+					return
+				}
+				if first {
+					fmt.Fprintf(c, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: %d\r\n\r\n%s", page, strings.Repeat("x", page))
+					return // and keeps the connection
+				}
+				defer c.Close()
+				_, _ = io.Copy(io.Discard, r.Body)
+				fmt.Fprint(c, "HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+			}()
+		}
+	}()
+	base := &http.Transport{}
+	defer base.CloseIdleConnections()
+	req := request(t, "PUT", "http://"+listener.Addr().String(), seekable(strings.Repeat("y", 32<<20)))
+	req.ContentLength = 32 << 20
+	resp, err := transport(t, base).RoundTrip(req)
+	require.NoError(t, err)
+	text(t, resp)
+	assert.Equal(t, 204, resp.StatusCode)
 }
 
 // The server refuses before it has asked for the body, which is sent once only.
@@ -364,7 +454,8 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 }
 
 // What an HTTP/2 server says it has not begun with, as it is told to go elsewhere or
-// later, may be sent again; net/http does so where it can have the body again.
+// later, may be sent again; net/http does so where it can have the body again. It does so after
+// a PROTOCOL_ERROR, too (golang/go#47635), and nothing can keep it from that.
 func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refusal  func(stream uint32) []byte
@@ -373,7 +464,7 @@ func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
 		"REFUSED_STREAM": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 7) }, 2},
 		"GOAWAY":         {func(uint32) []byte { return frame(7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0) }, 2},
 		"INTERNAL_ERROR": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 2) }, 1},
-		"PROTOCOL_ERROR": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 1) }, 1},
+		"PROTOCOL_ERROR": {func(stream uint32) []byte { return frame(3, 0, stream, 0, 0, 0, 1) }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var streams atomic.Int64

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -132,6 +133,46 @@ func TestTransportParksAUsedUpQuota(t *testing.T) {
 			require.NoError(t, err, "resumed by hand")
 			text(t, resp)
 		})
+	})
+}
+
+// What answers a call that was under way may tell of a shorter limit: the longer one holds.
+func TestTheLongerOfTwoQuotasIsKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const day, minutes = 10 * time.Hour, 10 * time.Minute
+		tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+			switch r.URL.Path {
+			case "/day":
+				time.Sleep(time.Second)
+				return answer(429, "", "Retry-After: 36000"), nil
+			case "/minutes":
+				time.Sleep(5 * time.Second)
+				return answer(429, "", "Retry-After: 600"), nil
+			}
+			return answer(200, ""), nil
+		}))
+		for range 10 { // so that two may be in flight
+			send(t, tr, example)
+		}
+		start := time.Now()
+		var wg sync.WaitGroup
+		for _, path := range []string{"/day", "/minutes"} {
+			wg.Go(func() {
+				_, err := tr.RoundTrip(request(t, "GET", "http://api.example.com"+path, nil))
+				assert.Error(t, err)
+			})
+		}
+		wg.Wait()
+		for _, after := range []time.Duration{0, minutes + time.Minute} {
+			time.Sleep(after)
+			_, err := tr.RoundTrip(request(t, "GET", example, nil))
+			require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+			e, ok := errors.AsType[*cruise.Error](err)
+			require.True(t, ok)
+			assert.Equal(t, day+time.Second-time.Since(start), e.RetryAfter)
+			_, ok = errors.AsType[*cruisehttp.ResponseError](err)
+			assert.True(t, ok, "what the server said")
+		}
 	})
 }
 

@@ -98,7 +98,7 @@ func (p *payload) read(limit int64) ([]byte, error) {
 func (p *payload) first(r *http.Request) {
 	switch {
 	case p.seeker != nil:
-		r.Body = p.seeker.turn()
+		r.Body, r.GetBody = p.seeker.turn(), p.seeker.getBody(r.Context())
 	case p.body != nil:
 		r.Body, r.GetBody = p.body, p.getBody
 	}
@@ -124,7 +124,7 @@ func (p *payload) next(ctx context.Context, r *http.Request) error {
 			p.again = false
 			return err
 		}
-		r.Body = body
+		r.Body, r.GetBody = body, p.seeker.getBody(ctx)
 	}
 	return nil
 }
@@ -141,8 +141,8 @@ func (p *payload) done() {
 }
 
 // seekBody gives one body to several attempts, one after the other. A transport
-// may go on reading after RoundTrip has returned, and even after it has closed the
-// body: until it does neither, the next attempt must wait.
+// may go on reading after RoundTrip has returned, and a Read may still be under way after
+// the body was closed: until that has returned, the next attempt must wait.
 type seekBody struct {
 	body   io.ReadCloser
 	seeker io.Seeker
@@ -153,8 +153,8 @@ type seekBody struct {
 	over bool
 }
 
-// closePatience is how long a transport may take to be done with the body of an attempt
-// that has failed, before its request counts as one that cannot be sent again.
+// closePatience is how long the last Read of an attempt that has failed may take, before its
+// request counts as one that cannot be sent again.
 const closePatience = time.Second
 
 // turn is the body for one attempt.
@@ -165,11 +165,19 @@ func (s *seekBody) turn() io.ReadCloser {
 	return s.last
 }
 
+// getBody is the GetBody of an attempt: net/http sends again by itself what it could not send
+// on a connection that had been closed meanwhile, if it can have the body again.
+func (s *seekBody) getBody(ctx context.Context) func() (io.ReadCloser, error) {
+	return func() (io.ReadCloser, error) { return s.rewind(ctx) }
+}
+
 func (s *seekBody) rewind(ctx context.Context) (io.ReadCloser, error) {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
 	if last != nil {
+		// A transport that is stuck in sending it, as the server answered before, does not.
+		_ = last.Close()
 		patience := time.NewTimer(closePatience)
 		defer patience.Stop()
 		select {
@@ -177,7 +185,7 @@ func (s *seekBody) rewind(ctx context.Context) (io.ReadCloser, error) {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
 		case <-patience.C:
-			return nil, fmt.Errorf("%w: the transport is not done with it", ErrBody)
+			return nil, fmt.Errorf("%w: it is still being read", ErrBody)
 		}
 	}
 	if _, err := s.seeker.Seek(s.start, io.SeekStart); err != nil {

@@ -173,16 +173,20 @@ const maxParked = 1024
 func (l *lot) park(path string, p parked) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.parked) >= maxParked {
+	old, known := l.parked[path]
+	if known && old.until.After(p.until) {
+		return // p was under way, and tells of a shorter limit
+	}
+	if !known && len(l.parked) >= maxParked {
 		now := time.Now()
 		for path, p := range l.parked {
 			if !now.Before(p.until) {
 				delete(l.parked, path)
 			}
 		}
-	}
-	if len(l.parked) >= maxParked {
-		return
+		if len(l.parked) >= maxParked {
+			return
+		}
 	}
 	if l.parked == nil {
 		l.parked = map[string]parked{}

@@ -34,6 +34,11 @@ import (
 // [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
 // the scope's own: a host that is down takes none from the others.
 //
+// Within one attempt an [http.Transport] itself sends again, at once, what it could not send on
+// a connection that had been closed meanwhile, what an HTTP/2 server has not begun with, and
+// what it answers with a PROTOCOL_ERROR of HTTP/2, of any method. Only a body that can be had once
+// keeps it from that.
+//
 // When no retry is possible, or no further one, RoundTrip returns the last
 // response as it came, its body open. It returns an error where there is none,
 // and where a quota is used up or the server asks for a longer wait than

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -524,6 +525,16 @@ func TestWhatIsServed(t *testing.T) {
 		w := httptest.NewRecorder()
 		page.ServeHTTP(w, httptest.NewRequest(method, "/", nil))
 		assert.Equal(t, code, w.Code, method)
+	}
+}
+
+// One limiter of somebody's own that knows no better must not take the page of all others.
+func TestALimitThatIsNoNumber(t *testing.T) {
+	page := debug.New()
+	page.Watch("api").Add(cruise.Must(cruise.New(cruise.WithLimiter(rate.NewLimiter(rate.Limit(math.NaN()), 1)))))
+	for _, path := range []string{"/", "/?format=json"} {
+		w := get(page, path)
+		assert.Equal(t, http.StatusOK, w.Code, w.Body.String())
 	}
 }
 

@@ -3,6 +3,7 @@ package debug
 import (
 	"cmp"
 	"context"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -376,9 +377,9 @@ func (w *Watch) added() []*cruise.Retrier {
 	return slices.Clone(w.retriers)
 }
 
-// finite is a limit as a number, 0 if there is none.
+// finite is a limit as a number, 0 if there is none, or it is none.
 func finite(l rate.Limit) float64 {
-	if l == rate.Inf {
+	if l == rate.Inf || math.IsNaN(float64(l)) {
 		return 0
 	}
 	return float64(l)
