@@ -1,12 +1,14 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -1422,9 +1424,30 @@ func TestSharedSavedSlotsExpire(t *testing.T) {
 		var l leases
 		now := 3600 * second
 		l.add(now, now-second, 100*time.Millisecond, 100)
-		l.expire(now+after, 1, slotLife)
+		l.expire(now+after, 1, slotLife, 0)
 		assert.Equal(t, want, l.n, "%v later", time.Duration(after))
 	}
+}
+
+// A worker whose store is back keeps to its share for as long as the others may need to come
+// back, not for as long as the next call at that share would take.
+func TestSharedGoesOnAfterAnOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		answers := func(_ context.Context, q StoreRequest) (StoreReply, error) {
+			return StoreReply{Slots: q.Want, Span: time.Second, Epoch: 1, Rate: 10e6, Ceiling: 10e6, Workers: 1000, Count: 1}, nil
+		}
+		store.fails(answers)
+		s := fleet(t, store, 1)[0]
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		time.Sleep(2 * time.Second)
+
+		store.fails(down)
+		time.AfterFunc(time.Second, func() { store.fails(answers) })
+		begun := time.Now()
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		assert.Less(t, time.Since(begun), 6*time.Second, "a call at its share takes 100 s")
+	})
 }
 
 // After a machine stood still, calls that waited do not all go at once by the slots
@@ -1509,6 +1532,68 @@ func TestSharedWithinASlowOne(t *testing.T) {
 				run("other", WithCost(tt.costs[1]))
 				wg.Wait()
 				assert.LessOrEqual(t, time.Since(start), time.Duration(tt.most)*tt.every+time.Second)
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
+// A shared limit within another one gives its calls what both give, whatever they cost and
+// however long each waits for the slots of the other.
+func TestSharedWithinAnother(t *testing.T) {
+	for _, tt := range []struct {
+		workers, cost int // 0: 1 to 3
+		outer, inner  rate.Limit
+		pauses        bool // of 20 s, which leave half of the time
+		least         int  // of the units of 600 s, at one a second
+	}{
+		{2, 5, 1, 1, false, 580},
+		{20, 5, 1, 1, false, 580},
+		{2, 0, 1, 1, false, 480},
+		{20, 5, 1, 10, false, 580},
+		{20, 5, 10, 1, false, 580},
+		{20, 1, 1, 1, true, 260},
+		{20, 1, 10, 1, true, 260},
+		{20, 5, 10, 1, true, 240},
+		{20, 1, 100, 1, true, 260},
+	} {
+		t.Run(fmt.Sprintf("%d workers, cost %d, %v in %v a second, pauses %v", tt.workers, tt.cost, tt.inner, tt.outer, tt.pauses), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				outer, inner := NewMemoryStore(), NewMemoryStore()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				var mu sync.Mutex
+				var went []time.Time // of each unit
+				var wg sync.WaitGroup
+				var around *SharedLimiter
+				for range tt.workers {
+					around = fleet(t, outer, 1, steady(tt.outer)...)[0]
+					within := fleet(t, inner, 1, steady(tt.inner)...)[0]
+					r := Must(New(WithLimiter(around), WithScopeLimiter(func(_, _ string) (Limiter, error) { return within, nil })))
+					for range 3 {
+						wg.Go(func() {
+							for err := error(nil); err == nil; {
+								cost := cmp.Or(tt.cost, 1+rand.IntN(3))
+								err = r.Scope("ACCOUNT", "1").Do(ctx, func(context.Context) error {
+									mu.Lock()
+									defer mu.Unlock()
+									went = append(went, slices.Repeat([]time.Time{time.Now()}, cost)...)
+									return nil
+								}, WithCost(cost))
+							}
+						})
+					}
+				}
+				for tt.pauses && ctx.Err() == nil {
+					time.Sleep(20 * time.Second)
+					around.Pause(20 * time.Second)
+					time.Sleep(20 * time.Second)
+				}
+				wg.Wait()
+				assert.Greater(t, len(went), tt.least)
+				for i := range len(went) - 20 { // units of 10 s, and of a call of each limit
+					assert.Greater(t, went[i+20].Sub(went[i]), 10*time.Second)
+				}
 				time.Sleep(time.Minute) // for the last syncs
 			})
 		})

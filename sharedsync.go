@@ -66,7 +66,7 @@ func (s *SharedLimiter) peek(now instant, n int) time.Duration {
 			s.local = nil
 			return 0
 		}
-		wait = s.local.peek(now, n)
+		wait = min(s.local.peek(now, n), s.settled.since(now))
 	}
 	return wait
 }
@@ -105,8 +105,14 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		life = slotLate
 	}
 	s.due = 0
-	s.slots.skip(s.room.resume)
-	s.slots.expire(now, n, life)
+	keep := 0
+	if until := s.room.pausedUntil(); until <= now {
+		s.slots.skip(until)
+		if s.room.seat.queued {
+			keep = n // a limit around this one holds up the call that they are for
+		}
+	}
+	s.slots.expire(now, n, life, keep)
 	if wait, ok := s.slots.wait(now, n); ok {
 		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
@@ -581,8 +587,7 @@ type lease struct {
 func (l *leases) add(now, at instant, gap time.Duration, n int) {
 	gap = max(1, gap)
 	l.n += n
-	if at <= now {
-		saved := int(min(1+int64(now.since(at)/gap), int64(n)))
+	if saved := int(min(int64(now.since(at)/gap), int64(n))); saved > 0 {
 		l.all = append(l.all, lease{now, 1, saved})
 		at, n = at+instant(saved)*instant(gap), n-saved
 	}
@@ -615,16 +620,16 @@ func (l *leases) skip(until instant) {
 
 // expire drops the slots that have been due for longer than life. For a call of cost n
 // life counts from when the last of n slots is due. No slot is void before the next one is
-// due: so a room within another one still finds the slot that it has waited for, and of
-// all workers no more than one call goes late.
-func (l *leases) expire(now instant, n int, life time.Duration) {
-	for len(l.all) > 0 {
+// due: so of all workers no more than one call goes late. The first keep slots stay in any
+// case, as the call that they are for needs those of another limit at the same moment.
+func (l *leases) expire(now instant, n int, life time.Duration, keep int) {
+	for l.n > keep {
 		first := l.all[0]
 		over := now.since(first.at) - max(life, first.gap) - time.Duration(n-1)*first.gap
 		if over <= 0 {
 			return
 		}
-		l.cut(int(min(int64(first.n), 1+int64(over/first.gap)))) // in 64 bits, as saved slots are a nanosecond apart
+		l.cut(int(min(int64(first.n), 1+int64(over/first.gap), int64(l.n-keep)))) // in 64 bits, as saved slots are a nanosecond apart
 	}
 }
 

@@ -162,6 +162,17 @@ func (r *room) around() *room {
 	return r.up
 }
 
+// pausedUntil is when the last pause of r and of the rooms above ends, or has ended, in the time
+// of r; zero if there was none.
+func (r *room) pausedUntil() (until instant) {
+	for x := r; x != nil; x = x.up {
+		if x.resume != 0 {
+			until = max(until, x.reading(x.resume)+r.skew)
+		}
+	}
+	return until
+}
+
 // peek is pass for a call that does not go yet.
 func (r *room) peek(now instant, n int) time.Duration {
 	if pause := r.held(now); pause > 0 {
