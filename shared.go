@@ -27,12 +27,11 @@ import (
 // shows the limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter,
 // as far as news that are half a second old allow.
 //
-// While the store cannot be reached, or takes longer than [WithStoreTimeout], the
-// limiter goes on by itself, as [WithFallback] says: by default at a fair share of
-// the last known rate, which it adapts alone. No call is taken for throttled for the
-// store's sake, and none refused but with [FallbackClosed]. It tries the store again at
-// once if that refused, else after 0.25 s at most, then less and less often down to every
-// 5 s. When the store is back it keeps to its share until the other workers are likely to
+// A sync that fails is tried once more, at once. If that fails too, or one takes longer than
+// [WithStoreTimeout], the limiter goes on by itself, as [WithFallback] says: by default at a
+// fair share of the last known rate, which it adapts alone. No call is taken for throttled
+// for the store's sake, and none refused but with [FallbackClosed]. It tries the store again
+// after 0.25 s at most, then less and less often down to every 5 s. When the store is back it keeps to its share until the other workers are likely to
 // be back, too.
 //
 // A SharedLimiter is safe for concurrent use and must not be copied. The zero
@@ -80,6 +79,7 @@ type SharedLimiter struct {
 	urgent   bool          // the next is to be at once
 	taken    int           // slots used since the last good one
 	demand   float64       // slots per second, an average
+	failing  bool          // the last one failed, and is tried once more before the store counts as lost
 	degraded instant       // since when; zero while the store answers
 	err      error         // why, nil while the store answers
 	backTime time.Duration // between the last failure and the next sync

@@ -940,14 +940,46 @@ func TestSharedOutage(t *testing.T) {
 	}
 }
 
+// A call that waits for several slots of a slow limit keeps those that it has when a sync fails
+// now and then, as one by a connection that has died.
+func TestSharedSyncsThatFailNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		good, n := NewMemoryStore(), 0
+		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+			if n++; n%10 == 0 {
+				return StoreReply{}, errDown
+			}
+			return good.Sync(ctx, q)
+		})
+		told := 0
+		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+			if _, away := e.(StoreDegraded); away {
+				told++
+			}
+		}))
+		s := fleet(t, store, 1, append(steady(rate.Every(25*time.Second)), watch)...)[0]
+		start := time.Now()
+		for range 10 {
+			require.NoError(t, s.WaitN(t.Context(), 3))
+			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 3})
+		}
+		assert.LessOrEqual(t, time.Since(start), 30*25*time.Second)
+		assert.Greater(t, n, 100)
+		assert.Zero(t, told)
+		time.Sleep(time.Minute)
+	})
+}
+
 // Who is slow to hear that the store is away does not hear that it is back before.
 func TestSharedOutageIsToldInOrder(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
+		syncs int // that fail
 		fault func(context.Context, StoreRequest) (StoreReply, error)
 	}{
-		{"an error", down},
-		{"no answer in time", func(context.Context, StoreRequest) (StoreReply, error) {
+		{"errors", 2, down},
+		{"no answer in time", 1, func(context.Context, StoreRequest) (StoreReply, error) {
 			time.Sleep(DefaultStoreTimeout + time.Millisecond)
 			return StoreReply{}, errDown
 		}},
@@ -972,8 +1004,11 @@ func TestSharedOutageIsToldInOrder(t *testing.T) {
 				defer cancel()
 				sent := drive(ctx, workers, 2)
 				time.Sleep(time.Second)
+				left := tt.syncs
 				store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
-					store.fails(nil)
+					if left--; left == 0 {
+						store.fails(nil)
+					}
 					return tt.fault(ctx, q)
 				})
 				sent()

@@ -408,7 +408,9 @@ func (r StoreReply) check(q StoreRequest) error {
 
 // failed is for a sync that failed.
 func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events []Event) {
-	if s.degraded == 0 && !errors.Is(err, context.DeadlineExceeded) {
+	again := s.degraded == 0 && !s.failing && !errors.Is(err, context.DeadlineExceeded)
+	s.failing = again
+	if again {
 		s.next = now // at once: it may have been a connection that had died long ago
 	} else {
 		s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
@@ -419,6 +421,10 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 	s.throttled = s.throttled || q.Throttled
 	s.newPause = s.newPause || q.NewPause && !s.resume
 	s.resume = s.resume || q.Resume
+	if again {
+		s.urgent = true
+		return nil
+	}
 	if s.degraded == 0 {
 		return s.degrade(now, q, err)
 	}
@@ -486,6 +492,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		s.settled = now.after(2 * s.backTime)
 		s.degraded, s.err, s.backTime = 0, nil, 0
 	}
+	s.failing = false
 	r.Rate = min(r.Rate, s.sharedLaw.Max)
 	was, cut := s.known.Rate, r.Epoch != s.known.Epoch
 	if was == 0 {
