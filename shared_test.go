@@ -1578,23 +1578,30 @@ func TestSharedWithinASlowOne(t *testing.T) {
 func TestSharedWithinAnother(t *testing.T) {
 	for _, tt := range []struct {
 		workers, cost int // 0: 1 to 3
-		outer, inner  rate.Limit
-		pauses        bool // of 20 s, which leave half of the time
-		least         int  // of the units of 600 s, at one a second
+		outer         rate.Limit
+		accounts      int
+		inner         rate.Limit // of each
+		pauses        bool       // of 20 s, which leave half of the time
+		least         int        // of the units of 600 s, at one a second
 	}{
-		{2, 5, 1, 1, false, 580},
-		{20, 5, 1, 1, false, 580},
-		{2, 0, 1, 1, false, 480},
-		{20, 5, 1, 10, false, 580},
-		{20, 5, 10, 1, false, 580},
-		{20, 1, 1, 1, true, 260},
-		{20, 1, 10, 1, true, 260},
-		{20, 5, 10, 1, true, 240},
-		{20, 1, 100, 1, true, 260},
+		{2, 5, 1, 1, 1, false, 580},
+		{20, 5, 1, 1, 1, false, 580},
+		{2, 0, 1, 1, 1, false, 480},
+		{10, 1, 1, 2, 1, false, 580},
+		{10, 1, 1, 5, .25, false, 580},
+		{20, 5, 1, 1, 10, false, 580},
+		{20, 5, 10, 1, 1, false, 580},
+		{20, 1, 1, 1, 1, true, 260},
+		{20, 1, 10, 1, 1, true, 260},
+		{20, 5, 10, 1, 1, true, 240},
+		{20, 1, 100, 1, 1, true, 260},
 	} {
-		t.Run(fmt.Sprintf("%d workers, cost %d, %v in %v a second, pauses %v", tt.workers, tt.cost, tt.inner, tt.outer, tt.pauses), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d workers, cost %d, %d limits of %v in %v a second, pauses %v", tt.workers, tt.cost, tt.accounts, tt.inner, tt.outer, tt.pauses), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				outer, inner := NewMemoryStore(), NewMemoryStore()
+				outer, inner := NewMemoryStore(), make([]*MemoryStore, tt.accounts)
+				for i := range inner {
+					inner[i] = NewMemoryStore()
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				var mu sync.Mutex
@@ -1603,13 +1610,15 @@ func TestSharedWithinAnother(t *testing.T) {
 				var around *SharedLimiter
 				for range tt.workers {
 					around = fleet(t, outer, 1, steady(tt.outer)...)[0]
-					within := fleet(t, inner, 1, steady(tt.inner)...)[0]
-					r := Must(New(WithLimiter(around), WithScopeLimiter(func(_, _ string) (Limiter, error) { return within, nil })))
-					for range 3 {
+					r := Must(New(WithLimiter(around), WithScopeLimiter(func(_, account string) (Limiter, error) {
+						return NewSharedLimiter(inner[account[0]], steady(tt.inner)...)
+					})))
+					for i := range 3 * tt.accounts {
+						scope := r.Scope("ACCOUNT", string(rune(i%tt.accounts)))
 						wg.Go(func() {
 							for err := error(nil); err == nil; {
 								cost := cmp.Or(tt.cost, 1+rand.IntN(3))
-								err = r.Scope("ACCOUNT", "1").Do(ctx, func(context.Context) error {
+								err = scope.Do(ctx, func(context.Context) error {
 									mu.Lock()
 									defer mu.Unlock()
 									went = append(went, slices.Repeat([]time.Time{time.Now()}, cost)...)
