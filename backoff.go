@@ -206,7 +206,7 @@ func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
 		}
 	}
 	if c.base > 0 && c.max > 0 {
-		c.want(c.base <= c.max, "WithMaxDelay(%v): want at least the base of %v, see WithBase", c.max, c.base)
+		c.want(c.base <= c.max, "WithMaxDelay(%v): want at least the base of %v: raise it, or lower WithBase", c.max, c.base)
 		c.want(c.jitter.extra <= c.max, "AdditiveJitter(%v): want at most the maximum of %v, see WithMaxDelay", c.jitter.extra, c.max)
 	}
 	if len(c.faults) > 0 {

@@ -40,7 +40,7 @@ func ExampleNewBackoff_errors() {
 	// Output:
 	// cruise: WithMultiplier(0.5): want 1 or more, and finite
 	// cruise: WithRetries(0): want 1 or more; leave it out for no limit
-	// cruise: WithMaxDelay(50ms): want at least the base of 100ms, see WithBase
+	// cruise: WithMaxDelay(50ms): want at least the base of 100ms: raise it, or lower WithBase
 }
 
 func ExampleBackoff_Schedule() {

@@ -225,10 +225,10 @@ func TestBackoffErrors(t *testing.T) {
 	}{
 		{"base 0", []BackoffOption{WithBase(0)}, []string{"WithBase(0s): want above 0"}},
 		{"base negative", []BackoffOption{WithBase(-second)}, []string{"WithBase(-1s): want above 0"}},
-		{"base above the maximum", []BackoffOption{WithBase(30 * second)}, []string{"WithMaxDelay(20s): want at least the base of 30s, see WithBase"}},
+		{"base above the maximum", []BackoffOption{WithBase(30 * second)}, []string{"WithMaxDelay(20s): want at least the base of 30s: raise it, or lower WithBase"}},
 		{"maximum 0", []BackoffOption{WithMaxDelay(0)}, []string{"WithMaxDelay(0s): want above 0"}},
 		{"maximum negative", []BackoffOption{WithMaxDelay(-1)}, []string{"WithMaxDelay(-1ns): want above 0"}},
-		{"maximum below the base", []BackoffOption{WithMaxDelay(ms)}, []string{"WithMaxDelay(1ms): want at least the base of 100ms, see WithBase"}},
+		{"maximum below the base", []BackoffOption{WithMaxDelay(ms)}, []string{"WithMaxDelay(1ms): want at least the base of 100ms: raise it, or lower WithBase"}},
 		{"multiplier 0", []BackoffOption{WithMultiplier(0)}, []string{"WithMultiplier(0): want 1 or more, and finite"}},
 		{"multiplier below 1", []BackoffOption{WithMultiplier(0.99)}, []string{"WithMultiplier(0.99): want 1 or more, and finite"}},
 		{"multiplier negative", []BackoffOption{WithMultiplier(-2)}, []string{"WithMultiplier(-2): want 1 or more, and finite"}},

@@ -194,7 +194,8 @@ func (w *wrapper) means() Verdict { return w.verdict }
 // A Hint tells more of what the server said: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)
 
-// RetryAfter is the wait that the server asked for. A negative wait counts as none.
+// RetryAfter is the wait that the server asked for, such as RetryAfter(30*time.Second). A
+// negative wait counts as none.
 func RetryAfter(d time.Duration) Hint {
 	return func(v *Verdict) { v.RetryAfter = d }
 }

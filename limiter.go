@@ -24,8 +24,8 @@ var _ Limiter = (*rate.Limiter)(nil)
 // RetryAfter, WaitN lets nobody go for that long.
 //
 // Behind a Learner a throttled call asks again at once, as that is where everyone pauses.
-// Beside one that pauses nobody for a throttle that names no wait, such as one that only
-// counts, a [Retrier] needs [WithThrottleBackoff].
+// If a Learner of your own pauses nobody for a throttle that names no wait, as one that only
+// counts, give the [Retrier] [WithThrottleBackoff].
 //
 // Learn must be called once for every WaitN of 1 or more that returned nil. A [Retrier]
 // does.

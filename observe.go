@@ -57,7 +57,7 @@ type AttemptEnded struct {
 	Attempt int
 	Outcome Outcome
 	Err     error         // what the call returned
-	Took    time.Duration // by the call
+	Took    time.Duration // how long the call took
 }
 
 // RetryScheduled: the attempt failed and another one will follow.

@@ -84,8 +84,8 @@ func WithMaxAttempts(n int) Option {
 	})
 }
 
-// WithMaxElapsed starts no attempt when d has gone by since Do was called, and
-// no wait that would last until then. d must be above 0. Default: no limit but
+// WithMaxElapsed starts no attempt when d has gone by since Do was called, nor a
+// wait that would end after that. d must be above 0. Default: no limit but
 // the context's.
 func WithMaxElapsed(d time.Duration) Option {
 	return option(func(c *config) {

@@ -11,8 +11,8 @@
 // What repeats itself without changing anything is counted, and told by the
 // attribute throttles or calls of a later line: the throttles that one
 // congestion sends to many callers, pauses that are extended a little, steps of
-// a growing rate, and calls of a scope given up for the same reason. What no line follows
-// is not told: a count of calls given up is in the logs only if another one is later. A
+// a growing rate, and calls of a scope given up for the same reason. Counts that no line
+// follows are lost: calls given up are counted in the logs only if another one is later. A
 // change of state always has its line, except for the end of a pause that was short: the
 // line of its beginning has told when that will be.
 package cruiseslog

@@ -169,7 +169,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	case spec.Kind < 0:
 		return nil, fmt.Errorf("-server %s: want bucket, fixed, sliding or concurrency", o.kind)
 	case signal < 0:
-		return nil, fmt.Errorf("-signal %q: want one of %v", o.signal, server.Signals)
+		return nil, fmt.Errorf("-signal %q: want none, retry-after, seconds, remaining, rest or reset", o.signal)
 	case o.processes < 1 || o.workers < 1 || o.processes > 10_000 || o.workers > 10_000/o.processes:
 		return nil, fmt.Errorf("-processes %d -workers %d: want at least 1 of each, and at most 10,000 workers in all", o.processes, o.workers)
 	case o.duration < time.Second || o.duration > 24*time.Hour:
@@ -266,9 +266,9 @@ func told(set map[string]bool, name string, value float64) string {
 
 // goesOn says what the simulated clients do beyond the limiter, so that all of them have
 // the same work.
-const goesOn = `// Where callers make one call after the other, none is given up here, as with
-// cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithoutBudget() and
-// cruise.WithMaxServerDelay(math.MaxInt64) beside that.
+const goesOn = `// Where callers make one call after the other, the simulator gives up none, as if you also
+// set cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithoutBudget() and
+// cruise.WithMaxServerDelay(math.MaxInt64).
 `
 
 // limiter is a client with the options that were set, or none, and the Go code of them.

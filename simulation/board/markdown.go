@@ -33,7 +33,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 		fmt.Fprintf(&out, "which goroutine comes first at one moment, and what a client draws by lot, are not of the seed.\n")
 	}
 	fmt.Fprintf(&out, "Throttled is the mean over callers of their throttled requests (random scenarios: of all requests), use is what was got of what the server offered,\n")
-	fmt.Fprintf(&out, "the longest wait is that of any caller for its next success, or until its end (means are geometric), and Jain's index is 1 when all callers (random scenarios: all processes) get the same whenever they are there.\n\n")
+	fmt.Fprintf(&out, "the longest wait is the longest time that any caller went without a success (means are geometric), and Jain's index is 1 when all callers (random scenarios: all processes) get the same whenever they are there.\n\n")
 	for _, c := range charts {
 		fmt.Fprintf(&out, "![%s](%s)\n\n%s\n\n", c.Alt, c.File, c.Caption)
 	}

@@ -18,14 +18,14 @@ func HerokuGradual() engine.Client {
 
 // HerokuProportional is the rule of the gem's ExponentialIncreaseProportionalDecrease.
 func HerokuProportional() engine.Client {
-	return delays("heroku-proportional", "cruise's DelayLimiter as in heroku-gradual, but a success lowers the delay by a 4,500th; the gem's own loop has half as many throttles again as this", cruise.HerokuProportional())
+	return delays("heroku-proportional", "cruise's DelayLimiter as in heroku-gradual, but a success lowers the delay by a 4,500th; the gem's own loop has 1.5 times as many throttles", cruise.HerokuProportional())
 }
 
 // HerokuRemaining is the rule of the gem's ExponentialIncreaseProportionalRemainingDecrease,
 // which Heroku's own client uses. It learns only from a server that tells what
 // remains; at others its delay never comes down.
 func HerokuRemaining() engine.Client {
-	return delays("heroku-remaining", "cruise's DelayLimiter as in heroku-gradual, but a success lowers the delay by the share of the quota that remains, if the server tells it; the gem's own loop has half as many throttles again as this", cruise.HerokuRemaining())
+	return delays("heroku-remaining", "cruise's DelayLimiter as in heroku-gradual, but a success lowers the delay by the share of the quota that remains, if the server tells it; the gem's own loop has 1.5 times as many throttles", cruise.HerokuRemaining())
 }
 
 // Autosleeper is responsive exponential backoff.

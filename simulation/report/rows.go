@@ -48,7 +48,7 @@ func (d Data) Waits(results []score.Result) (string, error) {
 	}
 	p := d.rows(clients)
 	var words []string
-	const what = "longest wait of a caller for its next success, or until its end, seconds: "
+	const what = "longest time that a caller went without a success, seconds: "
 	for i, r := range results {
 		y, c := float64(-i), d.color(r.Client)
 		from, to := max(r.Low.Wait, .01), max(r.High.Wait, .01)

@@ -38,7 +38,7 @@ const textSize = 12
 func newPlot() *plot.Plot {
 	plot.DefaultFont = face(textSize)
 	p := plot.New()
-	p.BackgroundColor = color.Transparent
+	p.BackgroundColor = nil // that of the page
 	for _, a := range []*plot.Axis{&p.X, &p.Y} {
 		a.LineStyle.Width = 0
 		a.Tick.LineStyle.Width = 0

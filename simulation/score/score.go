@@ -16,7 +16,7 @@ type Score struct {
 	Throttled float64 // % of requests: mean over callers; in random scenarios of all requests
 	Total     float64 // % of all requests
 	Use       float64 // of what could be had, 0..1
-	Wait      float64 // longest of a caller for its next success, or until its end, seconds
+	Wait      float64 // longest that a caller went without a success, or until its end, seconds
 	Ratio     float64 // Wait relative to the mean time between a caller's turns
 	Jain      float64 // fairness among callers while they were there; in random scenarios among processes
 
