@@ -114,6 +114,7 @@ type content struct {
 	Groups     []group
 	Targets    []target
 	Met, All   int // of the targets that were run
+	NotRun     int // targets
 	Sections   []section
 }
 
@@ -152,6 +153,7 @@ func (d Data) HTML(w io.Writer) error {
 		v := t.Of(d.Board)
 		c.Targets = append(c.Targets, target{t, board.Number(v), t.Verdict(v)})
 	}
+	c.NotRun = max(0, len(c.Targets)-c.All)
 	for _, r := range d.Board.Results {
 		c.Runs += r.Runs
 	}
