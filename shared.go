@@ -290,6 +290,7 @@ func (s *SharedLimiter) learn(e ending) {
 	if e.cost <= 0 || s.room.pacer == nil {
 		return
 	}
+	e.cost = min(e.cost, s.maxCost()) // more was never let go
 	now := clock()
 	s.room.mu.Lock()
 	now = s.room.advance(now)

@@ -1452,6 +1452,29 @@ func TestSharedStaleSlots(t *testing.T) {
 	})
 }
 
+// A cost that no call can have had counts as the highest.
+func TestSharedLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
+	for _, outcome := range []Outcome{OutcomeSuccess, OutcomeTransient, OutcomeThrottled} {
+		synctest.Test(t, func(t *testing.T) {
+			store, good := newFaultyStore(), NewMemoryStore()
+			told := int64(0)
+			store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+				told += q.Successes + q.Failed + q.Throttles
+				return good.Sync(ctx, q)
+			})
+			s := fleet(t, store, 1)[0]
+			for range 3 {
+				s.Learn(Feedback{Outcome: outcome, Sent: time.Now(), Cost: math.MaxInt})
+			}
+			for range 20 {
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				time.Sleep(time.Second)
+			}
+			assert.Equal(t, int64(3*sharedMostCost), told)
+		})
+	}
+}
+
 // Slots that were saved up are due together, and void together, however long ago.
 func TestSharedSavedSlotsExpire(t *testing.T) {
 	const second = instant(time.Second)
