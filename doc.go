@@ -32,8 +32,9 @@
 //
 // A call says by its error what came of an attempt: [Throttled], [Transient],
 // [Permanent], [QuotaExhausted], or any error that [Classify] understands, such
-// as those of the AWS SDK. A wait that the server asks for, given by [RetryAfter],
-// is never cut short. [Report] passes on the quota that a response names, on
+// as those of the AWS SDK. Any other error is a failure worth another attempt, and no
+// throttle: where a 429 comes as one, nobody slows down. A wait that the server asks for,
+// given by [RetryAfter], is never cut short. [Report] passes on the quota that a response names, on
 // success too. The Transport of package cruisehttp does all that for an
 // http.Client; the modules cruisegrpc, cruiseaws and cruisegoogle do it for gRPC,
 // the AWS SDK and the clients of Google's APIs.
@@ -51,10 +52,11 @@
 //	bulk work that must get through       WithUncountedThrottles, with a deadline
 //	an answer within a time               a context with a deadline, WithMaxElapsed
 //	no attempt that hangs                 WithAttemptTimeout
-//	more or fewer attempts                WithMaxAttempts, WithBackoff
+//	more or fewer attempts                WithMaxAttempts, which counts the first one, too
+//	exponential backoff of your own       WithBackoff(Must(NewBackoff(…)))
 //	one limit for several Retriers        WithLimiter, WithBudget
 //	one limit for many machines           WithLimiter(Must(cruiseredis.NewLimiter(…)))
-//	errors that Classify does not know    WithClassifier
+//	errors that Classify does not know    Throttled, Permanent and so on, or WithClassifier
 //	to see what happens                   WithObserver: cruiseslog, cruiseotel, cruisehttp/debug
 //	retries alone, without pacing         WithoutLimiter
 //	code that does not fit in a function  Retrier.Attempts
