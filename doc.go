@@ -34,8 +34,8 @@
 // [Permanent], [QuotaExhausted], or any error that [Classify] understands, such
 // as those of the AWS SDK. Any other error is a failure worth another attempt, and no
 // throttle: where a 429 comes as one, nobody slows down. A wait that the server asks for,
-// given by [RetryAfter], is never cut short. [Report] passes on the quota that a response names, on
-// success too. The Transport of package cruisehttp does all that for an
+// given by [RetryAfter], is never cut short. [Report] passes on the quota that a response
+// names, on success too. The Transport of package cruisehttp does all that for an
 // http.Client; the modules cruisegrpc, cruiseaws and cruisegoogle do it for gRPC,
 // the AWS SDK and the clients of Google's APIs.
 //

@@ -27,12 +27,12 @@ import (
 // shows the limit. From then on cuts, growth and pauses are those of an AdaptiveLimiter,
 // as far as news that are half a second old allow.
 //
-// A sync that fails is tried once more, at once. If that fails too, or one takes longer than
+// A sync that fails is tried once more, at once. If that fails too, or both take longer than
 // [WithStoreTimeout], the limiter goes on by itself, as [WithFallback] says: by default at a
 // fair share of the last known rate, which it adapts alone. No call is taken for throttled
 // for the store's sake, and none refused but with [FallbackClosed]. It tries the store again
-// after 0.25 s at most, then less and less often down to every 5 s. When the store is back it keeps to its share until the other workers are likely to
-// be back, too.
+// after 0.25 s at most, then less and less often down to every 5 s. When the store is back it
+// keeps to its share until the other workers are likely to be back, too.
 //
 // A SharedLimiter is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so. It runs a goroutine while a
@@ -79,7 +79,8 @@ type SharedLimiter struct {
 	urgent   bool          // the next is to be at once
 	taken    int           // slots used since the last good one
 	demand   float64       // slots per second, an average
-	failing  bool          // the last one failed, and is tried once more before the store counts as lost
+	answerBy instant       // when the one under way must be answered
+	failing  bool          // it failed, and is tried once more until then, before the store counts as lost
 	degraded instant       // since when; zero while the store answers
 	err      error         // why, nil while the store answers
 	backTime time.Duration // between the last failure and the next sync
@@ -127,7 +128,8 @@ func (o sharedOption) shared(c *sharedConfig) { o(c) }
 // DefaultStoreTimeout is that of [WithStoreTimeout].
 const DefaultStoreTimeout = 100 * time.Millisecond
 
-// WithStoreTimeout is how long a sync with the store may take, 1 ms to 10 s. No
+// WithStoreTimeout is how long a sync with the store may take, with the second try after an
+// error, 1 ms to 10 s. No
 // call waits for the store longer than that, but with [FallbackClosed]; then the
 // limiter goes on by itself. Default [DefaultStoreTimeout].
 func WithStoreTimeout(d time.Duration) SharedOption {

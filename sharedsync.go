@@ -120,7 +120,7 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		if period := s.period(); wait > period { // others may be told to stop meanwhile
 			wait = period
 			if !s.syncing && now.since(s.syncedAt) >= period {
-				s.send(s.account(now))
+				s.send(now, s.account(now))
 			}
 		}
 		if wait > 0 {
@@ -269,7 +269,7 @@ func (s *SharedLimiter) begin(now instant, n int) {
 			q.Law.Initial = s.initial(n)
 		}
 	}
-	s.send(q)
+	s.send(now, q)
 }
 
 // report tells successes sooner where this worker has no slot left: slots are short then,
@@ -280,17 +280,20 @@ func (s *SharedLimiter) report(now instant) {
 	switch {
 	case s.slots.n > 0 || s.degraded != 0 || s.syncing:
 	case s.known.Ceiling == 0 && s.known.Rate < s.sharedLaw.Max && now < s.next:
-		s.send(s.account(now))
+		s.send(now, s.account(now))
 	case s.quotaAt != 0:
 		s.next = min(s.next, s.syncedAt.after(syncPeriod))
 	}
 }
 
-func (s *SharedLimiter) send(q StoreRequest) {
+func (s *SharedLimiter) send(now instant, q StoreRequest) {
 	s.syncing, s.urgent = true, s.newPause // a pause that account has left for the next sync
 	s.turn++
 	s.stats.Syncs++
-	go s.sync(s.turn, q)
+	if !s.failing { // else it has what the first try left
+		s.answerBy = now.after(s.conf.timeout)
+	}
+	go s.sync(s.turn, q, s.answerBy.since(now))
 }
 
 // initial is the rate to begin at: unless WithInitialRate says it, it is so many calls of
@@ -335,8 +338,8 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 }
 
 // sync asks the store. It runs in a goroutine of its own.
-func (s *SharedLimiter) sync(turn uint64, q StoreRequest) {
-	ctx, cancel := context.WithTimeout(context.Background(), s.conf.timeout)
+func (s *SharedLimiter) sync(turn uint64, q StoreRequest, within time.Duration) {
+	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	// Whatever the store does with its context, nobody waits longer.
 	stop := context.AfterFunc(ctx, func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptrace"
@@ -119,6 +120,11 @@ func (c *connecting) watch(r *http.Request) *http.Request {
 func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 	if _, ok := x.t.base.(*http.Transport); !ok || x.refusal(false) == nil || x.refusal(true) != nil {
 		return x.t.base.RoundTrip(r)
+	}
+	// It sends again by itself what it could not send on a connection that had been closed
+	// meanwhile, if it can have the body again. Other bases may want a copy beside the body.
+	if seeker := x.payload.seeker; seeker != nil {
+		r.GetBody = func() (io.ReadCloser, error) { return seeker.rewind(r.Context()) }
 	}
 	c := &connecting{}
 	resp, err := x.t.base.RoundTrip(c.watch(r))

@@ -454,8 +454,8 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 }
 
 // What an HTTP/2 server says it has not begun with, as it is told to go elsewhere or
-// later, may be sent again; net/http does so where it can have the body again. It does so after
-// a PROTOCOL_ERROR, too (golang/go#47635), and nothing can keep it from that.
+// later, may be sent again; net/http does so where it can have the body again, and after a
+// PROTOCOL_ERROR, too (golang/go#47635).
 func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refusal  func(stream uint32) []byte

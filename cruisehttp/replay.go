@@ -98,7 +98,7 @@ func (p *payload) read(limit int64) ([]byte, error) {
 func (p *payload) first(r *http.Request) {
 	switch {
 	case p.seeker != nil:
-		r.Body, r.GetBody = p.seeker.turn(), p.seeker.getBody(r.Context())
+		r.Body = p.seeker.turn()
 	case p.body != nil:
 		r.Body, r.GetBody = p.body, p.getBody
 	}
@@ -124,7 +124,7 @@ func (p *payload) next(ctx context.Context, r *http.Request) error {
 			p.again = false
 			return err
 		}
-		r.Body, r.GetBody = body, p.seeker.getBody(ctx)
+		r.Body = body
 	}
 	return nil
 }
@@ -165,18 +165,14 @@ func (s *seekBody) turn() io.ReadCloser {
 	return s.last
 }
 
-// getBody is the GetBody of an attempt: net/http sends again by itself what it could not send
-// on a connection that had been closed meanwhile, if it can have the body again.
-func (s *seekBody) getBody(ctx context.Context) func() (io.ReadCloser, error) {
-	return func() (io.ReadCloser, error) { return s.rewind(ctx) }
-}
-
+// rewind is the body for another attempt, which ends the last one.
 func (s *seekBody) rewind(ctx context.Context) (io.ReadCloser, error) {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
 	if last != nil {
-		// A transport that is stuck in sending it, as the server answered before, does not.
+		// The transport itself closes it only with the response, if the server has answered
+		// before it was sent.
 		_ = last.Close()
 		patience := time.NewTimer(closePatience)
 		defer patience.Stop()

@@ -902,6 +902,16 @@ func TestTransportWithinAnotherRetrier(t *testing.T) {
 	})
 }
 
+// By GetBody a base may take a copy beside the body, which a body that can seek does not allow.
+func TestBasesGetNoCopyOfABodyThatCanSeek(t *testing.T) {
+	base := roundTripper(func(r *http.Request) (*http.Response, error) {
+		assert.Nil(t, r.GetBody)
+		return answer(200, ""), nil
+	})
+	_, err := transport(t, base).RoundTrip(request(t, "POST", example, seekable("12345")))
+	require.NoError(t, err)
+}
+
 // A transport that returns before it has closed the body is not done with it, but reads no more
 // of it.
 func TestTransportSendsABodyAgainThatWasNotClosed(t *testing.T) {

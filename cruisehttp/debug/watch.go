@@ -377,7 +377,7 @@ func (w *Watch) added() []*cruise.Retrier {
 	return slices.Clone(w.retriers)
 }
 
-// finite is a limit as a number, 0 if there is none, or it is none.
+// finite is a limit as a number, 0 if there is none or it is NaN.
 func finite(l rate.Limit) float64 {
 	if l == rate.Inf || math.IsNaN(float64(l)) {
 		return 0

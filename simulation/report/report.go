@@ -114,9 +114,11 @@ type content struct {
 	Groups     []group
 	Targets    []target
 	Met, All   int // of the targets that were run
-	NotRun     int // targets
 	Sections   []section
 }
+
+// NotRun is how many targets were not run.
+func (c content) NotRun() int { return len(c.Targets) - c.All }
 
 // HTML writes the report as a page.
 func (d Data) HTML(w io.Writer) error {
@@ -153,7 +155,6 @@ func (d Data) HTML(w io.Writer) error {
 		v := t.Of(d.Board)
 		c.Targets = append(c.Targets, target{t, board.Number(v), t.Verdict(v)})
 	}
-	c.NotRun = max(0, len(c.Targets)-c.All)
 	for _, r := range d.Board.Results {
 		c.Runs += r.Runs
 	}
