@@ -413,21 +413,24 @@ func (r StoreReply) check(q StoreRequest) error {
 func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events []Event) {
 	again := s.degraded == 0 && !s.failing && !errors.Is(err, context.DeadlineExceeded)
 	s.failing = again
-	if again {
-		s.next = now // at once: it may have been a connection that had died long ago
-	} else {
-		s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
-		s.next = now.after(upperHalf(s.backTime))
-	}
 	// The store may have heard it, and only its answer was lost. By the epoch, the
 	// same throttle cuts once. Successes and failures would count twice, so they are let go.
 	s.throttled = s.throttled || q.Throttled
 	s.newPause = s.newPause || q.NewPause && !s.resume
 	s.resume = s.resume || q.Resume
 	if again {
-		s.urgent = true
+		// At once, as it may have been a connection that had died long ago; and for as many
+		// slots, though the call that they are for may not be in line yet.
+		n := 0
+		if q.Want > 0 {
+			n = q.Least
+		}
+		s.next = now
+		s.begin(now, n)
 		return nil
 	}
+	s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
+	s.next = now.after(upperHalf(s.backTime))
 	if s.degraded == 0 {
 		return s.degrade(now, q, err)
 	}
