@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/signals"
 )
 
 // Outcome says what one attempt of a call tells about the server. [OutcomeThrottled] cuts
@@ -125,25 +127,6 @@ type (
 	}
 )
 
-// throttleCodes are the error codes that AWS SDKs take for throttling
-// (aws-sdk-go-v2, aws/retry, DefaultThrottleErrorCodes).
-var throttleCodes = []string{
-	"BandwidthLimitExceeded",
-	"EC2ThrottledException",
-	"LimitExceededException",
-	"PriorRequestNotComplete",
-	"ProvisionedThroughputExceededException",
-	"RequestLimitExceeded",
-	"RequestThrottled",
-	"RequestThrottledException",
-	"SlowDown",
-	"ThrottledException",
-	"Throttling",
-	"ThrottlingException",
-	"TooManyRequestsException",
-	"TransactionInProgressException",
-}
-
 // transientCodes are the codes that AWS SDKs retry without slowing down.
 var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 
@@ -194,7 +177,7 @@ func Classify(err error) (v Verdict) {
 func outcomeOf(err error, retryAfter time.Duration) Outcome {
 	if e, ok := errors.AsType[errorCodeError](err); ok {
 		switch code := e.ErrorCode(); {
-		case slices.Contains(throttleCodes, code):
+		case slices.Contains(signals.AWSThrottles, code):
 			return OutcomeThrottled
 		case slices.Contains(transientCodes, code):
 			return OutcomeTransient

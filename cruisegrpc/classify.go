@@ -16,6 +16,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/internal/signals"
 )
 
 // PushbackKey is the trailer in which a server says when to retry, in
@@ -155,7 +156,7 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 // exhausted is what RESOURCE_EXHAUSTED means.
 func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
-	case oversized.MatchString(head(s.Message(), maxText)):
+	case containsAny(strings.ToLower(head(s.Message(), maxText)), signals.Oversized):
 		return cruise.OutcomePermanent
 	case strings.Contains(s.Message(), brokenFlow):
 		return cruise.OutcomeTransient
@@ -177,21 +178,12 @@ const (
 	brokenFlow = reset + " with error code: FLOW_CONTROL_ERROR"
 )
 
-var (
-	// In Go, in C++ and what is built on it, and in Node; in C++ of metadata; in Node once
-	// more; in Java; in .NET; in Connect.
-	oversized = regexp.MustCompile(`(?i)message larger than max|message after decompression larger than max|grpc: message too large` +
-		`|received metadata size exceeds` +
-		`|message that decompresses to a size larger than|message with a size larger than` +
-		`|grpc message exceeds maximum size|message exceeds the maximum configured message size` +
-		`|is larger than configured max|exceeds sendMaxBytes|http\.MaxBytesReader limit`)
-	brokenStream = []string{
-		reset,
-		"HTTP/2 error code: INTERNAL_ERROR",
-		"Connection closed with unknown cause",
-		"Received unexpected EOS on DATA frame from server",
-	}
-)
+var brokenStream = []string{
+	reset,
+	"HTTP/2 error code: INTERNAL_ERROR",
+	"Connection closed with unknown cause",
+	"Received unexpected EOS on DATA frame from server",
+}
 
 func containsAny(s string, parts []string) bool {
 	for _, p := range parts {

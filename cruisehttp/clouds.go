@@ -1,24 +1,13 @@
 package cruisehttp
 
 import (
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/signals"
 )
-
-// awsThrottles are the codes that the AWS SDKs take for throttling, whatever the
-// status: DynamoDB, EMR and ECS throttle with 400.
-//
-// Source: aws-sdk-go-v2, aws/retry, DefaultThrottleErrorCodes.
-func awsThrottles() []string {
-	return []string{
-		"Throttling", "ThrottlingException", "ThrottledException", "RequestThrottledException",
-		"TooManyRequestsException", "ProvisionedThroughputExceededException", "TransactionInProgressException",
-		"RequestLimitExceeded", "BandwidthLimitExceeded", "LimitExceededException", "RequestThrottled", "SlowDown",
-		"PriorRequestNotComplete", "EC2ThrottledException",
-	}
-}
 
 // AWS is every service of AWS, and servers that speak its protocols, such as
 // S3's. A 429 without a code is a throttle, although the SDKs do not retry it.
@@ -67,7 +56,7 @@ func AWS() Profile {
 			{Text: []string{"too many tokens per day*"}, Outcome: cruise.OutcomeQuotaExhausted},
 			// The quota of a usage plan of API Gateway; its rate is "Too Many Requests".
 			{Status: []int{429}, Text: []string{"limit exceeded"}, Outcome: cruise.OutcomeQuotaExhausted},
-			{Code: awsThrottles(), Outcome: cruise.OutcomeThrottled},
+			{Code: slices.Clone(signals.AWSThrottles), Outcome: cruise.OutcomeThrottled},
 			{Status: []int{503}, Text: []string{"slow down"}, Outcome: cruise.OutcomeThrottled}, // S3 to HEAD: the reason phrase
 			{Code: []string{"RequestTimeout", "RequestTimeoutException"}, Outcome: cruise.OutcomeTransient},
 			{Code: []string{"ServiceQuotaExceededException"}, Outcome: cruise.OutcomePermanent},
@@ -123,14 +112,11 @@ func NextPacificMonth(now time.Time) time.Time {
 
 // tooLarge are messages of gRPC servers behind a gateway that say
 // RESOURCE_EXHAUSTED but mean the size of a message.
-func tooLarge() []string {
-	return []string{
-		"*message larger than max*", "*message after decompression larger than max*", "*grpc: message too large*", // Go, C++, Node
-		"*received metadata size exceeds*",                                                       // C++
-		"*message that decompresses to a size larger than*", "*message with a size larger than*", // Node
-		"*grpc message exceeds maximum size*", "*message exceeds the maximum configured message size*", // Java, .NET
-		"*is larger than configured max*", "*exceeds sendmaxbytes*", "*http.maxbytesreader limit*", // Connect
+func tooLarge() (texts []string) {
+	for _, part := range signals.Oversized {
+		texts = append(texts, "*"+part+"*")
 	}
+	return texts
 }
 
 // quotaNamed are codes for any name of a quota that the patterns match.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"time"
 
@@ -13,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/observing"
 )
 
 // A gauge is what is reported of all limiters of one name.
@@ -42,7 +42,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 	o.mu.Unlock()
 	found := map[string]*gauge{}
 	var order []string // the first to be seen first, so that places are given in order
-	seen := map[cruise.Limiter]int{}
+	seen := observing.Seen{}
 	scopes, alone, least := 0, 0, math.Inf(1)
 	for i, retrier := range retriers {
 		left := math.Inf(1)
@@ -51,7 +51,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 		}
 		for s := range retrier.Scopes() {
 			left = min(left, s.Retries) // budgets are not shared with a limiter
-			if another(seen, s.Limiter, i) {
+			if seen.Before(s.Limiter, i) {
 				continue
 			}
 			if len(s.Path) > 0 {
@@ -103,16 +103,4 @@ func limitOf(s cruise.ScopeStats) rate.Limit {
 		return rate.Inf
 	}
 	return s.Limit
-}
-
-// another reports whether a limiter was seen before, in a Retrier other than the i-th.
-func another(seen map[cruise.Limiter]int, l cruise.Limiter, i int) bool {
-	if !reflect.ValueOf(l).Comparable() {
-		return false
-	}
-	first, was := seen[l]
-	if !was {
-		seen[l] = i
-	}
-	return was && first != i
 }

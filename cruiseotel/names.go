@@ -1,13 +1,12 @@
 package cruiseotel
 
 import (
-	"context"
-	"errors"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/observing"
 )
 
 // outcomeNames are the values of cruise.outcome, by [cruise.Outcome].
@@ -22,28 +21,11 @@ func causeName(c cruise.Cause) string {
 	return other
 }
 
-// reasons are those for which calls are given up. What matches several is the first
-// of them.
-var reasons = [...]error{
-	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrServerDelay,
-	cruise.ErrQuotaExhausted, cruise.ErrPermanent, cruise.ErrDeadline, cruise.ErrCost,
-	context.DeadlineExceeded, context.Canceled,
-}
-
 // reasonNames are the values of cruise.reason of calls given up.
-var reasonNames = [...]string{
+var reasonNames = [len(observing.Reasons) + 1]string{
 	"attempts_exhausted", "budget_exhausted", "max_elapsed", "server_delay",
 	"quota_exhausted", "permanent", "deadline", "cost",
 	"context_deadline", "canceled", "other",
-}
-
-func reasonIndex(reason error) int {
-	for i, r := range reasons {
-		if errors.Is(reason, r) {
-			return i
-		}
-	}
-	return len(reasonNames) - 1
 }
 
 func nameOf(names []string, i int) string { return names[min(i, len(names)-1)] }

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/observing"
 )
 
 // ScopeName is the name of the instrumentation scope.
@@ -221,7 +222,7 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 		o.spanWaits(ctx, e)
 	case cruise.AttemptStarted:
 		o.wait.Record(ctx, e.Waited.Seconds(), o.record...)
-		if span := trace.SpanFromContext(ctx); e.Waited >= noWait && span.IsRecording() {
+		if span := trace.SpanFromContext(ctx); e.Waited >= observing.NoWait && span.IsRecording() {
 			span.AddEvent("cruise.go", trace.WithAttributes(attribute.Int("cruise.attempt", e.Attempt),
 				attribute.Float64("cruise.waited", e.Waited.Seconds())))
 		}
@@ -237,9 +238,9 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 				attribute.String("cruise.reason", nameOf(outcomeNames[:], int(e.Reason))), attribute.Float64("cruise.delay", e.Delay.Seconds())))
 		}
 	case cruise.GaveUp:
-		o.gaveUp.add(ctx, reasonIndex(e.Err.Reason))
+		o.gaveUp.add(ctx, observing.ReasonIndex(e.Err.Reason))
 		if span := trace.SpanFromContext(ctx); span.IsRecording() {
-			span.AddEvent("cruise.give_up", trace.WithAttributes(attribute.String("cruise.reason", reasonNames[reasonIndex(e.Err.Reason)]),
+			span.AddEvent("cruise.give_up", trace.WithAttributes(attribute.String("cruise.reason", reasonNames[observing.ReasonIndex(e.Err.Reason)]),
 				attribute.Int("cruise.attempts", e.Err.Attempts), attribute.Float64("cruise.retry_after", e.Err.RetryAfter.Seconds())))
 		}
 	case cruise.ThrottleSeen:
@@ -264,9 +265,6 @@ func (o *Observer) troubled(ctx context.Context, c metric.Int64Counter, attrs ..
 	attrs = append(attrs, o.api, attribute.String("cruise.scope", o.counterScopes.of(name, true, now)))
 	c.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
 }
-
-// noWait is what it takes at most to pass a limiter without waiting.
-const noWait = time.Millisecond
 
 // spanWaits tells a span that its call has to wait, and for whom.
 func (o *Observer) spanWaits(ctx context.Context, e cruise.Waiting) {

@@ -19,10 +19,6 @@ package cruiseslog
 
 import (
 	"context"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
-	"errors"
 	"log/slog"
 	"math"
 	"strconv"
@@ -33,6 +29,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/observing"
 )
 
 // Observer is a [cruise.Observer] that logs. Make one for each API, with a logger
@@ -70,12 +67,12 @@ type track struct {
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
-	pauseFor  time.Duration             // how long the one is that ends then
-	pauseTold time.Duration             // how long that of the last line about one was
-	pauseAt   time.Time                 // of that line
-	pausedAt  time.Time                 // since when, zero once calls go again
-	gaveUp    [len(reasons) + 1]givenUp // by reason, others last
-	gaveUpAt  time.Time                 // of the last line about that
+	pauseFor  time.Duration                       // how long the one is that ends then
+	pauseTold time.Duration                       // how long that of the last line about one was
+	pauseAt   time.Time                           // of that line
+	pausedAt  time.Time                           // since when, zero once calls go again
+	gaveUp    [len(observing.Reasons) + 1]givenUp // by reason, others last
+	gaveUpAt  time.Time                           // of the last line about that
 }
 
 // givenUp are the calls given up for one reason.
@@ -113,19 +110,10 @@ func WithKeys(text func(scope, key string) string) Option {
 	}
 }
 
-// digest is a function for keys that cannot be undone by trying keys.
-func digest() func(scope, key string) string {
-	salt := rand.Text()
-	return func(scope, key string) string {
-		sum := sha256.Sum256([]byte(salt + "\x00" + scope + "\x00" + key))
-		return "#" + hex.EncodeToString(sum[:4])
-	}
-}
-
 // NewObserver returns an Observer that writes to logger. With a nil logger it
 // writes to what [slog.Default] is at the time. Nil options do nothing.
 func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
-	o := &Observer{logger: logger, every: DefaultInterval, keys: digest()}
+	o := &Observer{logger: logger, every: DefaultInterval, keys: observing.Digest()}
 	o.own = &track{Observer: o}
 	for _, opt := range opts {
 		if opt != nil {
@@ -138,17 +126,6 @@ func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
 // change is how far a rate or a pause must be from what was told to be worth
 // another line.
 const change = .1
-
-// noWait is what it takes at most to pass a limiter without waiting.
-const noWait = time.Millisecond
-
-// reasons are those for which calls are given up. What matches several is the
-// first of them.
-var reasons = [...]error{
-	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrServerDelay,
-	cruise.ErrQuotaExhausted, cruise.ErrPermanent, cruise.ErrDeadline, cruise.ErrCost,
-	context.DeadlineExceeded, context.Canceled,
-}
 
 // Observe logs an event if it is worth a line.
 func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
@@ -335,7 +312,7 @@ func (o *track) pauseOver(ctx context.Context) {
 // attemptStarted tells why a call had to wait, if it had to.
 func (o *track) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
 	attempt := slog.Int("attempt", e.Attempt)
-	if e.Waited < noWait {
+	if e.Waited < observing.NoWait {
 		o.log(ctx, slog.LevelDebug, "cruise: attempt started", attempt)
 		return
 	}
@@ -495,7 +472,7 @@ func (o *track) resumed(ctx context.Context, e cruise.Resumed) {
 func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 	now := time.Now()
 	o.mu.Lock()
-	g := &o.gaveUp[reasonIndex(err.Reason)]
+	g := &o.gaveUp[observing.ReasonIndex(err.Reason)]
 	if !g.at.IsZero() && now.Sub(g.at) < o.every {
 		g.calls++
 		o.mu.Unlock()
@@ -514,15 +491,6 @@ func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 		attrs = append(attrs, slog.Int("calls", more+1)) // since the last line
 	}
 	o.log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
-}
-
-func reasonIndex(reason error) int {
-	for i, r := range reasons {
-		if errors.Is(reason, r) {
-			return i
-		}
-	}
-	return len(reasons)
 }
 
 // limit is a rate in calls per second, to four digits.

@@ -32,12 +32,11 @@
 package debug
 
 import (
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"regexp"
 	"strings"
 	"sync"
+
+	"github.com/a7df5faa/cruise/internal/observing"
 )
 
 // DefaultMaxScopes is that of [WithMaxScopes].
@@ -61,7 +60,7 @@ type Option func(*Page)
 
 // New returns a Page that shows nothing yet. Nil options do nothing.
 func New(opts ...Option) *Page {
-	p := &Page{keys: digest(), text: Redacted, maxScopes: DefaultMaxScopes}
+	p := &Page{keys: observing.Digest(), text: Redacted, maxScopes: DefaultMaxScopes}
 	for _, opt := range opts {
 		if opt != nil {
 			opt(p)
@@ -93,15 +92,6 @@ func ShortKeys(_, key string) string {
 		return "…"
 	}
 	return "…" + string(r[len(r)-4:])
-}
-
-// digest is a function for keys that cannot be undone by trying keys.
-func digest() func(scope, key string) string {
-	salt := rand.Text()
-	return func(scope, key string) string {
-		sum := sha256.Sum256([]byte(salt + "\x00" + scope + "\x00" + key))
-		return "#" + hex.EncodeToString(sum[:4])
-	}
 }
 
 // WithErrorText says how errors of calls are shown. It must be safe for

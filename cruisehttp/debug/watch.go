@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/observing"
 )
 
 // How long and how finely the past is kept.
@@ -268,13 +268,13 @@ type limiter struct {
 // look looks at all limiters and keeps those that matter most, with a point of
 // their history if that is wanted.
 func (w *Watch) look(now time.Time, keep bool) {
-	found, seen := map[string]bool{}, map[cruise.Limiter]int{}
+	found, seen := map[string]bool{}, observing.Seen{}
 	var order []*limiter
 	var root *limiter // if there is exactly one
 	roots, paused, waiting, pause := 0, 0, 0, time.Duration(0)
 	for i, retrier := range w.added() {
 		for s := range retrier.Scopes() {
-			if another(seen, s.Limiter, i) {
+			if seen.Before(s.Limiter, i) {
 				continue
 			}
 			l := &limiter{id: id(i, s.Path), stats: s}
@@ -326,18 +326,6 @@ func (w *Watch) look(now time.Time, keep bool) {
 	if keep {
 		w.past.add(w.point(now))
 	}
-}
-
-// another reports whether a limiter was seen before, in a Retrier other than the i-th.
-func another(seen map[cruise.Limiter]int, l cruise.Limiter, i int) bool {
-	if !reflect.ValueOf(l).Comparable() {
-		return false
-	}
-	first, was := seen[l]
-	if !was {
-		seen[l] = i
-	}
-	return was && first != i
 }
 
 // point is what there is to see of all attempts; mu must be held.

@@ -1,0 +1,40 @@
+// Package signals lists what servers and their SDKs say, where more than one package must
+// know it.
+package signals
+
+// AWSThrottles are the error codes that the AWS SDKs take for throttling, whatever the
+// status: DynamoDB, EMR and ECS throttle with 400.
+//
+// Source: aws-sdk-go-v2, aws/retry, DefaultThrottleErrorCodes.
+var AWSThrottles = []string{
+	"BandwidthLimitExceeded",
+	"EC2ThrottledException",
+	"LimitExceededException",
+	"PriorRequestNotComplete",
+	"ProvisionedThroughputExceededException",
+	"RequestLimitExceeded",
+	"RequestThrottled",
+	"RequestThrottledException",
+	"SlowDown",
+	"ThrottledException",
+	"Throttling",
+	"ThrottlingException",
+	"TooManyRequestsException",
+	"TransactionInProgressException",
+}
+
+// Oversized are parts, in lower case, of messages that come with RESOURCE_EXHAUSTED and
+// mean the size of a message, not a limit of calls.
+var Oversized = []string{
+	"message larger than max", // Go, C++ and what is built on it, Node
+	"message after decompression larger than max",
+	"grpc: message too large",
+	"received metadata size exceeds",                      // C++
+	"message that decompresses to a size larger than",     // Node
+	"message with a size larger than",                     // Node
+	"grpc message exceeds maximum size",                   // Java
+	"message exceeds the maximum configured message size", // .NET
+	"is larger than configured max",                       // Connect
+	"exceeds sendmaxbytes",                                // Connect
+	"http.maxbytesreader limit",                           // Connect
+}
