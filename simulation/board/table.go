@@ -168,16 +168,20 @@ func fixed(m score.Metric, v float64) string {
 	return Number(v)
 }
 
-// Legend says what the columns without figures, and the tables' marks, which look like
-// mark, mean.
-func (b *Board) Legend(mark string) []string {
-	lines := []string{fmt.Sprintf("%s: in how many scenarios the client used less than 0.6 of what %s does, was throttled more than 10 %%, had a Jain's index below 0.7",
-		strings.Join(breaksDown, ", "), client.Pacer().Name)}
+// Legend says what the tables' marks, which look like mark, mean; and where there are means,
+// their columns without figures.
+func (b *Board) Legend(mark string, means bool) []string {
+	var lines []string
+	if means {
+		lines = append(lines, fmt.Sprintf("%s: in how many scenarios the client used less than 0.6 of what %s does, was throttled more than 10 %%, had a Jain's index below 0.7",
+			strings.Join(breaksDown, ", "), client.Pacer().Name))
+	}
 	if len(b.Clients) < 2 || b.Own == "" {
 		return lines // there is nobody to compare with
 	}
-	return append(lines,
-		mark+" best of the column, yardsticks left out",
-		fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own),
-	)
+	lines = append(lines, mark+" best of the column, yardsticks left out")
+	if means {
+		lines = append(lines, fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own))
+	}
+	return lines
 }

@@ -10,24 +10,30 @@ import (
 // few scenarios are told in words before their figures.
 const few = 3
 
-// Text prints the board: named scenarios one by one, then means over groups.
+// Text prints the board: named scenarios one by one, then means over groups. The means of
+// one scenario that has been printed would say it all again.
 func (b *Board) Text(w io.Writer) error {
-	if list := b.Scenarios(); len(list) <= few {
+	list := b.Scenarios()
+	if len(list) <= few {
 		for _, s := range list {
 			fmt.Fprintf(w, "%s: %s\n%s\n\n", s.Name, s.About, s.Setup())
 		}
 	}
 	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
 	var named []Table
-	for _, s := range b.Scenarios() {
+	for _, s := range list {
 		if !s.Random {
 			named = append(named, b.Scenario(s.Name))
 		}
 	}
+	var means []Table
+	if len(list) != 1 || list[0].Random {
+		means = b.Means()
+	}
 	for _, part := range []struct {
 		head   string
 		tables []Table
-	}{{"scenario", compact(named)}, {"means over", b.Means()}} {
+	}{{"scenario", compact(named)}, {"means over", means}} {
 		for i, table := range part.tables {
 			if i == 0 {
 				fmt.Fprintf(t, "%s\tclient\t%s\t\n", part.head, strings.Join(table.Head, "\t"))
@@ -41,7 +47,7 @@ func (b *Board) Text(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 	}
-	for _, line := range b.Legend("*") {
+	for _, line := range b.Legend("*", means != nil) {
 		fmt.Fprintln(w, line)
 	}
 	return nil
