@@ -129,9 +129,8 @@ func (o sharedOption) shared(c *sharedConfig) { o(c) }
 const DefaultStoreTimeout = 100 * time.Millisecond
 
 // WithStoreTimeout is how long a sync with the store may take, with the second try after an
-// error, 1 ms to 10 s. No
-// call waits for the store longer than that, but with [FallbackClosed]; then the
-// limiter goes on by itself. Default [DefaultStoreTimeout].
+// error, 1 ms to 10 s. No call waits for the store longer than that, but with
+// [FallbackClosed]; then the limiter goes on by itself. Default [DefaultStoreTimeout].
 func WithStoreTimeout(d time.Duration) SharedOption {
 	return sharedOption(func(c *sharedConfig) {
 		c.want(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)

@@ -994,6 +994,31 @@ func TestSharedSecondTryIsWithinTheTimeout(t *testing.T) {
 	})
 }
 
+// slowContext is one that takes as long to tell its deadline as all else takes.
+type slowContext struct{ context.Context }
+
+func (c slowContext) Deadline() (time.Time, bool) {
+	synctest.Wait()
+	return c.Context.Deadline()
+}
+
+// The first try may fail before the call that it asks for is in line.
+func TestSharedSecondTryAsksForTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		var asked []int
+		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+			if asked = append(asked, q.Want); len(asked) == 1 {
+				return StoreReply{}, errDown
+			}
+			return store.Store.Sync(ctx, q)
+		})
+		s := fleet(t, store, 1)[0]
+		require.NoError(t, s.WaitN(slowContext{t.Context()}, 3))
+		assert.Equal(t, []int{3, 3}, asked)
+	})
+}
+
 // Who is slow to hear that the store is away does not hear that it is back before.
 func TestSharedOutageIsToldInOrder(t *testing.T) {
 	for _, tt := range []struct {

@@ -22,11 +22,14 @@ func causeName(c cruise.Cause) string {
 }
 
 // reasonNames are the values of cruise.reason of calls given up.
-var reasonNames = [len(observing.Reasons) + 1]string{
+var reasonNames = [...]string{
 	"attempts_exhausted", "budget_exhausted", "max_elapsed", "server_delay",
 	"quota_exhausted", "permanent", "deadline", "cost",
 	"context_deadline", "canceled", "other",
 }
+
+// Each reason has a name, and so have others.
+var _ [len(observing.Reasons) + 1]string = reasonNames
 
 func nameOf(names []string, i int) string { return names[min(i, len(names)-1)] }
 

@@ -228,7 +228,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-server sliding -rate 1 -window 1s -empty -duration 1s", "-empty -duration 1s: want more than 1 s, or nothing is served"},
 		{"-rate .01 -empty -duration 1m", "-empty -duration 1m0s: want more than 100 s, or nothing is served"},
 		{"-rate 1 -duration 10", "want a duration with its unit, such as 10s or 1m30s"},
-		{"-rate 1 -signal smoke", `-signal "smoke": want one of none, retry-after, seconds, remaining, rest, reset`},
+		{"-rate 1 -signal smoke", `-signal "smoke": want none, retry-after, seconds, remaining, rest or reset`},
 		{"-rate 1 -workers 0", "-processes 1 -workers 0: want"},
 		{"-rate 5 -processes 4294967296 -workers 4294967296", "-processes 4294967296 -workers 4294967296: want"},
 		{"-rate 5 -processes 101 -workers 100", "-processes 101 -workers 100: want"},

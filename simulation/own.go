@@ -169,7 +169,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	case spec.Kind < 0:
 		return nil, fmt.Errorf("-server %s: want bucket, fixed, sliding or concurrency", o.kind)
 	case signal < 0:
-		return nil, fmt.Errorf("-signal %q: want one of %s", o.signal, strings.Join(strings.Fields(strings.Trim(fmt.Sprint(server.Signals), "[]")), ", "))
+		return nil, fmt.Errorf("-signal %q: want none, retry-after, seconds, remaining, rest or reset", o.signal)
 	case o.processes < 1 || o.workers < 1 || o.processes > 10_000 || o.workers > 10_000/o.processes:
 		return nil, fmt.Errorf("-processes %d -workers %d: want at least 1 of each, and at most 10,000 workers in all", o.processes, o.workers)
 	case o.duration < time.Second || o.duration > 24*time.Hour:

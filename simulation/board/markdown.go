@@ -41,7 +41,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)
 		t.markdown(&out)
 	}
-	legend := b.Legend("**Bold**:", true)
+	legend := append(b.MeansLegend(), b.Legend("**Bold**:")...)
 	for _, line := range legend {
 		fmt.Fprintf(&out, "%s.  \n", line)
 	}

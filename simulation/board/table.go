@@ -111,7 +111,7 @@ func (b *Board) GroupTable(rows []Row) Table {
 		}
 		line.Cells = append(line.Cells, Cell{Text: lowUse}, Cell{Text: strconv.Itoa(row.Collapses.Throttled)}, Cell{Text: strconv.Itoa(row.Collapses.Jain)})
 		better := "-"
-		if len(b.Clients) > 1 && b.Own != "" && !line.Yardstick {
+		if b.compares() && !line.Yardstick {
 			better = strconv.Itoa(row.Better)
 		}
 		line.Cells = append(line.Cells, Cell{Text: better})
@@ -168,20 +168,23 @@ func fixed(m score.Metric, v float64) string {
 	return Number(v)
 }
 
-// Legend says what the tables' marks, which look like mark, mean; and where there are means,
-// their columns without figures.
-func (b *Board) Legend(mark string, means bool) []string {
-	var lines []string
-	if means {
-		lines = append(lines, fmt.Sprintf("%s: in how many scenarios the client used less than 0.6 of what %s does, was throttled more than 10 %%, had a Jain's index below 0.7",
-			strings.Join(breaksDown, ", "), client.Pacer().Name))
+// Legend says what the tables' marks, which look like mark, mean.
+func (b *Board) Legend(mark string) []string {
+	if !b.compares() {
+		return nil
 	}
-	if len(b.Clients) < 2 || b.Own == "" {
-		return lines // there is nobody to compare with
-	}
-	lines = append(lines, mark+" best of the column, yardsticks left out")
-	if means {
-		lines = append(lines, fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own))
-	}
-	return lines
+	return []string{mark + " best of the column, yardsticks left out"}
 }
+
+// MeansLegend says what the columns of means that have no figures mean.
+func (b *Board) MeansLegend() []string {
+	lines := []string{fmt.Sprintf("%s: in how many scenarios the client used less than 0.6 of what %s does, was throttled more than 10 %%, had a Jain's index below 0.7",
+		strings.Join(breaksDown, ", "), client.Pacer().Name)}
+	if !b.compares() {
+		return lines
+	}
+	return append(lines, fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own))
+}
+
+// compares reports whether there is anybody to compare with.
+func (b *Board) compares() bool { return len(b.Clients) > 1 && b.Own != "" }

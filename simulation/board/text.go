@@ -27,8 +27,9 @@ func (b *Board) Text(w io.Writer) error {
 		}
 	}
 	var means []Table
+	legend := b.Legend("*")
 	if len(list) != 1 || list[0].Random {
-		means = b.Means()
+		means, legend = b.Means(), append(b.MeansLegend(), legend...)
 	}
 	for _, part := range []struct {
 		head   string
@@ -47,7 +48,7 @@ func (b *Board) Text(w io.Writer) error {
 			fmt.Fprintln(w)
 		}
 	}
-	for _, line := range b.Legend("*", means != nil) {
+	for _, line := range legend {
 		fmt.Fprintln(w, line)
 	}
 	return nil
