@@ -36,6 +36,15 @@ func bare(err error) error {
 	return err
 }
 
+// shown is bare for the caller, unless a Retrier around the call decides: its classifier
+// needs the rest.
+func shown(ctx context.Context, err error) error {
+	if cruise.Nested(ctx) {
+		return err
+	}
+	return bare(err)
+}
+
 // givenUp is a [cruise.Error] with a gRPC status, so that callers who look at
 // codes find one.
 type givenUp struct {
@@ -54,7 +63,7 @@ func (e *givenUp) GRPCStatus() *status.Status { return e.status }
 func surface(ctx context.Context, err error) error {
 	e, ok := err.(*cruise.Error)
 	if !ok {
-		return bare(err)
+		return shown(ctx, err)
 	}
 	clean := *e // an observer may hold the other one
 	clean.Last, clean.Reason = bare(e.Last), bare(e.Reason)

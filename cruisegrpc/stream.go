@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"iter"
 	"sync"
 	"sync/atomic"
 
@@ -36,7 +35,7 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 		s.open = func(ctx context.Context) (grpc.ClientStream, error) {
 			return streamer(ctx, desc, cc, method, s.opts...)
 		}
-		s.next, s.stop = iter.Pull2(s.retrier.Attempts(ctx, s.cost))
+		s.next, s.stop = pull(s.retrier.Attempts(ctx, s.cost))
 		if err := s.advance(nil); err != nil {
 			return nil, err
 		}
@@ -115,7 +114,7 @@ func (s *stream) another(err error) error {
 	for {
 		if err != nil {
 			if s.attempt == nil {
-				return bare(err)
+				return shown(s.ctx, err)
 			}
 			s.attempt.Done(err)
 		}
@@ -127,7 +126,7 @@ func (s *stream) another(err error) error {
 			return surface(s.ctx, gaveUp)
 		case !ok || err != nil && s.committed.Load(): // while we waited
 			s.end()
-			return bare(err)
+			return shown(s.ctx, err)
 		}
 		failure, begun := s.begin(attempt)
 		switch {
@@ -135,7 +134,7 @@ func (s *stream) another(err error) error {
 			err = failure
 		case !begun:
 			s.end()
-			return bare(err)
+			return shown(s.ctx, err)
 		default:
 			return nil
 		}
@@ -285,7 +284,7 @@ func (s *stream) RecvMsg(m any) error {
 			failure := s.broken(cs, err)
 			s.settle(failure)
 			cs.free()
-			return bare(failure)
+			return shown(s.ctx, failure)
 		}
 		failure := s.broken(cs, err)
 		cs.detach()

@@ -59,6 +59,46 @@ func TestStreamIsNotRetriedAfterItsFirstMessage(t *testing.T) {
 	assert.Equal(t, []string{"success"}, seen.outcomes())
 }
 
+// A goroutine that is locked to a thread may do with a stream what others do.
+func TestStreamOfLockedGoroutines(t *testing.T) {
+	client, _ := throttle(t, serve(t, &service{gate: first(1, slowDown)}))
+	locked := func(f func()) {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		f()
+	}
+	unlocked := func(f func()) {
+		var wg sync.WaitGroup
+		wg.Go(f)
+		wg.Wait()
+	}
+	for name, by := range map[string]struct{ open, read func(func()) }{
+		"opened by one": {locked, unlocked},
+		"read by one":   {unlocked, locked},
+	} {
+		t.Run(name, func(t *testing.T) {
+			by.open(func() {
+				stream, err := client.StreamingOutputCall(within(t, 20*time.Second), twoMessages())
+				require.NoError(t, err)
+				by.read(func() {
+					_, err := stream.Recv()
+					assert.NoError(t, err)
+				})
+			})
+			by.open(func() {
+				ctx, cancel := context.WithCancel(t.Context())
+				stream, err := client.FullDuplexCall(ctx)
+				require.NoError(t, err)
+				cancel()
+				by.read(func() {
+					_, err := stream.Recv()
+					assert.Equal(t, codes.Canceled, status.Code(err))
+				})
+			})
+		})
+	}
+}
+
 func TestStreamSendsAgainWhatWasSent(t *testing.T) {
 	s := serve(t, &service{gate: first(2, slowDown)})
 	client, _ := throttle(t, s)

@@ -142,6 +142,36 @@ func TestPushback(t *testing.T) {
 	}
 }
 
+// A Retrier around decides on retries, and by what the server says of them, too.
+func TestPushbackToTheRetrierAround(t *testing.T) {
+	never := func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
+		trailer(metadata.Pairs(cruisegrpc.PushbackKey, "-1"))
+		return status.Error(codes.Unavailable, "never again")
+	}
+	outer := cruise.Must(cruise.New(cruise.WithClassifier(cruisegrpc.Classify)))
+	for name, call := range map[string]func(context.Context, pb.TestServiceClient) error{
+		"unary": func(ctx context.Context, client pb.TestServiceClient) error {
+			_, err := client.UnaryCall(ctx, hello())
+			return err
+		},
+		"stream": func(ctx context.Context, client pb.TestServiceClient) error {
+			stream, err := client.StreamingOutputCall(ctx, twoMessages())
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, &service{gate: never})
+			client, _ := throttle(t, s)
+			err := outer.Do(within(t, 10*time.Second), func(ctx context.Context) error { return call(ctx, client) })
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+			assert.EqualValues(t, 1, s.seen.Load())
+		})
+	}
+}
+
 func TestOversizedMessagesAreNotRetried(t *testing.T) {
 	s := serve(t, &service{})
 	client, seen := throttle(t, s)
