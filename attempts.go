@@ -30,10 +30,18 @@ func (a *Attempt) Number() int {
 	return a.c.attempts
 }
 
-// Done tells how the attempt ended. Every turn of the loop must end with it; the
-// loop ends after Done(nil), and goes on where another attempt is worth it. An attempt
-// without it counts as permanent, and the loop ends with an error that says so.
-func (a *Attempt) Done(err error) { a.ended, a.err = true, err }
+// Done tells how the attempt ended, and returns what the [Retrier] makes of that. Every
+// turn of the loop must end with it; the loop ends after Done(nil), and goes on where
+// another attempt is worth it. An attempt without it counts as permanent, and the loop
+// ends with an error that says so.
+func (a *Attempt) Done(err error) Verdict {
+	if a.Number() == 0 { // none was made
+		return Classify(err)
+	}
+	v := a.c.verdict(err)
+	a.ended, a.err, a.c.said = true, err, v
+	return v
+}
 
 var errNotDone = errors.New("cruise: the loop's body did not call Done")
 

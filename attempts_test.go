@@ -55,6 +55,28 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
+func TestDoneTellsWhatTheErrorMeans(t *testing.T) {
+	asked := 0
+	r := plain(cruise.WithMaxAttempts(1), cruise.WithClassifier(func(err error) cruise.Verdict {
+		if asked++; err == errBoom {
+			return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Second, Scope: "ACCOUNT"}
+		}
+		return cruise.Verdict{}
+	}))
+	done := func(err error) (v cruise.Verdict) {
+		for attempt, gaveUp := range r.Attempts(t.Context()) {
+			if gaveUp == nil {
+				v = attempt.Done(err)
+			}
+		}
+		return v
+	}
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Second, Scope: "ACCOUNT"}, done(errBoom))
+	assert.Equal(t, 1, asked, "once for both")
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomePermanent}, done(cruise.Permanent(errBoom)))
+	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeSuccess}, done(nil))
+}
+
 func TestAttemptsGivesUpAfterTheLastTurn(t *testing.T) {
 	dead, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -25,6 +25,7 @@ type calling struct {
 	paid       *Budget       // has paid for a retry that is not made yet; nil if none has
 	delay      time.Duration // of the last backoff
 	freeDelay  time.Duration // of the last one for a throttle that does not count
+	said       Verdict       // on the attempt, by Attempt.Done; zero if it has not been asked for
 	last       error         // of the call itself
 }
 
@@ -146,6 +147,7 @@ func (c *calling) left() (left time.Duration, reason error) {
 // limiter is told all the same.
 func (c *calling) attempt(fn func(context.Context) error) error {
 	returned := false
+	c.said = Verdict{}
 	defer func() {
 		if !returned {
 			c.teach(Verdict{Outcome: OutcomeDropped}, errPanicked)
@@ -259,7 +261,11 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 func (c *calling) learn(err error) Verdict {
 	v := Verdict{Outcome: OutcomeDropped}
 	defer func() { c.teach(v, err) }()
-	v = c.verdict(err)
+	if c.said.Outcome != OutcomeUnknown {
+		v = c.said
+	} else {
+		v = c.verdict(err)
+	}
 	return v
 }
 

@@ -189,8 +189,7 @@ func (o *operation) IsErrorRetryable(err error) bool {
 	}
 	v := o.throttle.ofAttempt(err, o.attempt.Number())
 	if v.Outcome == cruise.OutcomeUnknown {
-		o.attempt.Done(err)
-		v = cruise.Classify(err)
+		v = o.attempt.Done(err)
 	} else {
 		v.Scope = o.name.within(v.Scope)
 		o.attempt.Done(&judged{err, v})

@@ -81,9 +81,9 @@ var shouldRetry = []string{"X-Should-Retry", "Stripe-Should-Retry"}
 
 // unprocessed tells whether the server surely has not done what the request
 // asked for: it was throttled, or the server wants it sent again.
-func (x *exchange) unprocessed() bool {
+func (x *exchange) unprocessed(v cruise.Verdict) bool {
 	wanted := func(name string) bool { return strings.EqualFold(trim(x.resp.Header.Get(name)), "true") }
-	return !x.t.onlyIdempotent && (x.signal.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
+	return !x.t.onlyIdempotent && (v.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
 }
 
 // Unsent marks the error of a [WithBase] that came before anything of the request was sent,

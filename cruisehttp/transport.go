@@ -146,15 +146,6 @@ type exchange struct {
 // attempt sends the request once. It reports whether the Retrier is to decide
 // how it goes on; if not, resp and err are what RoundTrip returns.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
-	switch { // a classifier of the Retrier's own may want again what must not be sent
-	case x.answer != nil && x.refusal(x.unprocessed()) != nil:
-		return false
-	case x.err != nil:
-		if why := x.refusal(unsent(x.err)); why != nil {
-			x.err = refused(x.err, why)
-			return false
-		}
-	}
 	r := x.req.WithContext(a.Context())
 	if err := x.fill(a, r); err != nil {
 		if x.err != nil {
@@ -231,12 +222,13 @@ func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	told := err
 	switch v.Outcome {
 	case cruise.OutcomePermanent:
-		a.Done(cruise.Permanent(err))
-		return true
+		told = cruise.Permanent(err)
 	case cruise.OutcomeThrottled:
 		told = cruise.Throttled(err)
 	}
-	a.Done(told)
+	if !worthIt(a.Done(told)) {
+		return true
+	}
 	if why := x.refusal(unsent(err)); why != nil {
 		x.err = refused(err, why)
 		return false
@@ -265,14 +257,9 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	hints := []cruise.Hint{cruise.RetryAfter(wait), x.t.inScope(s.Scope, x.keys)}
 	var told error
 	switch {
-	case s.Brake:
-		x.answer.NotRetried = errBrake
-		told = cruise.Throttled(x.answer, hints...)
-	case s.Outcome == cruise.OutcomeThrottled:
-		x.answer.NotRetried = x.refusal(x.unprocessed())
+	case s.Brake, s.Outcome == cruise.OutcomeThrottled:
 		told = cruise.Throttled(x.answer, hints...)
 	case s.Outcome == cruise.OutcomeTransient:
-		x.answer.NotRetried = x.refusal(x.unprocessed())
 		told = cruise.Transient(x.answer, hints...)
 	case s.Outcome == cruise.OutcomeQuotaExhausted:
 		told = cruise.QuotaExhausted(x.answer, hints...)
@@ -281,8 +268,18 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	default:
 		return false // dropped, by a rule: it teaches nothing
 	}
-	a.Done(told)
+	switch v := a.Done(told); { // which a classifier of the Retrier's own may have the word on
+	case s.Brake:
+		x.answer.NotRetried = errBrake
+	case worthIt(v):
+		x.answer.NotRetried = x.refusal(x.unprocessed(v))
+	}
 	return x.answer.NotRetried == nil
+}
+
+// worthIt tells whether a retry is.
+func worthIt(v cruise.Verdict) bool {
+	return v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
 }
 
 // errBrake is of a throttled request that is not to be repeated: the server says so, or

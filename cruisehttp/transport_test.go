@@ -1124,15 +1124,43 @@ func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 		require.NoError(t, err)
 		assert.Equal(t, "done", text(t, resp))
 
-		base = inOrder(says(404, "not yet"), says(200, "done"))
-		tr = transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict {
-			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
-		})))
-		resp, err = tr.RoundTrip(request(t, "POST", example, nil))
-		require.NoError(t, err)
-		assert.Equal(t, "not yet", text(t, resp), "not sent twice")
-		assert.Equal(t, 1, base.count())
 	})
+}
+
+// What the classifier calls a throttle was not processed; what it calls transient may have been.
+func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
+	for outcome, want := range map[cruise.Outcome][]string{
+		cruise.OutcomeThrottled: {"throttled, retry, success", "done"},
+		cruise.OutcomeTransient: {"transient", "calm down"},
+		cruise.OutcomePermanent: {"permanent", "calm down"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var events []string
+			base := inOrder(says(420, "calm down"), says(200, "done"))
+			tr := transport(t, base, cruisehttp.WithRetrier(
+				cruise.WithClassifier(func(error) cruise.Verdict {
+					return cruise.Verdict{Outcome: outcome, RetryAfter: 4 * time.Minute}
+				}),
+				cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+					switch e := event.(type) {
+					case cruise.AttemptEnded:
+						events = append(events, e.Outcome.String())
+						if outcome == cruise.OutcomeTransient {
+							assert.ErrorIs(t, e.Err, cruisehttp.ErrNotIdempotent)
+						}
+					case cruise.RetryScheduled:
+						events = append(events, "retry")
+					}
+				}))))
+			start := time.Now()
+			resp, err := tr.RoundTrip(request(t, "POST", example, strings.NewReader("body")))
+			require.NoError(t, err)
+			assert.Equal(t, want, []string{strings.Join(events, ", "), text(t, resp)})
+			if outcome != cruise.OutcomeThrottled {
+				assert.Zero(t, time.Since(start), "no wait for what is not sent again")
+			}
+		})
+	}
 }
 
 // A classifier does not know what has become of the body.
