@@ -52,7 +52,8 @@ type AdaptiveLimiter struct {
 	housing // whose lock guards the fields below too
 	law     *aimd
 	tokens  bucket
-	largest int     // the highest cost seen
+	largest int     // the highest cost of calls that went, or that wait
+	dearest int     // the highest cost of calls that went
 	spent   bool    // a pause took what was saved, and nobody went since
 	told    instant // the latest time that the law was told
 
@@ -138,7 +139,7 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 
 // WithBurst is the number of calls that may go at once after a quiet time, and
 // the highest cost of a call: 1 to 2^31-1, of a [SharedLimiter] to 10,000. Default: ten
-// milliseconds' worth of the rate, at least 1, or the highest cost seen.
+// milliseconds' worth of the rate, at least 1, or the highest cost of a call that went.
 func WithBurst(n int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
 		c.want(isBurst(n), "WithBurst(%d): "+wantBurst, n)
@@ -253,6 +254,7 @@ func newAdaptive(now instant, c adaptiveConfig) *AdaptiveLimiter {
 		}, brake{backoff: c.pause, forgive: c.forgive}),
 		tokens:  newBucket(rate.Inf, 1),
 		largest: 1,
+		dearest: 1,
 	}
 	a.room.pacer, a.room.last = a, now // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
@@ -524,6 +526,8 @@ func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 	a.law.sent(now)
 	a.spent = false
 	a.stats.Admitted++
+	a.dearest = max(a.dearest, n)
+	a.relax(now)
 	return 0
 }
 
@@ -541,6 +545,16 @@ func (a *AdaptiveLimiter) deserted(now instant) {
 	a.openMail(now)
 	a.told = max(a.told, now)
 	a.law.free(a.told)
+	a.relax(a.told)
+}
+
+// relax takes back the burst that calls were to have which left without going: many others
+// would go at once by it.
+func (a *AdaptiveLimiter) relax(now instant) {
+	if a.largest > a.dearest && a.room.waiting == 0 && a.paced() {
+		a.largest = a.dearest
+		a.apply(now)
+	}
 }
 
 // ask asks the law, and then the tokens, by pass or peek.

@@ -378,6 +378,48 @@ func TestAdaptiveCosts(t *testing.T) {
 	})
 }
 
+// A burst for a call that never went would let as many others go at once.
+func TestAdaptiveBurstIsNotThatOfCallsThatNeverWent(t *testing.T) {
+	const dear = 1_000_000
+	leave := map[string]func(ctx context.Context, l *AdaptiveLimiter) error{
+		"refused for its deadline": func(ctx context.Context, l *AdaptiveLimiter) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Second)
+			defer cancel()
+			return l.WaitN(ctx, dear)
+		},
+		"cancelled": func(ctx context.Context, l *AdaptiveLimiter) error {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			return l.WaitN(ctx, dear)
+		},
+		"cancelled before others in line": func(ctx context.Context, l *AdaptiveLimiter) error {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second, cancel)
+			others := context.WithoutCancel(ctx)
+			for range 5 {
+				time.AfterFunc(500*ms, func() { _ = l.WaitN(others, 1) })
+			}
+			err := l.WaitN(ctx, dear)
+			time.Sleep(time.Second)
+			_ = l.WaitN(others, 1)
+			return err
+		},
+	}
+	for name, leave := range leave {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := Must(NewAdaptiveLimiter(WithMaxRate(10)))
+				assert.Error(t, leave(t.Context(), l))
+				time.Sleep(time.Hour)
+				letGo(t, l, 1).ends(OutcomeSuccess, 0)
+				start := time.Now()
+				letGo(t, l, 1).ends(OutcomeSuccess, 0)
+				assert.Equal(t, 100*ms, time.Since(start))
+			})
+		})
+	}
+}
+
 // The burst is ten milliseconds' worth of the rate: it shrinks when that is cut.
 func TestAdaptiveBurstFollowsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
