@@ -43,7 +43,7 @@ func (a *Attempt) Done(err error) Verdict {
 	return v
 }
 
-var errNotDone = errors.New("cruise: the loop's body did not call Done")
+var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done"))
 
 // Attempts is [Retrier.Do] as a loop, for code that does not fit in a function:
 //
@@ -85,7 +85,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				case left:
 					return errLeft
 				}
-				return Permanent(errNotDone)
+				return errNotDone
 			})
 			if left {
 				if c.learn(err).Outcome == OutcomeSuccess {

@@ -102,6 +102,19 @@ func TestAttemptsForgottenDone(t *testing.T) {
 	assert.Equal(t, []cruise.Outcome{cruise.OutcomePermanent}, l.outcomes())
 }
 
+func TestForgottenDoneIsPermanentWhateverTheClassifierSays(t *testing.T) {
+	l := &witness{}
+	sent := 0
+	r := plain(cruise.WithLimiter(l), cruise.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: cruise.OutcomeThrottled} }))
+	for _, err := range r.Attempts(t.Context()) {
+		if err == nil {
+			sent++
+		}
+	}
+	assert.Equal(t, 1, sent)
+	assert.Equal(t, []cruise.Outcome{cruise.OutcomePermanent}, l.outcomes())
+}
+
 func TestAttemptsForgottenDoneOfARetry(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var last error

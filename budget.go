@@ -57,8 +57,11 @@ func newDefaultBudget() *Budget {
 	return Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
 }
 
-// Left returns how many retries the budget allows now.
+// Left returns how many retries the budget allows now: +Inf for nil, which limits nothing.
 func (b *Budget) Left() float64 {
+	if b == nil {
+		return math.Inf(1)
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.giveBack(clock(), 0)

@@ -106,7 +106,7 @@ func (c *calling) pass() (waited time.Duration, err error) {
 // refused gives up because the limiter did not let the call go.
 func (c *calling) refused(err error) error {
 	reason, wait := err, time.Duration(0)
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*Error](err); ok && e != nil {
 		if wait = e.RetryAfter; err == e && e.Last == nil { // else there is more to tell
 			reason = e.Reason
 		}
@@ -184,7 +184,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 		return false, c.giveUp(withCause(c.ctx, err), 0)
 	}
 	c.last = err
-	if r.tookLong != nil && context.Cause(c.attemptCtx) == r.tookLong && isEnd(c.attemptCtx, err) {
+	if c.ranOut() && isEnd(c.attemptCtx, err) {
 		c.last = withCause(c.attemptCtx, err) // the caller has set no deadline to think of
 	}
 	if !r.nested && callOf(c.ctx) != nil {
@@ -250,8 +250,12 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if r.observer != nil {
 		notify(c.told(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
 	}
+	began := clock()
 	if !sleep(c.ctx, wait) {
-		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
+		return false, c.giveUp(contextError(c.ctx), max(0, v.RetryAfter-clock().since(began)))
+	}
+	if left, reason := c.left(); reason != nil && left <= 0 { // the observer or the timer was late
+		return false, c.giveUpRetry(reason, 0)
 	}
 	return true, nil
 }
@@ -275,6 +279,8 @@ func (c *calling) verdict(err error) Verdict {
 		return Verdict{Outcome: OutcomeSuccess}
 	case err == errLeft:
 		return Verdict{Outcome: OutcomeDropped}
+	case err == errNotDone:
+		return Verdict{Outcome: OutcomePermanent}
 	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
@@ -284,7 +290,33 @@ func (c *calling) verdict(err error) Verdict {
 			return v
 		}
 	}
-	return Classify(err)
+	v := Classify(err)
+	if c.r.tookLong != nil && v.Outcome != OutcomeTransient && c.tookLong(err) {
+		v.Outcome = OutcomeTransient
+	}
+	return v
+}
+
+// ranOut reports whether the attempt has had all the time that it has for itself.
+func (c *calling) ranOut() bool {
+	return c.r.tookLong != nil && context.Cause(c.attemptCtx) == c.r.tookLong
+}
+
+// tookLong reports whether err, which nobody has marked, comes of the time of the attempt
+// alone: that ended it, or a limiter within saw that it would.
+func (c *calling) tookLong(err error) (is bool) {
+	defer func() { _ = recover() }() // methods of err may panic
+	m, marked := errors.AsType[markedError](err)
+	e, refused := m.(*Error)
+	switch {
+	case marked && (!refused || e == nil || e.Attempts > 0):
+		return false
+	case c.ranOut():
+		return isEnd(c.attemptCtx, err)
+	}
+	end, _ := c.attemptCtx.Deadline()
+	whole, ok := c.ctx.Deadline()
+	return refused && errors.Is(err, ErrDeadline) && (!ok || end.Before(whole))
 }
 
 // isEnd reports whether err comes from the end of ctx.
@@ -299,7 +331,8 @@ func isEnd(ctx context.Context, err error) (is bool) {
 func retried(err error) (is bool) {
 	defer func() { _ = recover() }() // methods of err may panic
 	if m, ok := errors.AsType[markedError](err); ok {
-		_, is = m.(*Error)
+		e, ok := m.(*Error)
+		is = ok && !e.madeOnce()
 	}
 	return is
 }

@@ -363,6 +363,33 @@ func TestCancellation(t *testing.T) {
 	}
 }
 
+// Of the wait that the server asked for, what is left is told.
+func TestCancellationTellsWhatIsLeftOfTheWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Second, cancel)
+		err := plain().Do(ctx, func(context.Context) error { return cruise.Transient(errServer, cruise.RetryAfter(time.Minute)) })
+		assert.ErrorIs(t, err, context.Canceled)
+		assert.Equal(t, 10*time.Second, gaveUp(t, err).RetryAfter)
+	})
+}
+
+// Who is slow to hear of a retry makes no attempt start late.
+func TestMaxElapsedCountsASlowObserver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		calls := 0
+		slow := cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+			if _, ok := event.(cruise.RetryScheduled); ok {
+				time.Sleep(10 * time.Second)
+			}
+		})
+		err := plain(cruise.WithMaxElapsed(5*time.Second), cruise.WithObserver(slow)).
+			Do(t.Context(), func(context.Context) error { calls++; return errServer })
+		assert.Equal(t, cruise.ErrMaxElapsed, gaveUp(t, err).Reason)
+		assert.Equal(t, 1, calls)
+	})
+}
+
 func TestCancellationWhileAnErrorPanics(t *testing.T) {
 	w := &witness{}
 	ctx, cancel := context.WithCancel(t.Context())

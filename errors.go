@@ -107,6 +107,9 @@ type Error struct {
 
 // Error says why the call was given up, and what the call itself said last.
 func (e *Error) Error() string {
+	if e == nil {
+		return "cruise: nil *Error"
+	}
 	var text string
 	switch e.Attempts {
 	case 0:
@@ -128,6 +131,9 @@ func (e *Error) Error() string {
 // Unwrap returns the reason and the last error, leaving out what is nil.
 func (e *Error) Unwrap() []error {
 	errs := make([]error, 0, 2)
+	if e == nil {
+		return errs
+	}
 	if e.Reason != nil {
 		errs = append(errs, e.Reason)
 	}
@@ -137,13 +143,22 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// means is that whoever gave up has retried already, whatever the last error was.
+// means is that whoever gave up has retried already, whatever the last error was, unless
+// there was but one attempt to make.
 func (e *Error) means() Verdict {
 	v := Verdict{Outcome: OutcomePermanent}
+	if e.madeOnce() {
+		v = Classify(e.Last)
+	}
 	if e != nil {
-		v.RetryAfter = max(0, e.RetryAfter)
+		v.RetryAfter = max(0, v.RetryAfter, e.RetryAfter)
 	}
 	return v
+}
+
+// madeOnce reports whether the call was to have one attempt only.
+func (e *Error) madeOnce() bool {
+	return e != nil && e.Attempts == 1 && e.Reason == ErrAttemptsExhausted && e.Last != nil
 }
 
 // trimmed prints an error of this package without the prefix that the message

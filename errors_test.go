@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -50,6 +51,15 @@ func TestErrorMessage(t *testing.T) {
 	} {
 		assert.EqualError(t, &tt.err, tt.want)
 	}
+}
+
+func TestErrorThatIsNil(t *testing.T) {
+	var none *cruise.Error
+	assert.EqualError(t, none, "cruise: nil *Error")
+	assert.NotErrorIs(t, none, cruise.ErrPermanent)
+	err := plain(cruise.WithLimiter(&witness{refuse: none})).Do(t.Context(), func(context.Context) error { return nil })
+	assert.EqualError(t, err, "cruise: call not made: nil *Error")
+	assert.Equal(t, math.Inf(1), plain(cruise.WithoutBudget()).Budget().Left())
 }
 
 func TestErrorMatches(t *testing.T) {

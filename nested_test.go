@@ -58,6 +58,54 @@ func TestNested(t *testing.T) {
 	}
 }
 
+// A Retrier for pace alone, within one for retries alone.
+func TestNestedWithOneAttempt(t *testing.T) {
+	known := cruise.WithClassifier(func(err error) cruise.Verdict {
+		if errors.Is(err, errBoom) {
+			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+		}
+		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
+	})
+	for name, outer := range map[string]*cruise.Retrier{
+		"without limiter":               plain(),
+		"without limiter, observed":     plain(cruise.WithObserver(cruise.ObserverFunc(func(context.Context, cruise.Event) {}))),
+		"by a classifier for the error": plain(known),
+	} {
+		for name, inner := range map[string]func(context.Context, func(context.Context) error) error{
+			"of one attempt": func(ctx context.Context, fn func(context.Context) error) error {
+				return cruise.Must(cruise.New(cruise.WithMaxAttempts(1))).Do(ctx, fn)
+			},
+			"without retries": func(ctx context.Context, fn func(context.Context) error) error {
+				return plain().Do(ctx, fn, cruise.WithoutRetries())
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					calls := 0
+					assert.NoError(t, outer.Do(t.Context(), func(ctx context.Context) error {
+						return inner(ctx, func(context.Context) error {
+							if calls++; calls < 3 {
+								return errBoom
+							}
+							return nil
+						})
+					}))
+					assert.Equal(t, 3, calls)
+				})
+			})
+		}
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				calls := 0
+				assert.Error(t, outer.Do(t.Context(), func(ctx context.Context) error {
+					return plain(cruise.WithMaxAttempts(2), cruise.WithNestedRetries()).Do(ctx, func(context.Context) error { calls++; return errBoom })
+				}))
+				assert.Equal(t, 2, calls, "what has been retried is not")
+			})
+		})
+	}
+}
+
 func TestNestedTellsWhetherOthersRetry(t *testing.T) {
 	assert.False(t, cruise.Nested(t.Context()))
 	var none context.Context

@@ -217,7 +217,8 @@ type CallOption struct {
 }
 
 // WithCost is what a call costs at the limiter, for APIs that count units rather
-// than calls: 0 or more, 0 being free. Default 1.
+// than calls: 0 or more, 0 being free. Of a free call the limiter learns nothing, neither
+// of a throttle nor by [Report]. Default 1.
 func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
 
 // WithBackground makes a call yield: behind a limiter of this package it waits

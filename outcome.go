@@ -143,7 +143,8 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 // A wrapper without a wait or a scope takes that of the error that it wraps.
 //
 // nil is a success. An [*Error] is permanent, because whoever made it has
-// already retried, with the wait that it tells. [context.Canceled] is dropped:
+// already retried, with the wait that it tells; that of a call which was to have one
+// attempt only means what its last error does. [context.Canceled] is dropped:
 // something was given up on purpose. Any other error is transient.
 //
 // An error whose own methods panic is transient.

@@ -34,7 +34,8 @@ func (r *record) Value(key any) any {
 //
 // It may be false in the first attempt of a Retrier that has no limiter, observer or limit
 // of time, unless the call is [WithoutRetries]. Then the inner Retrier retries, and the outer
-// one does not retry its [*Error], so that retries do not multiply either.
+// one does not retry its [*Error], so that retries do not multiply either; but one that was to
+// make a single attempt leaves retries to the outer one here, too.
 func Nested(ctx context.Context) bool { return ctx != nil && callOf(ctx) != nil }
 
 func callOf(ctx context.Context) *record {
@@ -56,7 +57,7 @@ func (r *record) kind() (background, retry bool) {
 // one around it, what quota the server reported: call it from within the call, with the
 // headers of any response. The last report of an attempt counts. That of a throttle makes
 // nobody wait until the quota's reset: give the error [RetryAfter] too. Without a limiter,
-// or with a negative Remaining, Report does nothing.
+// with a negative Remaining, or from a call that is free ([WithCost]), Report does nothing.
 func Report(ctx context.Context, q Quota) {
 	if ctx == nil || q.Remaining < 0 {
 		return

@@ -396,6 +396,60 @@ func TestAttemptTimeoutIsRetried(t *testing.T) {
 }
 
 // Who reads of a deadline that the caller never set finds out whose it was.
+// However the end of an attempt's time shows, it is what ended the attempt.
+func TestAttemptTimeoutIsRetriedHoweverItShows(t *testing.T) {
+	succeeds := func(context.Context) error { return nil }
+	retried := plain(cruise.WithNestedRetries(), cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{}))
+	const deadline = time.Hour
+	for _, tt := range []struct {
+		name     string
+		deadline time.Duration
+		fn       func(ctx context.Context, empty *cruise.TokenBucket) error
+		attempts int
+	}{
+		{"a cancellation", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error {
+			<-ctx.Done()
+			return fmt.Errorf("rpc: %w", context.Canceled)
+		}, 2},
+		{"the cause", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error { <-ctx.Done(); return context.Cause(ctx) }, 2},
+		{"in line within", deadline, func(ctx context.Context, empty *cruise.TokenBucket) error {
+			return plain(cruise.WithLimiter(empty)).Do(ctx, succeeds)
+		}, 2},
+		{"in line by hand", deadline, func(ctx context.Context, empty *cruise.TokenBucket) error { return empty.WaitN(ctx, 1) }, 2},
+		{"in line, and the whole call has no more time either", time.Second, func(ctx context.Context, empty *cruise.TokenBucket) error {
+			return empty.WaitN(ctx, 1)
+		}, 1},
+		{"but not what is marked", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error {
+			<-ctx.Done()
+			return cruise.Permanent(ctx.Err())
+		}, 1},
+		{"nor what has been retried", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error {
+			inner := 0
+			return retried.Do(ctx, func(ctx context.Context) error {
+				if inner++; inner == 1 {
+					return errServer
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			})
+		}, 1},
+		{"nor a cancellation of other things", deadline, func(context.Context, *cruise.TokenBucket) error { return context.Canceled }, 1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, cancel := context.WithTimeout(t.Context(), tt.deadline)
+				defer cancel()
+				empty := cruise.Must(cruise.NewTokenBucket(.01, 1))
+				require.NoError(t, empty.WaitN(ctx, 1))
+				attempts := 0
+				err := plain(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{})).
+					Do(ctx, func(ctx context.Context) error { attempts++; return tt.fn(ctx, empty) })
+				assert.Equal(t, tt.attempts, attempts, "%v", err)
+			})
+		})
+	}
+}
+
 func TestAttemptTimeoutSaysWhatItWas(t *testing.T) {
 	const timeout = "cruise: attempt took longer than 1s (WithAttemptTimeout)"
 	for name, tt := range map[string]struct {
