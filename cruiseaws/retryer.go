@@ -30,6 +30,9 @@ import (
 //     every attempt that is sent. One that the SDK gives up before, since its body cannot
 //     seek, counts as in flight from then on.
 func (t *Throttle) Retryer() aws.RetryerV2 {
+	if t == nil {
+		t = &Throttle{}
+	}
 	opts := append([]cruise.Option{}, t.retrier...)
 	return &sharedRetryer{
 		throttle: t,
@@ -79,6 +82,9 @@ func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error
 var errNoLimiter = errors.New("cruiseaws: WithScopeLimiter's function failed")
 
 func (s *sharedRetryer) GetAttemptToken(ctx context.Context) (func(error) error, error) {
+	if s.throttle.base == nil {
+		return nil, errZeroThrottle
+	}
 	limiter := s.limiter(ctx)
 	if limiter == nil {
 		return nil, errNoLimiter

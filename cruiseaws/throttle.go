@@ -136,6 +136,9 @@ func (t *Throttle) Configure(cfg *aws.Config) {
 // Retrier returns the Retrier of an operation, to look at its limiter or to make
 // other calls share it. Its method Scopes tells what all limiters of t do.
 func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
+	if t == nil || t.base == nil {
+		return nil // Do will say so
+	}
 	r := t.base.Scope(ScopeOperation, t.scope(o))
 	if o.Table != "" {
 		r = r.Scope(ScopeTable, o.Table)

@@ -874,6 +874,12 @@ func TestZeroThrottleSaysSo(t *testing.T) {
 	new(cruiseaws.Throttle).Configure(&cfg)
 	_, err := newS3(cfg).HeadObject(t.Context(), &s3.HeadObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
 	assert.ErrorContains(t, err, "cruiseaws: Throttle not made by New")
+
+	for _, throttle := range []*cruiseaws.Throttle{nil, {}} {
+		_, err := throttle.Retryer().GetAttemptToken(t.Context())
+		assert.EqualError(t, err, "cruiseaws: Throttle not made by New")
+		assert.Nil(t, throttle.Retrier(cruiseaws.Operation{}))
+	}
 }
 
 // slowDown answers as S3 does to a HEAD when it throttles: without a body, so without a code.
