@@ -101,19 +101,28 @@ type unsentError struct{ failure }
 
 // A connecting watches a request of a [http.Transport], which sends nothing before it has
 // got a connection. Other bases may ask for one and send by another way.
-type connecting struct{ asked, got atomic.Bool }
+type connecting struct{ asked, shook, got atomic.Bool }
 
 func (c *connecting) watch(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) { c.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
-		// A protocol of TLSNextProto may send without a word.
 		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
 			if err == nil {
-				c.got.Store(true)
+				c.shook.Store(true)
 			}
 		},
 	}))
+}
+
+// ended tells whether nothing was sent, and whether a protocol of TLSNextProto has
+// the connection: that may send without a word, then and later.
+func (c *connecting) ended() (unsent, silent bool) {
+	if c.got.Load() {
+		return false, false
+	}
+	silent = c.shook.Load()
+	return c.asked.Load() && !silent, silent
 }
 
 // roundTrip is that of the base, and marks what was not sent where that decides on a retry.
@@ -128,8 +137,12 @@ func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c := &connecting{}
 	resp, err := x.t.base.RoundTrip(c.watch(r))
+	none, silent := c.ended()
+	if silent && r.Context().Err() == nil {
+		x.t.silent.Store(true)
+	}
 	// A Client knows a server without TLS by the type of this one, which nothing may wrap.
-	if _, plain := err.(tls.RecordHeaderError); !plain && c.asked.Load() && !c.got.Load() {
+	if _, plain := err.(tls.RecordHeaderError); !plain && none && !x.t.silent.Load() {
 		err = Unsent(err)
 	}
 	return resp, err

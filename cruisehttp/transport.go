@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/a7df5faa/cruise"
@@ -67,6 +68,7 @@ type Transport struct {
 	retrier *cruise.Retrier // around all scopes
 	buckets buckets
 	lot     lot
+	silent  atomic.Bool // the base has connections that send without a word
 }
 
 // NewTransport returns a Transport. Its error names every option that is out of
@@ -116,15 +118,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := x.payload.buffer(t.buffer); err != nil {
 		return nil, &failure{err}
 	}
-	for attempt, err := range t.scope(x.keys).Attempts(req.Context()) {
-		if err != nil {
-			return x.gaveUp(err)
-		}
-		if !x.attempt(attempt) {
-			break
-		}
-	}
-	return x.resp, x.err
+	return x.run()
 }
 
 // An exchange is one request on its way.
@@ -143,10 +137,35 @@ type exchange struct {
 	named  []string       // keys of the bucket that resp names, if it was sent under another name
 }
 
+// run makes attempts until one of them is the last. Should a rule or a classifier panic, it
+// closes the response.
+func (x *exchange) run() (*http.Response, error) {
+	returned := false
+	defer func() {
+		if !returned && x.resp != nil && x.resp.Body != nil {
+			_ = x.resp.Body.Close()
+		}
+	}()
+	for attempt, gaveUp := range x.t.scope(x.keys).Attempts(x.req.Context()) {
+		if gaveUp != nil {
+			x.resp, x.err = x.gaveUp(gaveUp)
+			break
+		}
+		if !x.attempt(attempt) {
+			break
+		}
+	}
+	returned = true
+	return x.resp, x.err
+}
+
 // attempt sends the request once. It reports whether the Retrier is to decide
 // how it goes on; if not, resp and err are what RoundTrip returns.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
 	r := x.req.WithContext(a.Context())
+	if x.req.URL != nil { // Google's transports write an API key into it, and the caller's is told in errors
+		r.URL = new(*x.req.URL)
+	}
 	if err := x.fill(a, r); err != nil {
 		if x.err != nil {
 			x.err = refused(x.err, err)

@@ -685,6 +685,25 @@ func (panicking) Read([]byte) (int, error) { panic("corrupt") }
 func (panicking) Close() error             { return nil }
 
 // Such as that of what a server sends to a library that unpacks it.
+func TestTransportClosesTheResponseThatAClassifierPanicsAt(t *testing.T) {
+	base := inOrder(says(429, "slow down"))
+	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict { panic("at the disco") })))
+	assert.PanicsWithValue(t, "at the disco", func() { _, _ = tr.RoundTrip(request(t, "GET", example, nil)) })
+	assert.Equal(t, 1, base.count())
+	assert.Zero(t, base.open.Load())
+}
+
+// Google's transports write an API key into the URL of the request that they get.
+func TestTransportTellsNothingThatABaseWritesIntoTheURL(t *testing.T) {
+	client := &http.Client{Transport: transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
+		r.URL.RawQuery = "key=s3cr3t"
+		return answer(429, "", "Retry-After: 86400"), nil
+	}))}
+	_, err := client.Get(example)
+	require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
+	assert.NotContains(t, err.Error(), "s3cr3t")
+}
+
 func TestTransportMakesAnErrorOfAPanicOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resp := answer(404, "")

@@ -453,6 +453,7 @@ func TestRedacted(t *testing.T) {
 	for _, tt := range []struct{ name, err, want string }{
 		{"plain", "connection reset by peer", "connection reset by peer"},
 		{"query", `Get "https://api.example.com/a?key=1&x=2": EOF`, `Get "https://api.example.com/a?…": EOF`},
+		{"credentials with an @", "dial postgres://me:p@ss@db.example.com/x: refused", "dial postgres://…@db.example.com/x: refused"},
 		{"credentials", `Get "https://me:pass@api.example.com/a": EOF`, `Get "https://…@api.example.com/a": EOF`},
 		{"header", "bad header Authorization: Bearer abc", "bad header Authorization: …"},
 		{"header with another scheme", `bad header "Authorization: Token s3cr3t" of x`, `bad header "Authorization: …" of x`},
@@ -475,6 +476,8 @@ func TestRedacted(t *testing.T) {
 		{"compound, in camel case", `accessToken=abc {"refreshToken":"def"}`, `accessToken=… {"refreshToken":"…"}`},
 		{"compound, with -", "X-Auth-Token: abc", "X-Auth-Token: …"},
 		{"keys by name", "secret_key=abc, private-key: d, secretAccessKey=e", "secret_key=…, private-key: …, secretAccessKey=…"},
+		{"named, in quoted JSON", fmt.Sprintf("said %q", `{"client_secret":"s3cr3t","password":"hunter2","n":1}`), `said "{\"client_secret\":\"…\",\"password\":\"…\",\"n\":1}"`},
+		{"named, in Go", `map[string][]string{"X-Api-Key":[]string{"hunter2"}}`, `map[string][]string{"X-Api-Key":[]string{"…"}}`},
 		{"other names", "tokens: 7, secretary=x, key=y", "tokens: 7, secretary=x, key=y"},
 		{"token", "token eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9", "token …"},
 		{"bare token", "for eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9 no", "for … no"},
