@@ -305,7 +305,7 @@ func (a *AdaptiveLimiter) learn(e ending) {
 		this = a.tellLaw(now, e)
 	}
 	is := a.law.limit()
-	paused := this.pause > 0 && a.room.pause(now, now.after(this.pause))
+	paused := a.room.pauseBy(now, e, this.pause)
 	switch {
 	case paused || is < was:
 		a.room.changed(now)

@@ -64,7 +64,7 @@ func (b *roomBrake) stop(r *room, e ending) {
 		// answer, as the rate after each of them is the same.
 		atMost = max(b.backoff.grown(1), now.since(b.at)/2)
 	}
-	if r.pause(now, now.after(b.learn(now, e, 0, atMost))) {
+	if r.pauseBy(now, e, b.learn(now, e, 0, atMost)) {
 		r.changed(now)
 	}
 	b.set.Store(b.level > 0)

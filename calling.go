@@ -105,26 +105,28 @@ func (c *calling) pass() (waited time.Duration, err error) {
 
 // refused gives up because the limiter did not let the call go.
 func (c *calling) refused(err error) error {
-	reason, wait := err, time.Duration(0)
-	if e, ok := errors.AsType[*Error](err); ok && e != nil {
-		if wait = e.RetryAfter; err == e && e.Last == nil { // else there is more to tell
-			reason = e.Reason
+	e := &Error{Reason: err}
+	if by, ok := errors.AsType[*Error](err); ok && by != nil {
+		e.RetryAfter, e.Paused, e.Ahead = by.RetryAfter, by.Paused, by.Ahead
+		if err == by && by.Last == nil { // else there is more to tell
+			e.Reason = by.Reason
 		}
 	}
-	switch {
-	case c.ctx.Err() != nil:
-		reason = contextError(c.ctx)
-	case c.r.maxElapsed > 0 && errors.Is(reason, context.DeadlineExceeded):
+	ended := c.ctx.Err() != nil
+	if ended {
+		e.Reason = contextError(c.ctx)
+	} else if c.r.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
 		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
 		// its network.
-		if left, why := c.left(); left <= 0 || errors.Is(reason, ErrDeadline) {
-			if e, ok := reason.(*lateError); ok {
-				why = late(why, e.paused, e.ahead)
-			}
-			reason = why
+		left, why := c.left()
+		if ended = left <= 0; ended || errors.Is(e.Reason, ErrDeadline) {
+			e.Reason = why
 		}
 	}
-	return c.giveUp(reason, wait)
+	if ended {
+		e.Paused = c.r.pauseLeft()
+	}
+	return c.end(e)
 }
 
 // left is the time left for waiting, and the reason to give up with when it is over, nil if
@@ -370,8 +372,12 @@ func (c *calling) giveUpRetry(reason error, retryAfter time.Duration) error {
 }
 
 func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
+	return c.end(&Error{Reason: reason, RetryAfter: retryAfter})
+}
+
+func (c *calling) end(e *Error) error {
 	c.paid.refund()
-	e := &Error{Reason: reason, Attempts: c.attempts, Elapsed: clock().since(c.started), RetryAfter: retryAfter, Last: c.last}
+	e.Attempts, e.Elapsed, e.Last = c.attempts, clock().since(c.started), c.last
 	if c.r.observer != nil {
 		notify(c.told(), c.r.observer, GaveUp{Err: e})
 	}

@@ -243,7 +243,7 @@ func TestServerDelayStopsEveryone(t *testing.T) {
 
 		time.Sleep(10 * time.Minute)
 		err = r.Do(t.Context(), func(context.Context) error { t.Error("called during the pause"); return nil })
-		assert.Equal(t, &cruise.Error{Reason: cruise.ErrServerDelay, RetryAfter: 50 * time.Minute}, err)
+		assert.Equal(t, &cruise.Error{Reason: cruise.ErrServerDelay, RetryAfter: 50 * time.Minute, Paused: 50 * time.Minute}, err)
 
 		time.Sleep(49*time.Minute + 30*time.Second)
 		start := time.Now()
@@ -387,6 +387,49 @@ func TestMaxElapsedCountsASlowObserver(t *testing.T) {
 			Do(t.Context(), func(context.Context) error { calls++; return errServer })
 		assert.Equal(t, cruise.ErrMaxElapsed, gaveUp(t, err).Reason)
 		assert.Equal(t, 1, calls)
+	})
+}
+
+// A quota that is used up is the reason for all who come while it is, not for the first alone.
+func TestQuotaIsTheReasonWhileItIsUsedUp(t *testing.T) {
+	for name, newLimiter := range map[string]func() (cruise.Limiter, error){
+		"adaptive": func() (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
+		"bucket":   func() (cruise.Limiter, error) { return cruise.NewTokenBucket(1000, 1000) },
+		"window": func() (cruise.Limiter, error) {
+			return cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})
+		},
+		"delay":  func() (cruise.Limiter, error) { return cruise.NewDelayLimiter(cruise.ResponsiveDelay()) },
+		"shared": func() (cruise.Limiter, error) { return cruise.NewSharedLimiter(cruise.NewMemoryStore()) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := cruise.Must(newLimiter())
+				r := plain(cruise.WithLimiter(limiter))
+				succeeds := func(context.Context) error { return nil }
+				daily := cruise.QuotaExhausted(errServer, cruise.RetryAfter(10*time.Hour))
+				assert.ErrorIs(t, r.Do(t.Context(), func(context.Context) error { return daily }), cruise.ErrQuotaExhausted)
+				time.Sleep(time.Hour)
+				err := r.Do(t.Context(), succeeds)
+				assert.EqualError(t, err, "cruise: call not made: quota of the server used up: everyone is paused for 9h0m0s (try again in 9h0m0s)")
+				assert.Equal(t, cruise.ErrQuotaExhausted, gaveUp(t, err).Reason)
+
+				limiter.(interface{ Resume() }).Resume()
+				limiter.(interface{ Pause(time.Duration) }).Pause(time.Hour)
+				assert.Equal(t, cruise.ErrServerDelay, gaveUp(t, r.Do(t.Context(), succeeds)).Reason, "of the pause by hand")
+			})
+		})
+	}
+}
+
+// Who waits in vain is told for how long, and whether there was a pause.
+func TestErrorOfAWaitThatEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := cruise.Must(cruise.NewAdaptiveLimiter())
+		l.Pause(time.Minute)
+		ctx, cancel := context.WithCancelCause(t.Context())
+		time.AfterFunc(10*time.Second, func() { cancel(errShutdown) })
+		err := plain(cruise.WithLimiter(l)).Do(ctx, func(context.Context) error { return nil })
+		assert.EqualError(t, err, "cruise: call not made, after a wait of 10s: context canceled: shutting down: everyone is paused for 50s")
 	})
 }
 

@@ -85,7 +85,7 @@ func (d *DelayLimiter) learn(e ending) {
 	e.sent = d.room.sentAt(e.sent)
 	was := d.delays.delay
 	d.delays.learn(now, e)
-	paused := e.outcome.stops() && d.room.pause(now, now.after(e.retryAfter))
+	paused := e.outcome.stops() && d.room.pauseBy(now, e, e.retryAfter)
 	switch is := d.delays.delay; {
 	case paused || is > was:
 		d.room.changed(now)

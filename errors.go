@@ -18,11 +18,13 @@ var (
 	// client, not an answer of the server.
 	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
 	// ErrMaxElapsed: the next attempt would start later than [WithMaxElapsed] allows.
-	ErrMaxElapsed = errors.New("cruise: time for retries used up")
+	ErrMaxElapsed = errors.New("cruise: time of WithMaxElapsed used up")
 	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows,
-	// or a pause that is in force for another reason lasts longer.
-	ErrServerDelay = errors.New("cruise: told to wait for longer than allowed")
-	// ErrQuotaExhausted: a long quota of the server is used up.
+	// or a pause that is in force, other than for a quota, lasts longer.
+	ErrServerDelay = errors.New("cruise: told to wait for longer than WithMaxServerDelay allows")
+	// ErrQuotaExhausted: a long quota of the server is used up. With the wait that the
+	// server told, calls after that one fail by it too, unless [WithMaxServerDelay] allows
+	// them to wait.
 	ErrQuotaExhausted = errors.New("cruise: quota of the server used up")
 	// ErrPermanent: an attempt after the first failed for good. A first attempt that does
 	// is returned as it is, and does not match: match the call's own error, which both do.
@@ -43,34 +45,6 @@ type sentinel struct {
 func (s *sentinel) Error() string { return s.text }
 func (s *sentinel) Unwrap() error { return s.is }
 
-// lateError is ErrDeadline or ErrMaxElapsed, and what makes a wait so long.
-type lateError struct {
-	reason error
-	paused time.Duration // everyone is
-	ahead  int64         // cost of the calls that go first
-}
-
-// late is a reason with what makes the wait so long, if that is known.
-func late(reason error, paused time.Duration, ahead int64) error {
-	if paused <= 0 && ahead == 0 {
-		return reason
-	}
-	return &lateError{reason, paused, ahead}
-}
-
-func (e *lateError) Error() string {
-	text := e.reason.Error()
-	if e.paused > 0 {
-		text += fmt.Sprintf(": everyone is paused for %v", fourDigits(e.paused))
-	}
-	if e.ahead > 0 {
-		text += fmt.Sprintf(": %d ahead in line", e.ahead)
-	}
-	return text
-}
-
-func (e *lateError) Unwrap() error { return e.reason }
-
 // attemptTimeoutError is the end of an attempt by [WithAttemptTimeout].
 type attemptTimeoutError struct{ after time.Duration }
 
@@ -87,10 +61,10 @@ func (e *attemptTimeoutError) Temporary() bool { return true }
 // server's error is never hidden by a deadline or a cancellation.
 // [errors.Unwrap] returns nil, as for every error that wraps several.
 type Error struct {
-	// Reason is one of the Err variables of this package, or wraps one with what
-	// makes the wait so long, such as a pause. Where the context ended it is
-	// [context.Canceled] or [context.DeadlineExceeded], with its cause; otherwise it
-	// is the error of the limiter that refused the call.
+	// Reason is one of the Err variables of this package. ErrCost is wrapped, with the
+	// costs. Where the context ended it is [context.Canceled] or
+	// [context.DeadlineExceeded], with its cause; otherwise it is the error of the
+	// limiter that refused the call.
 	Reason error
 	// Attempts is how often the call was made, 0 or more.
 	Attempts int
@@ -101,6 +75,10 @@ type Error struct {
 	// that is known: the wait that the server asked for, what is left of a pause, or
 	// the backoff; 0 means unknown. A call that was cancelled asks no limiter for its pause.
 	RetryAfter time.Duration
+	// Paused is for how long everyone is paused yet, and Ahead what the calls cost that
+	// surely go first, where a limiter did not let the call go; 0 where that is not known.
+	Paused time.Duration
+	Ahead  int64
 	// Last is the last error of the call itself; nil if it was never made.
 	Last error
 }
@@ -111,13 +89,21 @@ func (e *Error) Error() string {
 		return "cruise: nil *Error"
 	}
 	var text string
-	switch e.Attempts {
-	case 0:
+	switch {
+	case e.Attempts == 0 && e.Elapsed < time.Millisecond: // it was refused at once
 		text = fmt.Sprintf("cruise: call not made: %v", trimmed{e.Reason})
-	case 1:
+	case e.Attempts == 0:
+		text = fmt.Sprintf("cruise: call not made, after a wait of %v: %v", fourDigits(e.Elapsed), trimmed{e.Reason})
+	case e.Attempts == 1:
 		text = fmt.Sprintf("cruise: gave up after 1 attempt in %v: %v", fourDigits(e.Elapsed), trimmed{e.Reason})
 	default:
 		text = fmt.Sprintf("cruise: gave up after %d attempts in %v: %v", e.Attempts, fourDigits(e.Elapsed), trimmed{e.Reason})
+	}
+	if e.Paused > 0 {
+		text += fmt.Sprintf(": everyone is paused for %v", fourDigits(e.Paused))
+	}
+	if e.Ahead > 0 {
+		text += fmt.Sprintf(": %d ahead in line", e.Ahead)
 	}
 	if e.RetryAfter > 0 {
 		text += fmt.Sprintf(" (try again in %v)", fourDigits(e.RetryAfter))
@@ -229,7 +215,7 @@ func Throttled(err error, hints ...Hint) error {
 
 // QuotaExhausted marks err as the end of a long quota: the call is not retried, and
 // with [RetryAfter] everyone behind the limiter pauses until then. Calls that may not
-// wait so long fail at once, with [ErrServerDelay] or [ErrDeadline] and the time left.
+// wait so long fail at once, with [ErrQuotaExhausted] or [ErrDeadline] and the time left.
 // It returns nil for a nil err.
 func QuotaExhausted(err error, hints ...Hint) error {
 	return wrap(err, OutcomeQuotaExhausted, hints)

@@ -25,7 +25,7 @@ func TestErrorMessage(t *testing.T) {
 		{cruise.Error{Reason: fmt.Errorf("%w: cost 5, at most 3", cruise.ErrCost)}, "cruise: call not made: cost above what the limiter ever admits at once: cost 5, at most 3"},
 		{
 			cruise.Error{Reason: cruise.ErrServerDelay, Attempts: 1, Elapsed: 120 * time.Millisecond, RetryAfter: time.Hour, Last: last},
-			"cruise: gave up after 1 attempt in 120ms: told to wait for longer than allowed (try again in 1h0m0s): 503 Service Unavailable",
+			"cruise: gave up after 1 attempt in 120ms: told to wait for longer than WithMaxServerDelay allows (try again in 1h0m0s): 503 Service Unavailable",
 		},
 		{
 			cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 5, Elapsed: 1234567891, Last: last},
@@ -37,7 +37,7 @@ func TestErrorMessage(t *testing.T) {
 		},
 		{
 			cruise.Error{Reason: cruise.ErrMaxElapsed, Attempts: 2, Elapsed: time.Minute, Last: last},
-			"cruise: gave up after 2 attempts in 1m0s: time for retries used up: 503 Service Unavailable",
+			"cruise: gave up after 2 attempts in 1m0s: time of WithMaxElapsed used up: 503 Service Unavailable",
 		},
 		{
 			cruise.Error{Reason: cruise.ErrQuotaExhausted, Attempts: 1, Last: last},

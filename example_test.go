@@ -132,7 +132,7 @@ func ExampleError() {
 	}
 	// Output:
 	// true true
-	// why: cruise: told to wait for longer than allowed
+	// why: cruise: told to wait for longer than WithMaxServerDelay allows
 	// attempts: 1
 	// come back in: 1h0m0s
 }

@@ -137,7 +137,7 @@ func TestObserverIsToldInOrder(t *testing.T) {
 		{"gave up on a wait", []cruise.Option{cruise.WithoutLimiter(), cruise.WithMaxServerDelay(time.Second)}, []error{asked}, []string{
 			"0s attempt 1 after 0s",
 			"1s ended 1: throttled in 1s: server says 503",
-			"1s cruise: gave up after 1 attempt in 1s: told to wait for longer than allowed (try again in 3s): server says 503",
+			"1s cruise: gave up after 1 attempt in 1s: told to wait for longer than WithMaxServerDelay allows (try again in 3s): server says 503",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -354,7 +354,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 		}
 		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})
 	}
-	paused := s.room.pause(now, now.after(pause))
+	paused := s.room.pauseBy(now, e, pause)
 	if paused {
 		events = append(events, pausedFor(pause))
 	}
@@ -482,8 +482,7 @@ func (s *SharedLimiter) Resume() {
 	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
 	left := s.room.leftAt(now)
 	if left > 0 {
-		s.room.resume = now
-		s.hold(now, now)
+		s.room.lift(now)
 	}
 	s.stopped(now)
 	s.hurry(now)

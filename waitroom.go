@@ -43,6 +43,7 @@ type room struct {
 	last   instant // latest time seen, so that time never runs backwards
 	skew   instant // the room's time less the clock's: see advance
 	resume instant // nobody goes before
+	spent  instant // until when a quota is used up, if there is a pause
 	// news is asked, when a pause holds up or would refuse a call, whether somebody
 	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is
 	// to be asked again, or never while an answer is under way: whoever gets that calls
@@ -95,7 +96,7 @@ func (r *room) checkCost(n int) error {
 // went.
 //
 // The error is that of the context with its cause, or an [*Error] whose reason
-// is ErrDeadline or ErrServerDelay, with nothing taken.
+// is ErrDeadline, ErrServerDelay or ErrQuotaExhausted, with nothing taken.
 func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error) {
 	if ctx == nil {
 		return came, sent, errNilContext
@@ -295,14 +296,18 @@ func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 		return nil // the pause may be over: the answer will tell
 	}
 	if pause > w.maxPause {
-		return &Error{Reason: ErrServerDelay, RetryAfter: pause}
+		reason := ErrServerDelay
+		if now < r.spent {
+			reason = ErrQuotaExhausted
+		}
+		return &Error{Reason: reason, RetryAfter: pause, Paused: pause}
 	}
 	if w.deadline == 0 {
 		return nil
 	}
 	// A call that would go at the deadline races its context.
 	if wait := r.least(now, w, ahead); wait >= w.deadline.since(r.reading(now)) {
-		return &Error{Reason: late(ErrDeadline, pause, ahead), RetryAfter: wait}
+		return &Error{Reason: ErrDeadline, RetryAfter: wait, Paused: pause, Ahead: ahead}
 	}
 	return nil
 }
@@ -501,6 +506,20 @@ func (r *room) pause(now, until instant) bool {
 	return true
 }
 
+// pauseBy is pause for what an attempt taught.
+func (r *room) pauseBy(now instant, e ending, d time.Duration) bool {
+	if e.outcome == OutcomeQuotaExhausted {
+		r.spent = max(r.spent, now.after(e.retryAfter))
+	}
+	return r.pause(now, now.after(d))
+}
+
+// lift ends the pause.
+func (r *room) lift(now instant) {
+	r.resume, r.spent = now, 0
+	r.pacer.hold(now, now)
+}
+
 // rehold keeps a pause in force across a change of the pacer's rate.
 func (r *room) rehold(now instant) {
 	if now < r.resume {
@@ -556,8 +575,7 @@ func (r *room) resumeNow() (left time.Duration) {
 	now := r.advance(clock())
 	left = r.leftAt(now)
 	if left > 0 {
-		r.resume = now
-		r.pacer.hold(now, now)
+		r.lift(now)
 		r.release(now)
 	}
 	return left

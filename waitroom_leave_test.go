@@ -104,7 +104,7 @@ func TestWhatACallWouldWaitFor(t *testing.T) {
 		{"others", nil, 3, 0, "wait would pass the deadline: 3 ahead in line (try again in 40s)", ErrDeadline},
 		{"a pause", nil, 0, time.Minute, "wait would pass the deadline: everyone is paused for 1m0s (try again in 1m0s)", ErrDeadline},
 		{"a pause, then others", nil, 3, time.Minute, "wait would pass the deadline: everyone is paused for 1m0s: 3 ahead in line (try again in 1m30s)", ErrDeadline},
-		{"others, for longer than is left to it", []Option{WithMaxElapsed(500 * ms)}, 3, 0, "time for retries used up: 3 ahead in line (try again in 40s)", ErrMaxElapsed},
+		{"others, for longer than is left to it", []Option{WithMaxElapsed(500 * ms)}, 3, 0, "time of WithMaxElapsed used up: 3 ahead in line (try again in 40s)", ErrMaxElapsed},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

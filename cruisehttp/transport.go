@@ -46,7 +46,7 @@ import (
 // [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
 // [*ResponseError] that says what the server said. From then until the quota is
 // renewed, all new requests of the scope fail at once with the same answer, and those
-// that stood in line already with [cruise.ErrServerDelay].
+// that stood in line already with the same reason.
 //
 // The body of an error is looked at before the response is returned, 64 KiB of it
 // and 2 seconds at most, and given back whole. One that is longer or slower keeps its
@@ -395,6 +395,9 @@ func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 			return x.signal.Wait(0), cruise.ErrQuotaExhausted
 		}
 	case e.Reason == cruise.ErrQuotaExhausted, e.Reason == cruise.ErrServerDelay: // themselves, not as the cause of a context
+		if e.Paused > 0 {
+			return 0, e.Reason // refused in line, for what another response said
+		}
 		return e.RetryAfter, e.Reason
 	}
 	return 0, nil

@@ -484,6 +484,12 @@ func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 	attrs := []slog.Attr{
 		slog.Any("reason", err.Reason), slog.Int("attempts", err.Attempts), slog.Duration("elapsed", round(err.Elapsed)),
 	}
+	if err.Paused > 0 {
+		attrs = append(attrs, slog.Duration("paused", round(err.Paused)))
+	}
+	if err.Ahead > 0 {
+		attrs = append(attrs, slog.Int64("ahead", err.Ahead))
+	}
 	if err.RetryAfter > 0 {
 		attrs = append(attrs, slog.Duration("retry_after", round(err.RetryAfter)))
 	}
