@@ -235,7 +235,9 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-rate 5 -processes 100 -workers 100 -duration 24h", "-duration 24h0m0s: want at most 1h0m0s for 10000 workers in all"},
 		{"-rate 1 -latency 0s", "-latency 0s: want 1µs to 1h"},
 		{"-rate 1 -latency 2h -duration 3h", "-latency 2h0m0s: want 1µs to 1h"},
-		{"-rate 1 -latency 1h -duration 1s", "-latency 1h0m0s: want no more than the -duration 1s"},
+		{"-rate 1 -latency 1h -duration 1s", "-latency 1h0m0s -work 0s: want at most the -duration 1s together"},
+		{"-rate 1 -work 2s -duration 1s", "-latency 100ms -work 2s: want at most the -duration 1s together"},
+		{"-rate 1 -work 2h", "-work 2h0m0s: want 1µs to 1h"},
 		{"-rate 5 -duration 2562047h", "-duration 2562047h0m0s: want 1s to 24h"},
 		{"-rate 1e6 -latency 1ms -duration 1h", "-duration 1h0m0s: want at most 10000000 requests"},
 
@@ -298,6 +300,7 @@ func TestTheServerOfTheFlagsIsToldInWords(t *testing.T) {
 		"-rate 2.5 -burst 40 -empty -signal rest":                                "a bucket of 40 that refills at 2.5 a second, used up at the start; tells what is left",
 		"-server fixed -rate 5 -signal remaining":                                "300 requests in each 1m0s; tells the limit and what is left",
 		"-server sliding -rate 5 -window 10s -signal reset":                      "50 requests in any 10s; tells the limit, what is left and until when",
+		"-rate 8 -burst 60 -work 10s -workers 100":                               "a bucket of 60 that refills at 8 a second, 10s for each; tells nothing",
 		"-server concurrency -burst 8 -signal retry-after -work 20ms -workers 9": "8 requests at a time, 20ms each; tells Retry-After",
 	} {
 		_, p, err := parse(strings.Fields(args), io.Discard)
@@ -319,12 +322,12 @@ func TestPresetsYieldToFlags(t *testing.T) {
 	}{
 		{"", 13, 0, 17, 3},
 		{"-clients cruise", 13, 0, 1, 3},
-		{"-clients cruise -scenarios named -seeds 1", 45, 0, 1, 1},
+		{"-clients cruise -scenarios named -seeds 1", 46, 0, 1, 1},
 		{"-scenarios none -random 5", 0, 5, 17, 3},
 		{"-quick", 15, 24, 17, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 45, 200, 17, 10},
-		{"-targets", 45, 200, 3, 3},
+		{"-full", 46, 200, 17, 10},
+		{"-targets", 46, 200, 3, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
 		_, p, err := parse(strings.Fields(c.args), nil)

@@ -36,11 +36,15 @@ var serverFlags = []string{"server", "rate", "burst", "window", "work", "empty",
 
 // idle flags say nothing about a kind of server.
 var idle = map[server.Kind][]string{
-	server.Bucket:        {"window", "work"},
-	server.FixedWindow:   {"burst", "work"},
-	server.SlidingWindow: {"burst", "work"},
+	server.Bucket:        {"window"},
+	server.FixedWindow:   {"burst"},
+	server.SlidingWindow: {"burst"},
 	server.Concurrency:   {"rate", "window", "empty"},
 }
+
+// concurrentWork is how long a request holds the slot of a concurrency limit, unless -work says
+// otherwise.
+const concurrentWork = 250 * time.Millisecond
 
 // mostRequests are served in a run, which takes a minute or so.
 const mostRequests = 10_000_000
@@ -82,9 +86,9 @@ func (o *own) flags(f *flag.FlagSet) {
 	f.StringVar(&o.kind, "server", "", "try your own server: `kind` bucket, fixed, sliding or concurrency")
 	f.Var(decimal(&o.rate), "rate", "try your own server: `requests` a second that it serves")
 	f.Var(decimal(&o.burst), "burst", "`tokens` of its bucket, slots of its concurrency limit; default a second's worth")
-	o.window, o.work, o.latency, o.duration = time.Minute, 250*time.Millisecond, 100*time.Millisecond, 10*time.Minute
+	o.window, o.latency, o.duration = time.Minute, 100*time.Millisecond, 10*time.Minute
 	f.Var((*span)(&o.window), "window", "`length` of its window")
-	f.Var((*span)(&o.work), "work", "`time` that a request holds the slot of its concurrency limit")
+	f.Var((*span)(&o.work), "work", "`time` that it works on a request that it lets through, while throttles come at once; default none, of a concurrency limit 250ms")
 	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
 	f.StringVar(&o.signal, "signal", "none", "the `signal` that it gives: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
 	o.processes, o.workers = 1, 10
@@ -176,8 +180,16 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		return nil, fmt.Errorf("-duration %v: want 1s to 24h", o.duration)
 	case o.latency < time.Microsecond || o.latency > time.Hour:
 		return nil, fmt.Errorf("-latency %v: want 1µs to 1h", o.latency)
-	case o.latency > o.duration: // nothing would be served
-		return nil, fmt.Errorf("-latency %v: want no more than the -duration %v", o.latency, o.duration)
+	case set["work"] && (o.work < time.Microsecond || o.work > time.Hour):
+		return nil, fmt.Errorf("-work %v: want 1µs to 1h", o.work)
+	}
+	spec.Work = o.work
+	if spec.Kind == server.Concurrency && !set["work"] {
+		spec.Work = concurrentWork
+	}
+	takes := o.latency + spec.Work
+	if takes > o.duration { // nothing would be served
+		return nil, fmt.Errorf("-latency %v -work %v: want at most the -duration %v together", o.latency, spec.Work, o.duration)
 	}
 	if most := mostWaiting / time.Duration(o.processes*o.workers); o.duration > most {
 		return nil, fmt.Errorf("-duration %v: want at most %v for %d workers in all", o.duration, most, o.processes*o.workers)
@@ -192,13 +204,9 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		if !(o.burst >= 1 && o.burst <= 10_000) || o.burst != math.Trunc(o.burst) {
 			return nil, fmt.Errorf("%s: want the slots of -server concurrency, a whole number from 1 to 10000", told(set, "burst", o.burst))
 		}
-		if o.work < time.Microsecond || o.work > time.Hour {
-			return nil, fmt.Errorf("-work %v: want 1µs to 1h", o.work)
-		}
-		spec.Work = o.work
-		perSecond = o.burst / o.work.Seconds()
+		perSecond = o.burst / spec.Work.Seconds()
 		spec.Rate = server.Constant(perSecond)
-		about = fmt.Sprintf("%v requests at a time, %v each", o.burst, o.work)
+		about = fmt.Sprintf("%v requests at a time, %v each", o.burst, spec.Work)
 	} else if !(o.rate >= 1e-4 && o.rate <= 1e6) {
 		return nil, fmt.Errorf("%s: want the requests a second that the server serves, 0.0001 to 1000000", told(set, "rate", o.rate))
 	}
@@ -244,8 +252,11 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		}
 		about += ", used up at the start"
 	}
+	if spec.Kind != server.Concurrency && spec.Work > 0 {
+		about += fmt.Sprintf(", %v for each", spec.Work)
+	}
 	about += "; tells " + scenario.Tells(spec.Signal)
-	perSecond = min(perSecond, float64(o.processes*o.workers)/o.latency.Seconds())
+	perSecond = min(perSecond, float64(o.processes*o.workers)/takes.Seconds())
 	if n := perSecond * o.duration.Seconds(); n > mostRequests {
 		return nil, fmt.Errorf("-duration %v: want at most %d requests in a run, at this rate and latency it is %.0f", o.duration, mostRequests, n)
 	}

@@ -80,7 +80,7 @@ type Spec struct {
 	Rate   Schedule      // requests a second
 	Burst  float64       // tokens of a bucket, slots of a concurrency limit
 	Window time.Duration // length of a window
-	Work   time.Duration // how long a request holds the slot of a concurrency limit
+	Work   time.Duration // how long a request takes that is let through; it holds the slot of a concurrency limit
 	Empty  bool          // the bucket or the window is used up at the start
 	Signal Signal
 
@@ -206,10 +206,8 @@ func (s *Server) Take(now time.Duration) Reply {
 	}
 	var r Reply
 	if s.model.take(now) {
-		switch s.spec.Kind {
-		case Concurrency:
-			r.Hold = s.spec.Work
-		case Queue:
+		r.Hold = s.spec.Work
+		if s.spec.Kind == Queue {
 			r.Hold = s.queue.done - now
 		}
 	} else {
