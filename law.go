@@ -85,6 +85,8 @@ const (
 	startGrow  = .15 // of a call more in flight for each success, before the first throttle
 	startFew   = 5   // in flight, from where on it is one for each second that a call takes,
 	startLeast = .03 // but no less than this, and no more than startGrow
+	startSlow  = 1.  // seconds; where calls take longer a success lets in more,
+	startPace  = 2   // and so many times as many calls go at most as end meanwhile
 	startHeld  = 8   // successes before that, where throttles came before them all
 
 	patience    = time.Second      // silence after which one more call goes
@@ -173,8 +175,15 @@ func (l *aimd) setLimit(now instant, limit float64) {
 // not.
 func (l *aimd) wait(now instant) time.Duration {
 	closed := l.row >= closedRow // one at a time knocks at a closed door
-	if l.inflight == 0 || !closed && (!math.IsInf(l.rate, 1) || float64(l.inflight) < l.window) {
+	if l.inflight == 0 || !closed && !math.IsInf(l.rate, 1) {
 		return 0
+	}
+	if !closed && float64(l.inflight) < l.window {
+		if l.took.long <= startSlow {
+			return 0
+		}
+		// Two at one moment would be too many for a small bucket, whatever the rate.
+		return max(0, min(patience, ceilSeconds(l.took.long/(startPace*l.window)))-now.since(l.went))
 	}
 	// Calls that hang, or whose end nobody reports, must not close the door for
 	// good.
@@ -463,12 +472,13 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 
 // more is how much wider the window gets for a success. All in flight are throttled at once
 // when a bucket that was full is empty: once there are some, they grow with time, not with
-// round trips.
+// round trips. So do those that take long: they would grow for minutes.
 func (l *aimd) more() float64 {
-	if l.window < startFew {
-		return startGrow
+	more, took := startGrow, l.latency.Seconds()
+	if l.window >= startFew {
+		more = min(startGrow, max(startLeast, took))
 	}
-	return min(startGrow, max(startLeast, l.latency.Seconds()))
+	return min(1, more*max(1, took/startSlow)) // 1 doubles the window in a round trip, as TCP begins
 }
 
 // pay returns the seconds since growth was last paid out, at most a few call

@@ -66,8 +66,30 @@ func TestLawBegins(t *testing.T) {
 		d.end(OutcomeSuccess, sent)
 	}
 	d.send()
-	assert.Zero(t, d.law.wait(d.now), "and more as they succeed")
+	assert.Zero(t, d.after(ms).law.wait(d.now), "and more as they succeed")
 	assert.True(t, math.IsInf(d.law.limit(), 1), "success alone sets no rate")
+}
+
+// Each success of a slow call lets in two, which at one moment would be too many for a bucket
+// of one, at any rate.
+func TestLawBeginsWithSlowCallsApart(t *testing.T) {
+	for _, tt := range []struct {
+		window     float64
+		took, want time.Duration
+	}{
+		{2, 4 * time.Second, time.Second},
+		{10, 4 * time.Second, 200 * ms},
+		{2, time.Minute, patience},
+		{2, time.Second, 0}, // where a call more comes only after some successes anyway
+	} {
+		d := newLawDriver(0.01, math.Inf(1)).after(time.Hour)
+		d.end(OutcomeSuccess, d.now-instant(tt.took))
+		d.law.window = tt.window
+		assert.Zero(t, d.law.wait(d.now), "nothing is in flight")
+		d.send()
+		assert.Equal(t, tt.want, d.law.wait(d.now))
+		assert.Zero(t, d.after(tt.want).law.wait(d.now))
+	}
 }
 
 // Whoever says that there is no limit wants a gentle beginning, whatever was in flight before.
@@ -157,12 +179,30 @@ func TestLawBeginsMoreSlowlyWithMany(t *testing.T) {
 		return n
 	}
 	few := calls(1, startFew, 10*ms)
-	assert.Equal(t, few, calls(1, startFew, 10*time.Second), "a few at any latency")
+	assert.Equal(t, few, calls(1, startFew, time.Second), "a few alike")
 	many := func(took time.Duration) int { return calls(startFew, 2*startFew, took) }
 	assert.Greater(t, many(10*ms), 2*many(100*ms), "the faster, the more slowly for each")
 	assert.Greater(t, many(100*ms), many(time.Second))
 	assert.Equal(t, many(ms), many(10*ms), "within bounds")
-	assert.Equal(t, many(200*ms), many(time.Minute))
+	assert.Equal(t, many(200*ms), many(time.Second))
+}
+
+// By round trips of ten seconds many callers would stand still for minutes.
+func TestLawBeginsFasterWhereCallsTakeLong(t *testing.T) {
+	for _, from := range []float64{1, startFew} {
+		grown := func(took time.Duration) float64 {
+			d := newLawDriver(0.01, math.Inf(1)).after(time.Minute)
+			d.law.window = from
+			for range int(from) {
+				d.send()
+			}
+			d.end(OutcomeSuccess, d.now-instant(took))
+			return d.law.window - from
+		}
+		assert.InDelta(t, startGrow, grown(time.Second), 1e-9)
+		assert.InDelta(t, 3*startGrow, grown(3*time.Second), 1e-9)
+		assert.InDelta(t, 1, grown(time.Minute), 1e-9, "no faster than TCP")
+	}
 }
 
 func TestLawOnlyThrottlesGiveARate(t *testing.T) {

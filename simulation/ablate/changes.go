@@ -23,8 +23,10 @@ type edit struct{ old, new string }
 var changes = []change{
 	{1, "a second of silence lets no other call go", []edit{{`patience    = time.Second `, `patience    = time.Hour `}}},
 	{1, "throttles before the first success make no start gentler", []edit{{`startHeld  = 8 `, `startHeld = 0 `}}},
+	{1, "several calls go at one moment", []edit{{`startPace  = 2 `, `startPace = 1e9 `}}},
+	{1, "as few calls more where calls take long", []edit{{`min(1, more*max(1, took/startSlow)) //`, `more //`}}},
 	{1, "as many calls more where calls are fast and many", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},
-	{1, "a third of that", []edit{{`startLeast, l.latency.Seconds()`, `startLeast, l.latency.Seconds()/3`}}},
+	{1, "a third of that", []edit{{`startLeast, took))`, `startLeast, took/3))`}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`decrease: 0.5`, `decrease: 0.7`}}},
 	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.given(now))`,

@@ -174,6 +174,11 @@ func hard() []*Scenario {
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 20},
 		Processes: 2, Callers: 20, Latency: 2 * time.Second, Duration: 10 * time.Minute,
 	}, {
+		Name:      "answers-10s",
+		About:     "a language model: every answer takes ten seconds, throttles come at once, and 100 callers share 8 requests a second",
+		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(8), Burst: 60, Work: 10 * time.Second, Signal: server.RetryAfter | server.WholeSeconds},
+		Processes: 1, Callers: 100, Latency: 100 * time.Millisecond, Duration: 10 * time.Minute,
+	}, {
 		Name:      "slow-0.05/s",
 		About:     "three calls a minute, shared by two processes",
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(.05), Burst: 3, Signal: server.RetryAfter},
