@@ -597,8 +597,10 @@ func (a *AdaptiveLimiter) maxCost() int {
 func (a *AdaptiveLimiter) counts(now instant) bool { return a.tokens.counts(now) }
 
 func (a *AdaptiveLimiter) hold(now, until instant) {
-	if a.paced() {
+	if a.paced() || until <= now { // a pause ends, whatever has become of the rate
 		a.tokens.hold(now, until)
+	}
+	if a.paced() {
 		if !a.spent { // else pauses that are shorter than a call interval would let nobody go
 			a.tokens.spend() // the server has none of that
 			a.spent = true

@@ -378,6 +378,33 @@ func TestAdaptiveCosts(t *testing.T) {
 	})
 }
 
+// What Resume has ended does not come back with the next rate, whatever came between.
+func TestAdaptiveResumeEndsAPauseForGood(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter(WithInitialRate(10)))
+		call := func(o Outcome, retryAfter time.Duration) (waited time.Duration) {
+			start := time.Now()
+			sent := letGo(t, a, 1)
+			waited = time.Since(start)
+			time.Sleep(100 * ms)
+			sent.ends(o, retryAfter)
+			return waited
+		}
+		for range 20 {
+			call(OutcomeSuccess, 0)
+		}
+		call(OutcomeThrottled, time.Hour)
+		require.NoError(t, a.SetLimit(rate.Inf))
+		a.Resume()
+		for range 20 {
+			assert.Less(t, call(OutcomeSuccess, 0), time.Second)
+		}
+		call(OutcomeThrottled, time.Second)
+		assert.InDelta(t, 5, float64(a.Limit()), 1, "half of what ten calls a second came to")
+		assert.LessOrEqual(t, call(OutcomeSuccess, 0), time.Second)
+	})
+}
+
 // A burst for a call that never went would let as many others go at once.
 func TestAdaptiveBurstIsNotThatOfCallsThatNeverWent(t *testing.T) {
 	const dear = 1_000_000

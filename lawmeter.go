@@ -89,6 +89,9 @@ func (m *meter) restart(n int, at time.Duration) {
 
 // anew forgets what was.
 func (m *meter) anew(now instant) {
+	if m.ahead > now { // what was counted ahead is forgotten, too
+		m.elapsed, m.ahead = m.elapsed-m.ahead.since(now), 0
+	}
 	m.gone, m.goneAt = m.n, m.clock(now)
 	m.restart(m.gone, m.goneAt)
 }

@@ -129,8 +129,9 @@ func (o sharedOption) shared(c *sharedConfig) { o(c) }
 const DefaultStoreTimeout = 100 * time.Millisecond
 
 // WithStoreTimeout is how long a sync with the store may take, with the second try after an
-// error, 1 ms to 10 s. No call waits for the store longer than that, but with
-// [FallbackClosed]; then the limiter goes on by itself. Default [DefaultStoreTimeout].
+// error, 1 ms to 10 s. After that the limiter goes on by itself, but with [FallbackClosed]. A
+// call waits for the store twice as long at most, where a sync for another call is under way
+// when it comes. Default [DefaultStoreTimeout].
 func WithStoreTimeout(d time.Duration) SharedOption {
 	return sharedOption(func(c *sharedConfig) {
 		c.want(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)
@@ -180,6 +181,7 @@ const (
 	sharedMostRate  = 1e6
 	sharedInitial   = 10
 	sharedMostCost  = 10_000
+	sharedMostEpoch = 1 << 52 // more than congestions in the life of a scope; 2^53 ends whole numbers in Redis
 )
 
 // NewSharedLimiter returns a limiter that shares what it does with all others whose

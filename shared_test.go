@@ -7,8 +7,10 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"net"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -749,21 +751,26 @@ func TestSharedStoreFails(t *testing.T) {
 		want  string
 	}{
 		{"down", down, 0, "store is down"},
-		{"hangs", hangs, DefaultStoreTimeout, "cruise: store did not answer in time"},
+		{"hangs", hangs, DefaultStoreTimeout, "cruise: store did not answer within the time of WithStoreTimeout"},
 		{"slow", func(ctx context.Context, q StoreRequest) (StoreReply, error) {
 			<-ctx.Done()
 			return StoreReply{}, ctx.Err()
 		}, DefaultStoreTimeout, ""},
 		{"panics", func(context.Context, StoreRequest) (StoreReply, error) { panic("no memory") }, 0, "cruise: store panicked: no memory"},
 		{"exits its goroutine", func(context.Context, StoreRequest) (StoreReply, error) { runtime.Goexit(); return StoreReply{}, nil }, 0, "cruise: store exited its goroutine"},
-		{"nothing", nonsense(func(r *StoreReply) { *r = StoreReply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 or more, 1 to 1000000000000, 0 or more"},
+		{"nothing", nonsense(func(r *StoreReply) { *r = StoreReply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
 		{"too many slots", nonsense(func(r *StoreReply) { r.Slots = math.MaxInt }), 0, fmt.Sprintf("cruise: store gave %d slots: want 0 to 1", math.MaxInt)},
 		{"negative slots", nonsense(func(r *StoreReply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
 		{"no span", nonsense(func(r *StoreReply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and less than 876000h0m0s"},
 		{"slots next year", nonsense(func(r *StoreReply) { r.Wait = year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
 		{"endless pause", nonsense(func(r *StoreReply) { r.Pause = math.MaxInt64 }), 0, "cruise: store gave a pause of 2562047h47m16.854775807s: want 0 to 744h0m0s"},
 		{"nobody there", nonsense(func(r *StoreReply) { r.Workers = 0 }), 0, "cruise: store gave 0 workers, level 0, 0 resumes: want 1 or more, 0 or more, 0 or more"},
-		{"negative rate", nonsense(func(r *StoreReply) { r.Rate = -1 }), 0, "cruise: store gave epoch 1, rate -1, ceiling 0: want 1 or more, 1 to 1000000000000, 0 or more"},
+		{"an epoch after which none could come", nonsense(func(r *StoreReply) { r.Epoch = math.MaxInt64 }), 0, "cruise: store gave epoch 9223372036854775807, rate 1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
+		{"an error that is a nil pointer", func(context.Context, StoreRequest) (StoreReply, error) {
+			var e *net.OpError
+			return StoreReply{}, e
+		}, 0, "cruise: store panicked: runtime error: invalid memory address or nil pointer dereference"},
+		{"negative rate", nonsense(func(r *StoreReply) { r.Rate = -1 }), 0, "cruise: store gave epoch 1, rate -1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1283,6 +1290,37 @@ func TestSharedDeadlineWithoutStore(t *testing.T) {
 	})
 }
 
+// Before the first throttle the rate grows by e a second: whoever would go in time by that
+// is not refused by what the rate is now.
+func TestSharedDeadlineAtTheBeginning(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := Must(NewSharedLimiter(NewMemoryStore()))
+		call := func(ctx context.Context) error {
+			if err := s.WaitN(ctx, 1); err != nil {
+				return err
+			}
+			sent := time.Now()
+			time.Sleep(50 * ms)
+			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: sent, Cost: 1})
+			return nil
+		}
+		var group sync.WaitGroup
+		for range 100 {
+			group.Go(func() { _ = call(t.Context()) })
+		}
+		time.Sleep(200 * ms)
+		for deadline, want := range map[time.Duration]error{6 * time.Second: nil, time.Second: ErrDeadline} {
+			group.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), deadline)
+				defer cancel()
+				assert.ErrorIs(t, call(ctx), want)
+			})
+		}
+		group.Wait()
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}
+
 // Whoever has not asked for long refuses nobody by the rate of that time, before the store
 // has told that of today.
 func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
@@ -1301,7 +1339,7 @@ func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
 				s := fleet(t, &distantStore{Store: store, rtt: ms}, 1, WithInitialRate(1))[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Minute)
-				store.state.Rate = microRate(tt.now) // by what others told
+				store.state.Rate, store.state.Ceiling = microRate(tt.now), microRate(tt.now) // by what others told
 				ctx, cancel := context.WithTimeout(t.Context(), 5500*ms)
 				defer cancel()
 				start := time.Now()
@@ -1459,6 +1497,50 @@ func storeOf(mu *sync.Mutex, stores map[string]Store, key string) Store {
 	return stores[key]
 }
 
+// A call that a limit around its own holds up for long keeps its slots, and its place: so
+// each scope has its turn, whatever its calls cost and however many wait in it.
+func TestSharedScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {
+	shared := func(limit rate.Limit) (Limiter, error) { return NewSharedLimiter(NewMemoryStore(), steady(limit)...) }
+	for name, around := range map[string]func() (Limiter, error){
+		"shared": func() (Limiter, error) { return shared(3) },
+		"bucket": func() (Limiter, error) { return NewTokenBucket(3, 10) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				developer := Must(New(WithLimiter(Must(around())),
+					WithScopeLimiter(func(string, string) (Limiter, error) { return shared(40) })))
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+				defer cancel()
+				var group sync.WaitGroup
+				costs := [][]int{{5, 5}, {2}, {3}}
+				calls := make([]atomic.Int64, len(costs))
+				for account, costs := range costs {
+					for _, cost := range costs {
+						group.Go(func() {
+							for developer.Scope("ACCOUNT", strconv.Itoa(account)).Do(ctx, func(context.Context) error {
+								time.Sleep(50 * ms)
+								calls[account].Add(1)
+								return nil
+							}, WithCost(cost)) == nil {
+							}
+						})
+					}
+				}
+				group.Wait()
+				for account := range calls {
+					assert.InDelta(t, 180, calls[account].Load(), 10, "account %d, by turns at 3 a second for 10 in all", account)
+				}
+				for s := range developer.Scopes() {
+					if len(s.Path) == 1 {
+						assert.EqualValues(t, s.Successes, s.Admitted, "%v", s.Path)
+					}
+				}
+				time.Sleep(time.Hour) // for the last syncs
+			})
+		})
+	}
+}
+
 // A hundred thousand callers are one sync, and leave nothing behind.
 func TestSharedCrowdLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -1530,7 +1612,7 @@ func TestSharedSavedSlotsExpire(t *testing.T) {
 		var l leases
 		now := 3600 * second
 		l.add(now, now-second, 100*time.Millisecond, 100)
-		l.expire(now+after, 1, slotLife, 0)
+		l.expire(now+after, 1, slotLife)
 		assert.Equal(t, want, l.n, "%v later", time.Duration(after))
 	}
 }

@@ -266,7 +266,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 // damaged reports that no Sync has left s behind: workers would refuse each answer, or wait
 // for it in vain.
 func (s *SharedState) damaged() bool {
-	return s.Rate < 1 || min(s.Ceiling, s.Peak, s.Answers, s.Refused, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 ||
+	return s.Rate < 1 || s.Epoch > sharedMostEpoch || min(s.Ceiling, s.Peak, s.Answers, s.Refused, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 ||
 		s.Why > whyQuota || s.Refused > sharedMillion ||
 		max(s.Until, s.Lifted)-s.At > micros(MaxSharedPause) || s.Tat-s.At > 100*sharedYear || s.CountEnd-s.At > sharedCount ||
 		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.OutageAt, s.QuotaAt, s.HintAt) > s.At

@@ -24,7 +24,7 @@ const (
 )
 
 var (
-	errStoreTimeout = errors.New("cruise: store did not answer in time")
+	errStoreTimeout = errors.New("cruise: store did not answer within the time of WithStoreTimeout")
 	errStoreExited  = errors.New("cruise: store exited its goroutine")
 )
 
@@ -105,14 +105,13 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		life = slotLate
 	}
 	s.due = 0
-	keep := 0
-	if until := s.room.pausedUntil(); until <= now {
+	until := s.room.pausedUntil()
+	if until <= now {
 		s.slots.skip(until)
-		if s.room.seat.queued {
-			keep = n // a limit around this one holds up the call that they are for
-		}
 	}
-	s.slots.expire(now, n, life, keep)
+	if until > now || !s.room.seat.queued { // else a limit around this one holds up the call that they are for
+		s.slots.expire(now, n, life)
+	}
 	if wait, ok := s.slots.wait(now, n); ok {
 		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
@@ -209,11 +208,16 @@ func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 		return wait
 	}
 	// Who knows when others give way: at best there is nobody else. And who knows the rate,
-	// after a while without news.
+	// after a while without news. Within a few calls it can be the ceiling.
 	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
 		return 0
 	}
-	return ceilSeconds(float64(missing) / (float64(s.known.Rate) / 1e6))
+	slots := float64(missing)
+	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.sharedLaw.Max)/1e6
+	if ceiling == 0 && limit < most { // before the first throttle it grows by e a second at most
+		return ceilSeconds(max(math.Log1p(slots/limit), slots/most))
+	}
+	return ceilSeconds(slots / max(limit, min(ceiling, most)))
 }
 
 func (s *SharedLimiter) hold(now, until instant) {
@@ -387,7 +391,9 @@ func ask(ctx context.Context, store Store, q StoreRequest) (r StoreReply, err er
 			err = fmt.Errorf("cruise: store panicked: %v", p)
 		}
 	}()
-	return store.Sync(ctx, q)
+	r, err = store.Sync(ctx, q)
+	_ = errors.Is(err, context.DeadlineExceeded) // failed asks that too, where a nil pointer in err would panic under the lock
+	return r, err
 }
 
 // check is nil unless no store in its senses would give such an answer to q.
@@ -399,8 +405,8 @@ func (r StoreReply) check(q StoreRequest) error {
 		return fmt.Errorf("cruise: store gave slots for %v: want more than 0, and less than %v", r.Span, farthest)
 	case r.Wait > syncHorizon && r.Slots > 0 || r.Wait > farthest || r.Wait < -farthest:
 		return fmt.Errorf("cruise: store gave slots from %v on: want at most %v", r.Wait, syncHorizon)
-	case r.Epoch < 1 || r.Rate < 1 || r.Rate > sharedMostRate*1e6 || r.Ceiling < 0:
-		return fmt.Errorf("cruise: store gave epoch %d, rate %d, ceiling %d: want 1 or more, 1 to 1000000000000, 0 or more", r.Epoch, r.Rate, r.Ceiling)
+	case r.Epoch < 1 || r.Epoch > sharedMostEpoch || r.Rate < 1 || r.Rate > sharedMostRate*1e6 || r.Ceiling < 0:
+		return fmt.Errorf("cruise: store gave epoch %d, rate %d, ceiling %d: want 1 to %d, 1 to 1000000000000, 0 or more", r.Epoch, r.Rate, r.Ceiling, int64(sharedMostEpoch))
 	case r.Pause < 0 || r.Pause > MaxSharedPause:
 		return fmt.Errorf("cruise: store gave a pause of %v: want 0 to %v", r.Pause, MaxSharedPause)
 	case r.Workers < 1 || r.Level < 0 || r.Resumes < 0:
@@ -633,16 +639,15 @@ func (l *leases) skip(until instant) {
 
 // expire drops the slots that have been due for longer than life. For a call of cost n
 // life counts from when the last of n slots is due. No slot is void before the next one is
-// due: so of all workers no more than one call goes late. The first keep slots stay in any
-// case, as the call that they are for needs those of another limit at the same moment.
-func (l *leases) expire(now instant, n int, life time.Duration, keep int) {
-	for l.n > keep {
+// due: so of all workers no more than one call goes late.
+func (l *leases) expire(now instant, n int, life time.Duration) {
+	for l.n > 0 {
 		first := l.all[0]
 		over := now.since(first.at) - max(life, first.gap) - time.Duration(n-1)*first.gap
 		if over <= 0 {
 			return
 		}
-		l.cut(int(min(int64(first.n), 1+int64(over/first.gap), int64(l.n-keep)))) // in 64 bits, as saved slots are a nanosecond apart
+		l.cut(int(min(int64(first.n), 1+int64(over/first.gap)))) // in 64 bits, as saved slots are a nanosecond apart
 	}
 }
 

@@ -272,7 +272,9 @@ func (r *room) open(reading instant) bool {
 func (r *room) passBelow(reading instant) {
 	now := r.advance(reading)
 	w := r.head()
+	r.seat.queued = true // as it was until now: what the pacer keeps for it may go
 	r.pass(now, w.n)
+	r.seat.queued = false
 	r.letGo(now, w)
 	r.stand(now)
 }

@@ -63,7 +63,7 @@ func (h *history) step(line string) error {
 		return fmt.Errorf("%d words", len(words))
 	}
 	at, q := words[0], requestOf(words[1:30])
-	got, err := cruiseredis.Parse("log", words[30:])
+	got, err := cruiseredis.Parse(words[30:])
 	if err != nil {
 		return err
 	}

@@ -115,9 +115,9 @@ func (s *Store) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreRe
 		if ctx.Err() != nil {
 			s.connect()
 		}
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: %w", s.keys[0], err)
+		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %w", err)
 	}
-	return parse(s.keys[0], got)
+	return parse(got)
 }
 
 // connect makes a connection in the background, for which a sync may have too little time:
@@ -172,12 +172,12 @@ func args(q cruise.StoreRequest) []any {
 var causes = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
 
 // parse is the answer of the script.
-func parse(key string, got []int64) (cruise.StoreReply, error) {
+func parse(got []int64) (cruise.StoreReply, error) {
 	if len(got) != 12 {
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: answer of %d numbers: want 12", key, len(got))
+		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: answer of %d numbers: want 12", len(got))
 	}
 	if why := got[11]; why < 0 || why >= int64(len(causes)) {
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %s: cause %d: want 0 to %d", key, why, len(causes)-1)
+		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: cause %d: want 0 to %d", why, len(causes)-1)
 	}
 	return cruise.StoreReply{
 		Slots: int(got[0]),

@@ -203,7 +203,7 @@ func TestScriptIsTheModel(t *testing.T) {
 			args := append(cruiseredis.Args(q), int64(now/time.Second), int64(now%time.Second/time.Microsecond))
 			numbers, err := script.Run(t.Context(), client, []string{key}, args...).Int64Slice()
 			require.NoError(t, err)
-			got, err := cruiseredis.Parse(key, numbers)
+			got, err := cruiseredis.Parse(numbers)
 			require.NoError(t, err)
 			ceiling := s.Ceiling
 			require.Equal(t, s.Sync(now, q), got, "run %d, step %d: %+v", run, step, q)
@@ -421,12 +421,12 @@ func TestOptions(t *testing.T) {
 }
 
 func TestAnswersThatMakeNoSense(t *testing.T) {
-	_, err := cruiseredis.Parse("k", nil)
-	assert.EqualError(t, err, "cruiseredis: k: answer of 0 numbers: want 12")
-	r, err := cruiseredis.Parse("k", []int64{1, 1 << 62, -1 << 62, 1, 1, 1, 1, 1, 1, 1, 1, 1})
+	_, err := cruiseredis.Parse(nil)
+	assert.EqualError(t, err, "cruiseredis: answer of 0 numbers: want 12")
+	r, err := cruiseredis.Parse([]int64{1, 1 << 62, -1 << 62, 1, 1, 1, 1, 1, 1, 1, 1, 1})
 	require.NoError(t, err)
 	assert.Positive(t, r.Wait)
 	assert.Negative(t, r.Span)
-	_, err = cruiseredis.Parse("k", []int64{0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 3})
-	assert.EqualError(t, err, "cruiseredis: k: cause 3: want 0 to 2")
+	_, err = cruiseredis.Parse([]int64{0, 0, 0, 1, 1, 1, 1, 0, 0, 1, 1, 3})
+	assert.EqualError(t, err, "cruiseredis: cause 3: want 0 to 2")
 }

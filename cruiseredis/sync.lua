@@ -34,6 +34,7 @@ local QUEUE = PERIOD / 8
 local MOST = MILLION
 local YEAR = 365 * 86400000000
 local SHORT = 3 * MILLION
+local MOST_EPOCH = 4503599627370496
 local MAX_PAUSE = 31 * 86400000000
 local CLOSED_ROW = 2
 local REOPEN_TO = .9
@@ -97,7 +98,7 @@ for i, name in ipairs(fields) do
   s[name] = v
 end
 -- What no sync leaves behind: workers would refuse each answer, or wait for it in vain.
-if s.epoch ~= 0 and (s.rate < 1 or min(s.ceiling, s.peak, s.answers, s.refused, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA or s.refused > MILLION
+if s.epoch ~= 0 and (s.rate < 1 or s.epoch > MOST_EPOCH or min(s.ceiling, s.peak, s.answers, s.refused, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA or s.refused > MILLION
   or max(s['until'], s.lifted) - s.at > MAX_PAUSE or s.tat - s.at > 100 * YEAR or s.countEnd - s.at > COUNT
   or max(s.credit, s.cutAt, s.born, s.closedAt, s.outageAt, s.quotaAt, s.hintAt) > s.at) then
   s.epoch = 0
