@@ -18,13 +18,21 @@ type attemptError struct {
 	alone   bool // without an Interceptor, so that the fields below are not known
 	ended   bool // the caller's context has
 	unsafe  bool // the work may be done, and doing it twice may harm
+	once    bool // for that alone it is not retried
 }
 
 // answered reports whether a cancellation, if it is one, is known to be the server's: by an
 // Interceptor, which knows those of the caller, or by the trailer that came with it.
 func (e *attemptError) answered() bool { return e != nil && (!e.alone || len(e.trailer) > 0) }
 
-func (e *attemptError) Error() string              { return e.err.Error() }
+// Error is for observers: it says, too, why the call was not retried.
+func (e *attemptError) Error() string {
+	if e.once {
+		return e.err.Error() + " (not retried: the method is not idempotent, see cruisegrpc.WithIdempotent)"
+	}
+	return e.err.Error()
+}
+
 func (e *attemptError) Unwrap() error              { return e.err }
 func (e *attemptError) GRPCStatus() *status.Status { return status.Convert(e.err) }
 

@@ -142,6 +142,22 @@ func TestPushback(t *testing.T) {
 	}
 }
 
+// Whoever watches is told why a failure that is worth a retry had none; the caller gets gRPC's
+// own error.
+func TestObserversAreToldThatTheMethodIsNotIdempotent(t *testing.T) {
+	var told error
+	s := serve(t, &service{gate: first(1, status.Error(codes.Unavailable, "gone"))})
+	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+		if e, ok := event.(cruise.AttemptEnded); ok {
+			told = e.Err
+		}
+	}))))
+	_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+	assert.EqualError(t, err, "rpc error: code = Unavailable desc = gone")
+	assert.EqualError(t, told, "rpc error: code = Unavailable desc = gone (not retried: the method is not idempotent, see cruisegrpc.WithIdempotent)")
+	assert.Equal(t, codes.Unavailable, status.Code(told))
+}
+
 // A Retrier around decides on retries, and by what the server says of them, too.
 func TestPushbackToTheRetrierAround(t *testing.T) {
 	never := func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
