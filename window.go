@@ -36,6 +36,10 @@ const ExactCalls = 10_000
 // calls got through since. After a pause, the calls of the shortest window are spread over it,
 // or over a minute if it is longer, so that nobody goes as a herd.
 //
+// It counts what this process sends from now on: after a restart each window is empty, and
+// another process has its own. A call waits for room without end, a day if need be, unless its
+// context or [WithMaxElapsed] ends that.
+//
 // Prefer a [TokenBucket] where the server refills a bucket, and the
 // [AdaptiveLimiter] where the limit is unknown or shared: a window that this
 // process fills says nothing about the calls of others.

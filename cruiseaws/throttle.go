@@ -73,7 +73,10 @@ func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 // many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
 // limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
 // [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
-// the tuning. A classifier given here is not used: see [WithClassifier].
+// the tuning. A throttle that names no scope teaches the innermost limiter alone, so give
+// WithLimiter what you know, such as a [cruise.TokenBucket], and share what is to be learnt,
+// such as a [cruise.SharedLimiter], by WithScopeLimiter. A classifier given here is not used:
+// see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) {
 		for i, opt := range opts { // cruise.New would count options of ours too
