@@ -26,6 +26,9 @@ import (
 // nothing for long, such as those that wait for news, open one a second at first,
 // unless [cruise.WithInitialRate] gives a rate to begin with.
 //
+// While RecvMsg waits for a retry it returns no sooner than that wait ends, though messages
+// that were sent meanwhile, or the end of the connection, have made the retry impossible.
+//
 // As for every gRPC stream, its resources are freed when its context ends, its
 // connection is closed, or RecvMsg has returned an error.
 func (i *Interceptor) Stream() grpc.StreamClientInterceptor {

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/nils"
 	"github.com/a7df5faa/cruise/internal/observing"
 )
 
@@ -110,7 +111,7 @@ func New(api string, opts ...Option) (*Observer, error) {
 	if len(c.errs) > 0 {
 		return nil, errors.Join(c.errs...)
 	}
-	if c.meters == nil {
+	if nils.Is(c.meters) {
 		c.meters = otel.GetMeterProvider()
 	}
 	o := &Observer{

@@ -17,6 +17,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	otelprom "go.opentelemetry.io/otel/exporters/prometheus"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -363,6 +364,10 @@ func TestOptionsAreChecked(t *testing.T) {
 cruiseotel: WithMaxScopes(0): want 1 or more
 cruiseotel: option 2 is nil`)
 	assert.Nil(t, o)
+	for _, none := range []metric.MeterProvider{nil, (*sdkmetric.MeterProvider)(nil)} {
+		_, err := cruiseotel.New("api", cruiseotel.WithMeterProvider(none))
+		assert.NoError(t, err, "the global one")
+	}
 }
 
 func TestManyNamedLimitsBecomeOther(t *testing.T) {
