@@ -14,10 +14,10 @@ import (
 // AdaptiveLimiter finds the rate that a server gives, keeps to it, and makes
 // everyone behind it pause the moment the server says stop.
 //
-// It begins without a rate, and more gently than TCP: one call in flight, and one
-// more for each seven that succeed, or for fewer of those that take seconds. Where many
-// calls begin at once and have a deadline, set the [WithMaxRate] that you would ever send,
-// or the last of them will miss it. The first throttle shows the limit. From then on it is a token
+// It begins without a rate, and more gently than TCP: one call in flight, and one more for
+// each seven that succeed, or for fewer of those that take seconds. Where many calls begin
+// at once and have a deadline, set the [WithMaxRate] that you would ever send, or the last
+// of them will miss it. The first throttle shows the limit. From then on it is a token
 // bucket. A throttle cuts its rate to half of what the server delivered, once for one
 // congestion. Success raises it: quickly back to just below where the throttle came,
 // slowly from there on to find the limit, and quickly again beyond it, but only while

@@ -293,7 +293,7 @@ func (c *calling) verdict(err error) Verdict {
 		}
 	}
 	v := Classify(err)
-	if c.r.tookLong != nil && v.Outcome != OutcomeTransient && c.tookLong(err) {
+	if c.r.tookLong != nil && v.Outcome != OutcomeTransient && c.timedOut(err) {
 		v.Outcome = OutcomeTransient
 	}
 	return v
@@ -304,9 +304,9 @@ func (c *calling) ranOut() bool {
 	return c.r.tookLong != nil && context.Cause(c.attemptCtx) == c.r.tookLong
 }
 
-// tookLong reports whether err, which nobody has marked, comes of the time of the attempt
+// timedOut reports whether err, which nobody has marked, comes of the time of the attempt
 // alone: that ended it, or a limiter within saw that it would.
-func (c *calling) tookLong(err error) (is bool) {
+func (c *calling) timedOut(err error) (is bool) {
 	defer func() { _ = recover() }() // methods of err may panic
 	m, marked := errors.AsType[markedError](err)
 	e, refused := m.(*Error)

@@ -472,7 +472,7 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 
 // more is how much wider the window gets for a success. All in flight are throttled at once
 // when a bucket that was full is empty: once there are some, they grow with time, not with
-// round trips. So do those that take long: they would grow for minutes.
+// round trips. Nor do those that take seconds, of which that would take minutes.
 func (l *aimd) more() float64 {
 	more, took := startGrow, l.latency.Seconds()
 	if l.window >= startFew {

@@ -43,7 +43,7 @@ type room struct {
 	last   instant // latest time seen, so that time never runs backwards
 	skew   instant // the room's time less the clock's: see advance
 	resume instant // nobody goes before
-	spent  instant // until when a quota is used up, if there is a pause
+	usedUp instant // until when a quota is, if there is a pause
 	// news is asked, when a pause holds up or would refuse a call, whether somebody
 	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is
 	// to be asked again, or never while an answer is under way: whoever gets that calls
@@ -297,7 +297,7 @@ func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 	}
 	if pause > w.maxPause {
 		reason := ErrServerDelay
-		if now < r.spent {
+		if now < r.usedUp {
 			reason = ErrQuotaExhausted
 		}
 		return &Error{Reason: reason, RetryAfter: pause, Paused: pause}
@@ -509,14 +509,14 @@ func (r *room) pause(now, until instant) bool {
 // pauseBy is pause for what an attempt taught.
 func (r *room) pauseBy(now instant, e ending, d time.Duration) bool {
 	if e.outcome == OutcomeQuotaExhausted {
-		r.spent = max(r.spent, now.after(e.retryAfter))
+		r.usedUp = max(r.usedUp, now.after(e.retryAfter))
 	}
 	return r.pause(now, now.after(d))
 }
 
 // lift ends the pause.
 func (r *room) lift(now instant) {
-	r.resume, r.spent = now, 0
+	r.resume, r.usedUp = now, 0
 	r.pacer.hold(now, now)
 }
 
