@@ -51,7 +51,8 @@ type AdaptiveLimiter struct {
 	burst    int // 0: by the rate
 	min, max rate.Limit
 
-	housing // whose lock guards the fields below too
+	housing       // whose lock guards the fields below too
+	line    *room // where calls wait for it: its own, or that of the SharedLimiter that it is a part of
 	law     *aimd
 	tokens  bucket
 	largest int     // the highest cost of calls that went, or that wait
@@ -258,6 +259,7 @@ func newAdaptive(now instant, c adaptiveConfig) *AdaptiveLimiter {
 		largest: 1,
 		dearest: 1,
 	}
+	a.line = &a.room
 	a.room.pacer, a.room.last = a, now // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.setLimit(now, float64(initial))
@@ -553,7 +555,7 @@ func (a *AdaptiveLimiter) deserted(now instant) {
 // relax takes back the burst that calls were to have which left without going: many others
 // would go at once by it.
 func (a *AdaptiveLimiter) relax(now instant) {
-	if a.largest > a.dearest && a.room.waiting == 0 && a.paced() {
+	if a.largest > a.dearest && a.line.waiting == 0 && a.paced() {
 		a.largest = a.dearest
 		a.apply(now)
 	}

@@ -318,7 +318,8 @@ func (c *calling) timedOut(err error) (is bool) {
 	}
 	end, _ := c.attemptCtx.Deadline()
 	whole, ok := c.ctx.Deadline()
-	return refused && errors.Is(err, ErrDeadline) && (!ok || end.Before(whole))
+	left := c.r.attemptTimeout - clock().since(c.sent)
+	return refused && errors.Is(err, ErrDeadline) && (!ok || end.Before(whole)) && e.RetryAfter >= left
 }
 
 // isEnd reports whether err comes from the end of ctx.

@@ -23,8 +23,9 @@ var (
 	// or a pause that is in force, other than for a quota, lasts longer.
 	ErrServerDelay = errors.New("cruise: told to wait for longer than WithMaxServerDelay allows")
 	// ErrQuotaExhausted: a long quota of the server is used up. With the wait that the
-	// server told, calls after that one fail by it too, unless [WithMaxServerDelay] allows
-	// them to wait.
+	// server told, later calls behind that limiter fail by it too, unless
+	// [WithMaxServerDelay] allows them to wait; those of other workers of a [SharedLimiter]
+	// fail by ErrServerDelay.
 	ErrQuotaExhausted = errors.New("cruise: quota of the server used up")
 	// ErrPermanent: an attempt after the first failed for good. A first attempt that does
 	// is returned as it is, and does not match: match the call's own error, which both do.
@@ -73,12 +74,12 @@ type Error struct {
 	Elapsed time.Duration
 	// RetryAfter is how long it will be until another try makes sense, where
 	// that is known: the wait that the server asked for, what is left of a pause, or
-	// the backoff; 0 means unknown. A call that was cancelled asks no limiter for its pause.
+	// the backoff; 0 means unknown, or that the context ended: then see Paused.
 	RetryAfter time.Duration
-	// Paused is for how long everyone is paused yet, and Ahead what the calls cost that
+	// Paused is for how long everyone is still paused, and Ahead what the calls cost that
 	// surely go first, where a limiter did not let the call go; 0 where that is not known.
 	Paused time.Duration
-	Ahead  int64
+	Ahead  int
 	// Last is the last error of the call itself; nil if it was never made.
 	Last error
 }

@@ -86,7 +86,7 @@ const (
 	startFew   = 5   // in flight, from where on it is one for each second that a call takes,
 	startLeast = .03 // but no less than this, and no more than startGrow
 	startSlow  = 1.  // seconds; where calls take longer a success lets in more,
-	startPace  = 2   // and so many times as many calls go at most as end meanwhile
+	startPace  = 2   // and calls go at this multiple at most of the rate at which they end
 	startHeld  = 8   // successes before that, where throttles came before them all
 
 	patience    = time.Second      // silence after which one more call goes
@@ -472,7 +472,8 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 
 // more is how much wider the window gets for a success. All in flight are throttled at once
 // when a bucket that was full is empty: once there are some, they grow with time, not with
-// round trips. Nor do those that take seconds, of which that would take minutes.
+// round trips. And they grow by more where calls take seconds: by round trips of that length
+// they would grow for minutes.
 func (l *aimd) more() float64 {
 	more, took := startGrow, l.latency.Seconds()
 	if l.window >= startFew {

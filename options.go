@@ -96,7 +96,8 @@ func WithMaxElapsed(d time.Duration) Option {
 
 // WithMaxServerDelay is the longest wait that a server may ask for, above 0. For
 // a longer one, or behind a limiter that pauses for longer, Do returns at once,
-// with [ErrServerDelay] and the wait. Default 5 minutes.
+// with [ErrServerDelay], or [ErrQuotaExhausted] if the pause is for a quota, and the wait.
+// Default 5 minutes.
 func WithMaxServerDelay(d time.Duration) Option {
 	return option(func(c *config) {
 		c.want(d > 0, "WithMaxServerDelay(%v): want above 0", d)

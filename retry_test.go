@@ -395,7 +395,6 @@ func TestAttemptTimeoutIsRetried(t *testing.T) {
 	})
 }
 
-// Who reads of a deadline that the caller never set finds out whose it was.
 // However the end of an attempt's time shows, it is what ended the attempt.
 func TestAttemptTimeoutIsRetriedHoweverItShows(t *testing.T) {
 	succeeds := func(context.Context) error { return nil }
@@ -419,7 +418,13 @@ func TestAttemptTimeoutIsRetriedHoweverItShows(t *testing.T) {
 		{"in line, and the whole call has no more time either", time.Second, func(ctx context.Context, empty *cruise.TokenBucket) error {
 			return empty.WaitN(ctx, 1)
 		}, 1},
-		{"but not what is marked", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error {
+		{"but not a shorter deadline of its own", deadline, func(ctx context.Context, empty *cruise.TokenBucket) error {
+			ctx, cancel := context.WithTimeout(ctx, time.Millisecond)
+			defer cancel()
+			empty.SetLimit(100)
+			return empty.WaitN(ctx, 1)
+		}, 1},
+		{"nor what is marked", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error {
 			<-ctx.Done()
 			return cruise.Permanent(ctx.Err())
 		}, 1},
@@ -450,6 +455,7 @@ func TestAttemptTimeoutIsRetriedHoweverItShows(t *testing.T) {
 	}
 }
 
+// Who reads of a deadline that the caller never set finds out whose it was.
 func TestAttemptTimeoutSaysWhatItWas(t *testing.T) {
 	const timeout = "cruise: attempt took longer than 1s (WithAttemptTimeout)"
 	for name, tt := range map[string]struct {

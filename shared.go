@@ -214,7 +214,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
 	if c.pauseOnly {
 		now := clock()
-		s.local, s.room.last = newAdaptive(now, c.adaptiveConfig), now
+		s.local, s.room.last = s.newLocal(now, c.adaptiveConfig), now
 	}
 	s.room.pacer, s.room.news = s, s.lifted
 	return s, nil

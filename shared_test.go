@@ -1497,6 +1497,35 @@ func storeOf(mu *sync.Mutex, stores map[string]Store, key string) Store {
 	return stores[key]
 }
 
+// What is saved for a call that costs much stays saved when others go first, also where the
+// limiter is of this worker alone.
+func TestSharedSavesForALargeCost(t *testing.T) {
+	for name, opts := range map[string][]SharedOption{
+		"pauses alone": {WithPauseOnly()},
+		"store down":   {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				store.fails(down)
+				r := Must(New(WithLimiter(Must(NewSharedLimiter(store, append(opts, WithInitialRate(10), WithMaxRate(10))...)))))
+				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+				defer cancel()
+				go func() {
+					for ctx.Err() == nil {
+						time.Sleep(3 * time.Second)
+						_ = r.Do(ctx, ok)
+					}
+				}()
+				start := time.Now()
+				assert.NoError(t, r.Do(ctx, ok, WithBackground(), WithCost(100)))
+				assert.InDelta(t, 10.2, time.Since(start).Seconds(), .2)
+				time.Sleep(time.Hour) // for the last syncs
+			})
+		})
+	}
+}
+
 // A call that a limit around its own holds up for long keeps its slots, and its place: so
 // each scope has its turn, whatever its calls cost and however many wait in it.
 func TestSharedScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {

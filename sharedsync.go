@@ -471,12 +471,19 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 	return append(events, StoreDegraded{Err: err})
 }
 
+// newLocal is a limiter of this worker alone.
+func (s *SharedLimiter) newLocal(now instant, c adaptiveConfig) *AdaptiveLimiter {
+	a := newAdaptive(now, c)
+	a.line = &s.room
+	return a
+}
+
 // fairShare is a limiter that begins at this worker's share of the rate, with
 // nothing saved.
 func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter {
 	c := s.conf.adaptiveConfig
 	if s.known.Rate <= 0 {
-		return newAdaptive(now, c)
+		return s.newLocal(now, c)
 	}
 	known, workers := rate.Limit(s.known.Rate)/1e6, rate.Limit(s.known.Workers)
 	c.min, c.max, c.initial = c.min/workers, known, known/workers
@@ -487,7 +494,7 @@ func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter 
 	if c.burst > 0 {
 		c.burst = max(1, c.burst/s.known.Workers)
 	}
-	a := newAdaptive(now, c)
+	a := s.newLocal(now, c)
 	// It is no newcomer, so it probes as slowly as those who have been there
 	// for long.
 	a.law.first = now - instant(time.Hour)
@@ -531,7 +538,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		if r.Pause > 0 {
 			events = append(events, pausedFor(r.Pause))
 		}
-		s.room.resume, s.common = until, until
+		s.room.resume, s.room.usedUp, s.common = until, min(s.room.usedUp, until), until
 		s.hold(now, until)
 		s.stopped(now)
 	} else if r.Pause > 0 && until > s.common && !s.resume {

@@ -307,7 +307,7 @@ func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 	}
 	// A call that would go at the deadline races its context.
 	if wait := r.least(now, w, ahead); wait >= w.deadline.since(r.reading(now)) {
-		return &Error{Reason: ErrDeadline, RetryAfter: wait, Paused: pause, Ahead: ahead}
+		return &Error{Reason: ErrDeadline, RetryAfter: wait, Paused: pause, Ahead: int(min(ahead, math.MaxInt))}
 	}
 	return nil
 }

@@ -102,7 +102,9 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	// A reset refuses nothing, even one that says to calm down.
 	maybeDone := v.Outcome == cruise.OutcomeTransient || v.Outcome == cruise.OutcomeThrottled && strings.Contains(s.Message(), reset)
 	if a != nil && a.unsafe && maybeDone {
-		a.once = true
+		if !a.once { // an observer may have it already
+			a.once = true
+		}
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	return v

@@ -107,8 +107,8 @@ func (c *connecting) watch(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) { c.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
-		TLSHandshakeDone: func(_ tls.ConnectionState, err error) {
-			if err == nil {
+		TLSHandshakeDone: func(s tls.ConnectionState, err error) {
+			if p := s.NegotiatedProtocol; err == nil && p != "" && p != "http/1.1" {
 				c.shook.Store(true)
 			}
 		},

@@ -684,7 +684,6 @@ type panicking struct{}
 func (panicking) Read([]byte) (int, error) { panic("corrupt") }
 func (panicking) Close() error             { return nil }
 
-// Such as that of what a server sends to a library that unpacks it.
 func TestTransportClosesTheResponseThatAClassifierPanicsAt(t *testing.T) {
 	base := inOrder(says(429, "slow down"))
 	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict { panic("at the disco") })))
@@ -704,6 +703,7 @@ func TestTransportTellsNothingThatABaseWritesIntoTheURL(t *testing.T) {
 	assert.NotContains(t, err.Error(), "s3cr3t")
 }
 
+// Such as that of what a server sends to a library that unpacks it.
 func TestTransportMakesAnErrorOfAPanicOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resp := answer(404, "")
@@ -1142,7 +1142,6 @@ func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
 		require.NoError(t, err)
 		assert.Equal(t, "done", text(t, resp))
-
 	})
 }
 

@@ -488,7 +488,7 @@ func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 		attrs = append(attrs, slog.Duration("paused", round(err.Paused)))
 	}
 	if err.Ahead > 0 {
-		attrs = append(attrs, slog.Int64("ahead", err.Ahead))
+		attrs = append(attrs, slog.Int("ahead", err.Ahead))
 	}
 	if err.RetryAfter > 0 {
 		attrs = append(attrs, slog.Duration("retry_after", round(err.RetryAfter)))
