@@ -15,7 +15,8 @@ import (
 // everyone behind it pause the moment the server says stop.
 //
 // It begins without a rate, and more gently than TCP: one call in flight, and one more for
-// each seven that succeed, or for fewer of those that take seconds. Where many calls begin
+// each seven that succeed. From five on that is one for up to 33 of fast ones, and for fewer
+// of those that take seconds. Where many calls begin
 // at once and have a deadline, set the [WithMaxRate] that you would ever send, or the last
 // of them will miss it. The first throttle shows the limit. From then on it is a token
 // bucket. A throttle cuts its rate to half of what the server delivered, once for one
