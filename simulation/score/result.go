@@ -36,7 +36,7 @@ var Metrics = []Metric{
 	{Name: "clear", Unit: "s", Of: func(s *Score) *float64 { return &s.Clear },
 		About: "time until a fixed number of calls is done"},
 	{Name: "adapt", Unit: "s", Of: func(s *Score) *float64 { return &s.Adapt },
-		About: "time until the rate fits within a fifth after the limit changed"},
+		About: "time until the rate fits within a fifth after the limit changed: mean over its changes, down and up"},
 	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }, NoWinner: true,
 		About: "amplification: the least is not the best, as a client that gives up sends little"},
 	{Name: "failed", Unit: "%", Of: func(s *Score) *float64 { return &s.Failed },
