@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/report"
@@ -99,7 +100,7 @@ func (o *options) check(args []string) error {
 		if info, err := os.Stat(f.file); err == nil && info.IsDir() {
 			return fmt.Errorf("-%s %s: want a file, that is a folder", f.flag, f.file)
 		}
-		if chart, _ := filepath.Match(report.FileNames, filepath.Base(file)); chart && o.md != "" {
+		if base := filepath.Base(file); o.md != "" && strings.HasPrefix(base, filepath.Base(charts(o.md))+"-") && strings.HasSuffix(base, ".svg") {
 			return fmt.Errorf("-%s %s: want another name, charts of -md have such", f.flag, f.file)
 		}
 		if err := writable(f.file); err != nil {
@@ -108,6 +109,10 @@ func (o *options) check(args []string) error {
 	}
 	return nil
 }
+
+// charts is what the names of a document's charts begin with: those of two documents in one
+// folder are not to overwrite each other.
+func charts(md string) string { return strings.TrimSuffix(md, filepath.Ext(md)) }
 
 // writable tells before all runs whether their results can be written, and leaves the file
 // as it is.
@@ -162,14 +167,15 @@ func (o *options) markdown(data report.Data) error {
 	if err != nil {
 		return err
 	}
-	var charts []board.Chart
+	var list []board.Chart
 	for _, f := range files {
-		charts = append(charts, board.Chart{File: f.Name, Alt: f.Alt, Caption: f.Caption})
-		if err := os.WriteFile(filepath.Join(filepath.Dir(o.md), f.Name), []byte(f.SVG), 0o644); err != nil {
+		name := charts(o.md) + f.Name
+		list = append(list, board.Chart{File: filepath.Base(name), Alt: f.Alt, Caption: f.Caption})
+		if err := os.WriteFile(name, []byte(f.SVG), 0o644); err != nil {
 			return err
 		}
 	}
-	return create(o.md, func(w io.Writer) error { return data.Board.Markdown(w, charts) })
+	return create(o.md, func(w io.Writer) error { return data.Board.Markdown(w, list) })
 }
 
 // create writes a file.

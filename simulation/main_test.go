@@ -53,10 +53,10 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 		t.Errorf("%v, %d results, %d targets", err, len(board.Results), len(board.Targets))
 	}
 	md, err := os.ReadFile(name("b.md"))
-	if err != nil || !strings.Contains(string(md), "](scoreboard-step-cruise.svg)") {
+	if err != nil || !strings.Contains(string(md), "](b-step-cruise.svg)") {
 		t.Errorf("%v\n%s", err, md)
 	}
-	for _, file := range []string{"scoreboard-use-throttled.svg", "scoreboard-step-cruise.svg", "scoreboard-step-cenkalti.svg", "b.html"} {
+	for _, file := range []string{"b-use-throttled.svg", "b-step-cruise.svg", "b-step-cenkalti.svg", "b.html"} {
 		if info, err := os.Stat(name(file)); err != nil || info.Size() < 1000 {
 			t.Errorf("%s: %v", file, err)
 		}
@@ -192,8 +192,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-from -1", `invalid value "-1" for flag -from: want a whole number from 0 to 18446744073709551615`},
 		{"-split", "-split: want random scenarios"},
 		{"-split -random 2 -clients cruise", "-split: want the client pacer-0.8 with it"},
-		{"-md a.md -json scoreboard-x.svg", "-json scoreboard-x.svg: want another name, charts of -md have such"},
-		{"-md scoreboard-x.svg", "-md scoreboard-x.svg: want another name, charts of -md have such"},
+		{"-md a.md -json a-x.svg", "-json a-x.svg: want another name, charts of -md have such"},
 		{"-json a -html ../simulation/a", "-html ../simulation/a: want a file of its own, -json is written there, too"},
 		{"-json /proc/none", "-json /proc/none: want a file that can be written: open"},
 		{"-rate 5 -quick", "-quick does not go with"},

@@ -220,7 +220,7 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 	if err := b.Text(&text); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.Markdown(&md, []Chart{{"chart.svg", "a chart", "What it shows."}}); err != nil {
+	if err := b.Markdown(&md, []Chart{{"a chart.svg", "a chart", "What it shows."}}); err != nil {
 		t.Fatal(err)
 	}
 	if err := b.JSON(&js); err != nil {
@@ -234,7 +234,7 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
 		}
 	}
-	for _, want := range []string{"![a chart](chart.svg)\n\nWhat it shows.", "**0.900**", "### a\n\nOne. 2 processes of 10 callers, 100ms latency, 5m.\n", "*pacer-0.8*", "use&lt;.6"} {
+	for _, want := range []string{"![a chart](a%20chart.svg)\n\nWhat it shows.", "**0.900**", "### a\n\nOne. 2 processes of 10 callers, 100ms latency, 5m.\n", "*pacer-0.8*", "use&lt;.6"} {
 		if !strings.Contains(md.String(), want) {
 			t.Errorf("the markdown lacks %q:\n%s", want, md.String())
 		}

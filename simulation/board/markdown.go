@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"net/url"
 	"strings"
 )
 
@@ -18,7 +19,7 @@ type Chart struct {
 func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	var out bytes.Buffer
 	fmt.Fprintf(&out, "# Scoreboard\n\n")
-	fmt.Fprintf(&out, "Written by the [simulator](../simulation/README.md), which says what each column means. Under virtual time it runs the published code of each client that is a Go module,\n")
+	fmt.Fprintf(&out, "Written by cruise's [simulator](https://github.com/a7df5faa/cruise/tree/main/simulation#readme), which says what each column means. Under virtual time it runs the published code of each client that is a Go module,\n")
 	fmt.Fprintf(&out, "and plays the rules of the others by code of this repository, as said of each [below](#clients).\n")
 	if n := len(b.Results); n > 0 {
 		least, most := b.Results[0].Runs, 0
@@ -35,7 +36,7 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	fmt.Fprintf(&out, "Throttled is the mean over callers of their throttled requests (random scenarios: of all requests), use is what was got of what the server offered,\n")
 	fmt.Fprintf(&out, "the longest wait is the longest time that any caller went without a success (means are geometric), and Jain's index is 1 when all callers (random scenarios: all processes) get the same whenever they are there.\n\n")
 	for _, c := range charts {
-		fmt.Fprintf(&out, "![%s](%s)\n\n%s\n\n", c.Alt, c.File, c.Caption)
+		fmt.Fprintf(&out, "![%s](%s)\n\n%s\n\n", c.Alt, url.PathEscape(c.File), c.Caption)
 	}
 	for _, t := range b.Means() {
 		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)

@@ -8,14 +8,11 @@ import (
 
 // File is a chart as a file of its own.
 type File struct {
-	Name    string
+	Name    string // what comes after that of the document
 	Alt     string
 	Caption string
 	SVG     string
 }
-
-// FileNames is the pattern of the names of Files.
-const FileNames = "scoreboard-*.svg"
 
 // changing is the scenario that is drawn over time for those who read one
 // chart only: its limit falls to a tenth and comes back.
@@ -35,7 +32,7 @@ func (d Data) Files() ([]File, error) {
 		if d.yardsticks() {
 			caption += " Orange clients are yardsticks, which are told the limit, in the scenarios where that can be told."
 		}
-		files = append(files, File{Name: "scoreboard-use-throttled.svg", Alt: what, Caption: caption, SVG: file(svg)})
+		files = append(files, File{Name: "-use-throttled.svg", Alt: what, Caption: caption, SVG: file(svg)})
 	}
 	recs := d.recordings(changing)
 	if len(recs) == 0 {
@@ -49,7 +46,7 @@ func (d Data) Files() ([]File, error) {
 			return nil, err
 		}
 		files = append(files, File{
-			Name:    "scoreboard-step-" + rec.Client + ".svg",
+			Name:    "-step-" + rec.Client + ".svg",
 			Alt:     "Rate of " + rec.Client + " over time, where the limit falls and comes back",
 			Caption: caption(rec),
 			SVG:     file(svg),
