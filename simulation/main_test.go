@@ -104,6 +104,11 @@ func TestFewScenariosAreToldInWords(t *testing.T) {
 	if !strings.HasPrefix(out, want) || strings.Contains(out, "means over") {
 		t.Errorf("%s", out)
 	}
+	for _, want := range []string{"\ncruise  cruise with its adaptive limiter", "\nJain             fairness: 1 if", "\nstdev            of the"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("no %q in\n%s", want, out)
+		}
+	}
 	out, _ = play(t, "-scenarios", "random-42", "-clients", "cruise", "-seeds", "1")
 	if !strings.HasPrefix(out, "random-42: bursts: 1.62/s, fixed of 38 in 23.435s (full at first), tells Retry-After in whole seconds\n3 processes of 11 callers, 45.6ms latency, 8m8.4s\n") {
 		t.Errorf("%s", out)
@@ -130,10 +135,13 @@ func TestTryYourOwn(t *testing.T) {
 			t.Errorf("%s: %v, or targets or means that are not of this server", file, err)
 		}
 		// A file that is looked at later has to say what was tried.
-		for _, want := range []string{"0 requests in each 10s; tells Retry-After in whole seconds", "cruise with -max-rate 10 -limiter-burst 2 -decrease 0.7", "server of yours"} {
+		for _, want := range []string{"0 requests in each 10s; tells Retry-After in whole seconds", "cruise with -max-rate 10 -limiter-burst 2 -decrease 0.7"} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s: no %q", file, want)
 			}
+		}
+		if file != data && (strings.Contains(string(text), "Means") || strings.Contains(string(text), "means over")) {
+			t.Errorf("%s: means over one scenario, which is shown by itself", file)
 		}
 	}
 	if text, err := os.ReadFile(page); err != nil || !strings.Contains(string(text), "blue is yours and cruise,") {

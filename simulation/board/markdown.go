@@ -38,11 +38,14 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	for _, c := range charts {
 		fmt.Fprintf(&out, "![%s](%s)\n\n%s\n\n", c.Alt, url.PathEscape(c.File), c.Caption)
 	}
-	for _, t := range b.Means() {
-		fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)
-		t.markdown(&out)
+	legend := b.Legend("**Bold**:")
+	if !b.Single() {
+		legend = append(b.MeansLegend(), legend...)
+		for _, t := range b.Means() {
+			fmt.Fprintf(&out, "## Means: %s\n\n", t.Name)
+			t.markdown(&out)
+		}
 	}
-	legend := append(b.MeansLegend(), b.Legend("**Bold**:")...)
 	for _, line := range legend {
 		fmt.Fprintf(&out, "%s.  \n", line)
 	}

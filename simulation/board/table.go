@@ -120,6 +120,35 @@ func (b *Board) GroupTable(rows []Row) Table {
 	return t
 }
 
+// named are the tables of the scenarios that have a name, without columns in which nothing is.
+func (b *Board) named() []Table {
+	var list []Table
+	for _, s := range b.Scenarios() {
+		if !s.Random {
+			list = append(list, b.Scenario(s.Name))
+		}
+	}
+	return compact(list)
+}
+
+// Single reports whether the board is of one scenario, which has a table: the means over it
+// would say it all again.
+func (b *Board) Single() bool {
+	list := b.Scenarios()
+	return len(list) == 1 && !list[0].Random
+}
+
+// Figures are those that the board's tables show.
+func (b *Board) Figures() []score.Metric {
+	tables := b.named()
+	if !b.Single() {
+		tables = append(tables, b.Means()...)
+	}
+	return slices.DeleteFunc(slices.Clone(score.Metrics), func(m score.Metric) bool {
+		return !slices.ContainsFunc(tables, func(t Table) bool { return slices.Contains(t.Head, Title(m)) })
+	})
+}
+
 // Compact is the table without the columns in which nothing is.
 func (t Table) Compact() Table { return compact([]Table{t})[0] }
 

@@ -7,11 +7,10 @@ import (
 	"text/tabwriter"
 )
 
-// few scenarios are told in words before their figures.
+// few scenarios are told in words before their figures, and clients and columns after them.
 const few = 3
 
-// Text prints the board: named scenarios one by one, then means over groups. The means of
-// one scenario that has been printed would say it all again.
+// Text prints the board: named scenarios one by one, then means over groups.
 func (b *Board) Text(w io.Writer) error {
 	list := b.Scenarios()
 	if len(list) <= few {
@@ -20,21 +19,14 @@ func (b *Board) Text(w io.Writer) error {
 		}
 	}
 	t := tabwriter.NewWriter(w, 2, 0, 2, ' ', tabwriter.AlignRight)
-	var named []Table
-	for _, s := range list {
-		if !s.Random {
-			named = append(named, b.Scenario(s.Name))
-		}
-	}
-	var means []Table
-	legend := b.Legend("*")
-	if len(list) != 1 || list[0].Random {
+	named, means, legend := b.named(), []Table(nil), b.Legend("*")
+	if !b.Single() {
 		means, legend = b.Means(), append(b.MeansLegend(), legend...)
 	}
 	for _, part := range []struct {
 		head   string
 		tables []Table
-	}{{"scenario", compact(named)}, {"means over", means}} {
+	}{{"scenario", named}, {"means over", means}} {
 		for i, table := range part.tables {
 			if i == 0 {
 				fmt.Fprintf(t, "%s\tclient\t%s\t\n", part.head, strings.Join(table.Head, "\t"))
@@ -51,7 +43,19 @@ func (b *Board) Text(w io.Writer) error {
 	for _, line := range legend {
 		fmt.Fprintln(w, line)
 	}
-	return nil
+	if len(list) > few {
+		return nil
+	}
+	words := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(words)
+	for _, c := range b.Clients {
+		fmt.Fprintf(words, "%s\t%s\n", c.Name, c.About)
+	}
+	fmt.Fprint(words, "\nmedians over the runs, ranges in brackets:\n")
+	for _, m := range b.Figures() {
+		fmt.Fprintf(words, "%s\t%s\n", Title(m), m.About)
+	}
+	return words.Flush()
 }
 
 // text prints a table's rows, its name before the first.

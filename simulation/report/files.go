@@ -28,7 +28,11 @@ func (d Data) Files() ([]File, error) {
 			return nil, err
 		}
 		const what = "Use of what the server gives against throttled share"
-		caption := what + ", means over the " + groups[0][0].Group + ": the upper left corner is the best place."
+		caption := what
+		if !d.Board.Single() {
+			caption += ", means over the " + groups[0][0].Group
+		}
+		caption += ": the upper left corner is the best place."
 		if d.yardsticks() {
 			caption += " Orange clients are yardsticks, which are told the limit, in the scenarios where that can be told."
 		}

@@ -14,7 +14,6 @@ import (
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
-	"github.com/a7df5faa/cruise/simulation/score"
 )
 
 // Recordings are what charts over time are drawn from: one run for each named
@@ -130,10 +129,8 @@ func (d Data) HTML(w io.Writer) error {
 		}
 	}
 	c.Ours = strings.Join(ours, " and ")
-	for _, m := range score.Metrics {
-		if m.About != "" {
-			c.Figures = append(c.Figures, figure{board.Title(m), m.About})
-		}
+	for _, m := range d.Board.Figures() {
+		c.Figures = append(c.Figures, figure{board.Title(m), m.About})
 	}
 	for _, rows := range d.Board.Rows() {
 		g := group{Table: d.Board.GroupTable(rows)}
