@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/a7df5faa/cruise/simulation/board"
@@ -32,7 +33,7 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	o := &options{set: map[string]bool{}}
 	f := flag.NewFlagSet("simulation", flag.ContinueOnError)
 	f.SetOutput(io.Discard) // errors are printed once, by main
-	f.StringVar(&o.clients, "clients", "", "`names` of clients, separated by commas; default all")
+	f.StringVar(&o.clients, "clients", "", "`names` of clients, separated by commas; default all, at a server or with a limiter of yours a few")
 	f.StringVar(&o.scenarios, "scenarios", "suite", "`names` of scenarios, separated by commas; suite, named, random-N, or none with -random")
 	o.seeds, o.from = 3, 1
 	f.Var(whole(&o.seeds), "seeds", "`runs` of each scenario and client, 1 to 1000")
@@ -44,15 +45,13 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	f.BoolVar(&o.split, "split", false, "print the means of keepable random scenarios by kind of server and signal, too")
 	f.BoolVar(&o.list, "list", false, "list the clients and the named scenarios, and run nothing")
 	f.StringVar(&o.json, "json", "", "write everything to this `file` as JSON")
-	f.StringVar(&o.md, "md", "", "write the board to this `file` as markdown, with charts beside it")
+	f.StringVar(&o.md, "md", "", "write the board to this `file` as markdown, with charts beside it whose names begin as its own")
 	f.StringVar(&o.html, "html", "", "write the report to this `file` as one HTML page")
 	f.StringVar(&o.profile, "cpuprofile", "", "write a CPU profile to this `file`")
 	o.own.flags(f)
 	if err := f.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
-			fmt.Fprintln(output, "Usage of simulation:")
-			f.SetOutput(output)
-			f.PrintDefaults()
+			usage(f, output)
 		}
 		return nil, plan{}, err
 	}
@@ -63,6 +62,41 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	}
 	p, err := o.plan()
 	return o, p, err
+}
+
+// usagePart is what some flags are for.
+type usagePart struct {
+	head  string
+	flags []string
+}
+
+// usage prints the flags by what they are for, since most people want some of them only.
+func usage(f *flag.FlagSet, w io.Writer) {
+	var limiter, rest []string
+	for _, k := range knobs {
+		limiter = append(limiter, k.flag)
+	}
+	parts := []usagePart{
+		{"Usage of simulation: clients of a server that throttles. What would happen at yours?", serverFlags},
+		{"With a limiter of yours, at that server or in -scenarios:", limiter},
+		{"Or boards of scenarios and clients:", []string{"scenarios", "random", "from", "split", "quick", "full", "targets", "list"}},
+	}
+	f.VisitAll(func(of *flag.Flag) {
+		if !slices.ContainsFunc(parts, func(p usagePart) bool { return slices.Contains(p.flags, of.Name) }) {
+			rest = append(rest, of.Name)
+		}
+	})
+	for _, p := range append(parts, usagePart{"In any case:", rest}) {
+		fmt.Fprintln(w, p.head)
+		flags := flag.NewFlagSet("", flag.ContinueOnError)
+		flags.SetOutput(w)
+		for _, name := range p.flags {
+			of := f.Lookup(name)
+			flags.Var(of.Value, name, of.Usage)
+			flags.Lookup(name).DefValue = of.DefValue
+		}
+		flags.PrintDefaults()
+	}
 }
 
 // check refuses what makes no sense whatever the scenarios are.

@@ -261,9 +261,21 @@ func TestBadFlagsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v", c.args, err)
 		}
 	}
+}
+
+// The usage tells of what one asks for first, and of every flag once.
+func TestUsage(t *testing.T) {
 	var usage strings.Builder
-	if _, _, err := parse([]string{"-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers callers\n    \tcallers in each client (default 10)\n") {
+	if _, _, err := parse([]string{"-workers", "7", "-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers callers\n    \tcallers in each client (default 10)\n") {
 		t.Errorf("%v\n%s", err, usage.String())
+	}
+	at := -1
+	for _, want := range []string{"-server", "-max-rate", "-scenarios", "-html"} {
+		i := strings.Index(usage.String(), "\n  "+want+" ")
+		if i < at || strings.Count(usage.String(), "\n  "+want+" ") != 1 {
+			t.Errorf("%s is not there once, or too early:\n%s", want, usage.String())
+		}
+		at = i
 	}
 }
 

@@ -69,32 +69,32 @@ type knob struct {
 }
 
 var knobs = [...]knob{
-	{"initial-rate", "the limiter's `rate` at the start, calls a second", "WithInitialRate",
+	{"initial-rate", "the limiter's `rate` at the start, calls a second; default none until the first throttle", "WithInitialRate",
 		func(v float64) cruise.LimiterOption { return cruise.WithInitialRate(rate.Limit(v)) }, false},
-	{"min-rate", "the limiter's lowest `rate`", "WithMinRate",
+	{"min-rate", "the limiter's lowest `rate`; default a call in ten minutes", "WithMinRate",
 		func(v float64) cruise.LimiterOption { return cruise.WithMinRate(rate.Limit(v)) }, false},
-	{"max-rate", "the limiter's highest `rate`", "WithMaxRate",
+	{"max-rate", "the limiter's highest `rate`; default none", "WithMaxRate",
 		func(v float64) cruise.LimiterOption { return cruise.WithMaxRate(rate.Limit(v)) }, false},
-	{"limiter-burst", "`calls` that the limiter lets go at once", "WithBurst",
+	{"limiter-burst", "`calls` that the limiter lets go at once; default 10 ms' worth of its rate, 1 at least", "WithBurst",
 		func(v float64) cruise.LimiterOption { return cruise.WithBurst(int(v)) }, true},
-	{"decrease", "`factor` by which the limiter cuts its rate on a throttle", "WithDecreaseFactor", cruise.WithDecreaseFactor, false},
-	{"increase", "`share` of the rate by which the limiter probes", "WithIncrease", cruise.WithIncrease, false},
+	{"decrease", "`factor` by which a throttle multiplies what the server delivered; default 0.5", "WithDecreaseFactor", cruise.WithDecreaseFactor, false},
+	{"increase", "`share` of its last ceiling that the limiter adds over 100 calls while it probes; default 0.1", "WithIncrease", cruise.WithIncrease, false},
 }
 
 // flags declares the flags of a server and a limiter of the user's.
 func (o *own) flags(f *flag.FlagSet) {
-	f.StringVar(&o.kind, "server", "", "try your own server: `kind` bucket, fixed, sliding or concurrency")
-	f.Var(decimal(&o.rate), "rate", "try your own server: `requests` a second that it serves")
-	f.Var(decimal(&o.burst), "burst", "`tokens` of its bucket, slots of its concurrency limit; default a second's worth")
+	f.StringVar(&o.kind, "server", "", "`kind` of the server: bucket, fixed, sliding or concurrency; default bucket")
+	f.Var(decimal(&o.rate), "rate", "`requests` a second that the server serves")
+	f.Var(decimal(&o.burst), "burst", "`tokens` of the server's bucket, by default a second's worth; slots of its concurrency limit")
 	o.window, o.latency, o.duration = time.Minute, 100*time.Millisecond, 10*time.Minute
-	f.Var((*span)(&o.window), "window", "`length` of its window")
-	f.Var((*span)(&o.work), "work", "`time` that it works on a request that it lets through, while throttles come at once; default none, of a concurrency limit 250ms")
-	f.BoolVar(&o.empty, "empty", false, "its bucket or window is used up at the start")
-	f.StringVar(&o.signal, "signal", "none", "the `signal` that it gives: none, retry-after, seconds, remaining (with its limit), rest (remaining alone), reset (with both)")
+	f.Var((*span)(&o.window), "window", "`length` of the server's window")
+	f.Var((*span)(&o.work), "work", "`time` that the server works on a request that it lets through, while throttles come at once; default none, of a concurrency limit 250ms")
+	f.BoolVar(&o.empty, "empty", false, "the server's bucket or window is used up at the start")
+	f.StringVar(&o.signal, "signal", "none", "`what` the server tells: none, retry-after, seconds (Retry-After in whole ones), remaining (with its limit), rest (remaining alone), reset (with both)")
 	o.processes, o.workers = 1, 10
-	f.Var(whole(&o.processes), "processes", "`clients` of it that know nothing of each other")
+	f.Var(whole(&o.processes), "processes", "`clients` of the server that know nothing of each other")
 	f.Var(whole(&o.workers), "workers", "`callers` in each client")
-	f.Var((*span)(&o.latency), "latency", "`time` that a request takes")
+	f.Var((*span)(&o.latency), "latency", "`time` that a request takes, without -work")
 	f.Var((*span)(&o.duration), "duration", "`length` of a run, in virtual time")
 	for i, k := range knobs {
 		f.Var(decimal(&o.knobs[i]), k.flag, k.usage)
