@@ -56,7 +56,7 @@ type aimd struct {
 
 // door tells whether a server is closed: it throttles, and lets nothing through.
 type door struct {
-	row      int           // throttles since the last success of a call that was sent after one
+	row      int           // throttles until a call succeeds that was sent after the last of them
 	closedAt instant       // when the first of them came
 	shut     bool          // that one gave the first rate, and asked for a wait that is long beside it
 	shutAt   time.Duration // busy time when a throttle last cut, or when its wait ends if shut
