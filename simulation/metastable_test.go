@@ -31,9 +31,10 @@ func TestMetastableServerRecovers(t *testing.T) {
 		use    float64 // least, of all that could be served
 	}{
 		{"metastable-150", 30, .95}, // most at once, 6 s at most over 60 runs, use .98 to 1.00
+		{"metastable-240", 40, .94}, // 9 s the median of 60 runs, use .95 to .98
 		{"metastable-280", 60, .86}, // 9 to 36 s over 60 runs, 11 s the median, use .88 to .94
 	} {
-		if calm.Raced && tt.name == "metastable-280" {
+		if calm.Raced && tt.name != "metastable-150" {
 			continue // takes most of a minute
 		}
 		r := play(tt.name, client.Cruise("cruise"), 3)
