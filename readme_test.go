@@ -236,3 +236,29 @@ func TestReasonsAreDocumented(t *testing.T) {
 		assert.Contains(t, string(doc), "| `"+r[1]+"`: "+r[2]+" |")
 	}
 }
+
+// The README tells of a few clients what the scoreboard tells of all.
+func TestReadmeShowsTheScoreboard(t *testing.T) {
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	board, err := os.ReadFile("docs/scoreboard.md")
+	require.NoError(t, err)
+	_, suite, found := strings.Cut(string(board), "## Means: suite of 13\n")
+	require.True(t, found)
+	suite, _, _ = strings.Cut(strings.ReplaceAll(suite, "*", ""), "\n## ")
+	for name, client := range map[string]string{
+		"cruise":                        "cruise",
+		"AWS SDK, adaptive mode":        "aws-adaptive",
+		"cenkalti/backoff v7":           "cenkalti",
+		"failsafe-go, adaptive limiter": "failsafe-adaptive",
+		"Heroku's proportional rule, by cruise's `DelayLimiter`": "heroku-proportional",
+	} {
+		row := regexp.MustCompile(`(?m)^\| ` + client + ` \| 13 \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|`).FindStringSubmatch(suite)
+		require.NotNil(t, row, client)
+		var throttled, wait, use float64
+		_, err := fmt.Sscan(strings.Join(row[1:], " "), &throttled, &wait, &use)
+		require.NoError(t, err)
+		want := fmt.Sprintf("| %s | %.2g %% | %.0f s | %s |\n", name, throttled, wait, strings.TrimPrefix(fmt.Sprintf("%.2f", use), "0"))
+		assert.Contains(t, string(readme), want)
+	}
+}
