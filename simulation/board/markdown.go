@@ -5,7 +5,10 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strings"
+
+	"github.com/a7df5faa/cruise/simulation/scenario"
 )
 
 // Chart is a picture that the markdown shows.
@@ -64,11 +67,11 @@ func (b *Board) Markdown(w io.Writer, charts []Chart) error {
 	for _, c := range b.Clients {
 		fmt.Fprintf(&out, "- **%s**: %s\n", c.Name, c.About)
 	}
-	fmt.Fprintf(&out, "\n## Scenarios\n\n")
-	for _, s := range b.Scenarios() {
-		if s.Random {
-			continue
-		}
+	named := slices.DeleteFunc(b.Scenarios(), func(s *scenario.Scenario) bool { return s.Random })
+	if len(named) > 0 {
+		fmt.Fprintf(&out, "\n## Scenarios\n\n")
+	}
+	for _, s := range named {
 		fmt.Fprintf(&out, "### %s\n\n%s. %s.\n\n", s.Name, capital(s.About), capital(s.Setup()))
 		b.Scenario(s.Name).Compact().markdown(&out)
 	}

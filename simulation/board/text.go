@@ -47,7 +47,9 @@ func (b *Board) Text(w io.Writer) error {
 		return nil
 	}
 	words := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(words)
+	if len(legend) > 0 {
+		fmt.Fprintln(words)
+	}
 	for _, c := range b.Clients {
 		fmt.Fprintf(words, "%s\t%s\n", c.Name, c.About)
 	}

@@ -70,6 +70,25 @@ func TestThePageIsWholeAndNeedsNoNetwork(t *testing.T) {
 	}
 }
 
+// A page of little has no heads of what is not there.
+func TestThePageOfAPeerAtARandomServer(t *testing.T) {
+	s, err := scenario.Find("random-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	peer := []engine.Client{client.Cenkalti()}
+	d := Data{Board: board.New(peer, score.Play([]*scenario.Scenario{s}, peer, []uint64{1}, nil, nil))}
+	var page, md strings.Builder
+	if err := errors.Join(d.HTML(&page), d.Board.Markdown(&md, nil)); err != nil {
+		t.Fatal(err)
+	}
+	for _, none := range []string{">Scenarios<", "## Scenarios", "place;", "<dt>stdev"} {
+		if strings.Contains(page.String()+md.String(), none) {
+			t.Errorf("%q of nothing", none)
+		}
+	}
+}
+
 // A bucket that does not refill has no rate, and what comes out of it is drawn all the same.
 func TestTheAxisReachesWhatIsDrawn(t *testing.T) {
 	d := small()
