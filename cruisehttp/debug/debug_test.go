@@ -417,6 +417,25 @@ func TestAPauseOfSomeIsNotSaidToBeOfAll(t *testing.T) {
 	})
 }
 
+// What comes next is said of the limiter whose pause the summary names.
+func TestTheLongestPauseIsWhatComesNext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New(debug.WithKeys(nil))
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(1), cruise.WithObserver(watch)))
+		watch.Add(api)
+		for key, err := range map[string]error{
+			"1": cruise.Throttled(errors.New("429"), cruise.RetryAfter(30*time.Second)),
+			"2": cruise.QuotaExhausted(errors.New("429"), cruise.RetryAfter(2*time.Hour)), // no throttle
+		} {
+			require.Error(t, api.Scope("ACCOUNT", key).Do(t.Context(), func(context.Context) error { return err }))
+		}
+		got := page.Report().APIs[0]
+		assert.Contains(t, got.Summary, "Paused for 2 h 0 min more,")
+		assert.Equal(t, "Calls again in 2 h 0 min, a few at a time (ACCOUNT 2).", got.Next)
+	})
+}
+
 func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithErrorText(nil))

@@ -293,7 +293,10 @@ func (w *Watch) look(now time.Time, keep bool) {
 	}
 	// Stable: the most recently used come first where nothing else tells them apart.
 	slices.SortStableFunc(order, func(a, b *limiter) int {
-		return cmp.Or(-cmp.Compare(trouble(a), trouble(b)), -cmp.Compare(a.stats.Throttles, b.stats.Throttles))
+		return cmp.Or(
+			-cmp.Compare(a.stats.PauseLeft, b.stats.PauseLeft), // as the summary names the longest
+			-cmp.Compare(min(a.stats.Waiting, 1), min(b.stats.Waiting, 1)),
+			-cmp.Compare(a.stats.Throttles, b.stats.Throttles))
 	})
 	shown := order[:min(len(order), w.page.maxScopes)]
 
@@ -336,17 +339,6 @@ func (w *Watch) point(now time.Time) point {
 func (l *limiter) point(now time.Time) point {
 	s := l.stats
 	return point{now.UnixNano(), s.Admitted, s.Throttles, finite(s.Limit), s.PauseLeft}
-}
-
-// trouble orders limiters: those that pause before those that have calls wait.
-func trouble(l *limiter) int {
-	switch {
-	case l.stats.PauseLeft > 0:
-		return 2
-	case l.stats.Waiting > 0:
-		return 1
-	}
-	return 0
 }
 
 func id(retrier int, path []cruise.ScopeKey) string {
