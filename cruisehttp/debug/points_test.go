@@ -180,5 +180,6 @@ func TestNext(t *testing.T) {
 		})
 	}
 	assert.Equal(t, "No Retrier was added to this watch, so there is no limiter to tell of.", (&API{}).next())
-	assert.Equal(t, "No limiter paces these calls: each one backs off by itself.", (&API{retriers: 1}).next())
+	assert.Equal(t, "No limiter paces these calls: each one backs off by itself.", (&API{retriers: 1, State: StateFlowing}).next())
+	assert.Equal(t, "There is no limiter now: that of a scope, such as a host, comes with its next call.", (&API{retriers: 1, State: StateIdle}).next())
 }

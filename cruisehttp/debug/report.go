@@ -279,6 +279,9 @@ func (a *API) next() string {
 		if a.retriers == 0 {
 			return "No Retrier was added to this watch, so there is no limiter to tell of."
 		}
+		if a.State == StateIdle { // as an HTTP client is before its first request
+			return "There is no limiter now: that of a scope, such as a host, comes with its next call."
+		}
 		return "No limiter paces these calls: each one backs off by itself."
 	}
 	l := a.Limiters[0]
