@@ -455,6 +455,29 @@ func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
 	})
 }
 
+// What goes wrong all the time, in words that never repeat themselves, hides nothing else.
+func TestErrorsOfOneKindLeaveRoomForOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		watch.Observe(t.Context(), cruise.AttemptEnded{Outcome: cruise.OutcomePermanent, Err: errors.New("expired")})
+		for i := range 20 {
+			watch.Observe(t.Context(), cruise.AttemptEnded{Outcome: cruise.OutcomeThrottled, Err: fmt.Errorf("429, until %d", i)})
+			watch.Observe(t.Context(), cruise.GaveUp{Err: &cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 5, Elapsed: time.Duration(i) * time.Second}})
+			time.Sleep(time.Second)
+		}
+		var got []string
+		for _, e := range page.Report().APIs[0].Errors {
+			got = append(got, e.Text)
+		}
+		require.Len(t, got, 10)
+		assert.Contains(t, got, "429, until 19")
+		assert.Contains(t, got, "429, until 16")
+		assert.Contains(t, got, "cruise: gave up after 5 attempts in 19s: attempts exhausted")
+		assert.Contains(t, got, "expired")
+	})
+}
+
 // What servers and users say is text, not HTML.
 func TestTheWordsOfOthersAreEscaped(t *testing.T) {
 	const evil = `"><script>alert(1)</script>`

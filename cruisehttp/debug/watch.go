@@ -180,7 +180,7 @@ type noted struct {
 	times int
 }
 
-// notes are the last few things that happened, the latest last.
+// notes are the last few things that happened, of each kind, the latest last.
 type notes struct {
 	most int
 	list []noted
@@ -204,9 +204,25 @@ func (w *Watch) note(n *notes, now time.Time, what string, text func() string) {
 		}
 	}
 	if len(n.list) == n.most {
-		n.list = slices.Delete(n.list, 0, 1)
+		i := n.least()
+		n.list = slices.Delete(n.list, i, i+1)
 	}
 	n.list = append(n.list, noted{at: now, last: now, what: what, text: s, times: 1})
+}
+
+// least is the note that is missed the least: the oldest of the kind that has the most, so
+// that no kind hides the others.
+func (n *notes) least() (oldest int) {
+	kinds := map[string]int{}
+	for _, x := range n.list {
+		kinds[x.what]++
+	}
+	for i, x := range n.list {
+		if kinds[x.what] > kinds[n.list[oldest].what] {
+			oldest = i
+		}
+	}
+	return oldest
 }
 
 func (w *Watch) repeated(n *notes, now time.Time, what string) bool {
