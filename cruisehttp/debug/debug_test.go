@@ -478,6 +478,26 @@ func TestErrorsOfOneKindLeaveRoomForOthers(t *testing.T) {
 	})
 }
 
+// A time of another day has its date: the page is looked at while something is wrong, and what is
+// from the night before is not that.
+func TestTimesOfAnotherDayHaveTheirDate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New()
+		watch := page.Watch("api")
+		watch.Observe(t.Context(), cruise.AttemptEnded{Outcome: cruise.OutcomePermanent, Err: errors.New("expired")})
+		watch.Observe(t.Context(), cruise.Paused{For: time.Minute})
+		today, clock := get(page, "/").Body.String(), time.Now().Format("15:04:05")
+		assert.Contains(t, today, "<li><b>"+clock+"</b> permanent: expired</li>")
+		assert.Contains(t, today, "<li><b>"+clock+"</b> paused: for 1 min 0 s</li>")
+		date := time.Now().Format("Jan 2 15:04:05")
+		time.Sleep(24 * time.Hour)
+		watch.Observe(t.Context(), cruise.AttemptEnded{Outcome: cruise.OutcomePermanent, Err: errors.New("expired")})
+		tomorrow := get(page, "/").Body.String()
+		assert.Contains(t, tomorrow, "<li><b>"+clock+"</b> permanent: expired <span class=\"quiet\">(2 times since "+date+")</span></li>")
+		assert.Contains(t, tomorrow, "<li><b>"+date+"</b> paused: for 1 min 0 s</li>")
+	})
+}
+
 // What servers and users say is text, not HTML.
 func TestTheWordsOfOthersAreEscaped(t *testing.T) {
 	const evil = `"><script>alert(1)</script>`

@@ -40,7 +40,13 @@ var pageTemplate = template.Must(template.New("page").Funcs(functions(time.Time{
 
 func functions(now time.Time) template.FuncMap {
 	return template.FuncMap{
-		"ago":       func(t *time.Time) string { return ago(now.Sub(*t)) },
+		"ago": func(t *time.Time) string { return ago(now.Sub(*t)) },
+		"when": func(t time.Time) string {
+			if t.Format(time.DateOnly) == now.Format(time.DateOnly) {
+				return t.Format("15:04:05")
+			}
+			return t.Format("Jan 2 15:04:05")
+		},
 		"perSecond": rateText,
 		"limit": func(l *float64) string {
 			if l == nil {
