@@ -8,6 +8,10 @@
 // rate lowered, rate set, shared store back. At debug, for each call: attempts, retries, and why a call
 // waits.
 //
+// Throttles, rates and pauses are those of a [cruise.AdaptiveLimiter], the default, or a
+// [cruise.SharedLimiter]; one that is made by hand must have the Observer too. Other limiters
+// tell nothing: behind them a throttle is seen at debug, in the end of an attempt.
+//
 // What repeats itself without changing anything is counted, and told by the
 // attribute throttles or calls of a later line: the throttles that one
 // congestion sends to many callers, pauses that are extended a little, steps of
