@@ -48,6 +48,9 @@ import (
 // renewed, all new requests of the scope fail at once with the same answer, and those
 // that stood in line already with the same reason.
 //
+// The http.Client, and its Jar, see the response that is returned, and no other: a cookie that
+// a server sets with an error is not sent with the retry.
+//
 // The body of an error is looked at before the response is returned, 64 KiB of it
 // and 2 seconds at most, and given back whole. One that is longer or slower keeps its
 // connection until the next attempt, as it may be what is returned in the end. HTTP/2 shares
