@@ -15,10 +15,10 @@ import (
 
 // Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
 // as a [cruise.Classifier]: a name that does not exist, a certificate that is
-// not trusted, a server that speaks no TLS, a proxy that wants other credentials and a
-// request that net/http cannot send are permanent; the error code ENHANCE_YOUR_CALM of
-// HTTP/2 (RFC 9113 section 7) and a proxy that has too many requests are throttles. nil is
-// a success. It declines all others, which [cruise.Classify]
+// not trusted, a server that speaks no TLS and a request that net/http cannot send are
+// permanent; the error code ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a throttle;
+// what a proxy answers instead of connecting means what its status does, by
+// [cruise.StatusOutcome]. nil is a success. It declines all others, which [cruise.Classify]
 // understands: a cancellation is dropped, timeouts, resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
 	if err == nil {
@@ -28,15 +28,28 @@ func Classify(err error) cruise.Verdict {
 		return cruise.Verdict{}
 	}
 	text := innermost(err)
-	if permanentFailure(err) || unsendable(text) || text == http.StatusText(http.StatusProxyAuthRequired) {
+	if permanentFailure(err) || unsendable(text) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
-	// The types of net/http for this are not exported, and what a proxy answers to CONNECT
-	// is a phrase.
-	if strings.Contains(err.Error(), "ENHANCE_YOUR_CALM") || text == http.StatusText(http.StatusTooManyRequests) {
+	// The types of net/http for this are not exported.
+	if strings.Contains(err.Error(), "ENHANCE_YOUR_CALM") {
 		return cruise.Verdict{Outcome: cruise.OutcomeThrottled}
 	}
+	if status := statusOf(text); status > 0 {
+		return cruise.Verdict{Outcome: cruise.StatusOutcome(status, 0)}
+	}
 	return cruise.Verdict{}
+}
+
+// statusOf is the status of a phrase, which is all that net/http keeps of the answer of a proxy
+// to CONNECT; 0 if it is none.
+func statusOf(phrase string) int {
+	for status := 400; status < 600 && phrase != ""; status++ {
+		if http.StatusText(status) == phrase {
+			return status
+		}
+	}
+	return 0
 }
 
 func permanentFailure(err error) bool {

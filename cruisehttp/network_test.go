@@ -281,6 +281,8 @@ func TestProxiesThatRefuse(t *testing.T) {
 		http.StatusProxyAuthRequired:  {cruise.OutcomePermanent},
 		http.StatusTooManyRequests:    {cruise.OutcomeThrottled, cruise.OutcomeThrottled},
 		http.StatusServiceUnavailable: {cruise.OutcomeTransient, cruise.OutcomeTransient},
+		http.StatusBadGateway:         {cruise.OutcomeTransient, cruise.OutcomeTransient}, // it does not get through to the server
+		http.StatusForbidden:          {cruise.OutcomePermanent},                          // its rules are against this server
 	} {
 		t.Run(fmt.Sprint(code), func(t *testing.T) {
 			proxy, _ := serve(t, status(code))
