@@ -49,7 +49,7 @@ func TestNewErrors(t *testing.T) {
 		{
 			"tuning none at all", []cruise.Option{cruise.WithoutLimiter(), cruise.WithMaxRate(1),
 				cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(1, 1) })},
-			"cruise: WithoutLimiter and WithScopeLimiter beside an option such as WithMaxRate, which tunes limiters that New makes: want it given to the constructor of those limiters",
+			"cruise: WithScopeLimiter makes all limiters, so that an option such as WithMaxRate tunes none: want it given to their constructor",
 		},
 		{
 			"several", []cruise.Option{cruise.WithMaxAttempts(-7), nil, cruise.WithAttemptTimeout(-1)},

@@ -67,7 +67,7 @@ func New(opts ...Option) (*Retrier, error) {
 		c.limiter = limiter
 	} else {
 		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or NewSharedLimiter, or WithScopeLimiter for those of scopes", c.limiter)
-		c.want(len(c.limiterOpts) == 0 || c.limiter != nil || c.scopeLimiter == nil, "WithoutLimiter and WithScopeLimiter beside an option such as WithMaxRate, which tunes limiters that New makes: want it given to the constructor of those limiters")
+		c.want(len(c.limiterOpts) == 0 || c.limiter != nil || c.scopeLimiter == nil, "WithScopeLimiter makes all limiters, so that an option such as WithMaxRate tunes none: want it given to their constructor")
 		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
 			c.faults = append(c.faults, err)
 		}
