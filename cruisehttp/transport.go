@@ -51,12 +51,12 @@ import (
 // The http.Client, and its Jar, see the response that is returned, and no other: a cookie that
 // a server sets with an error is not sent with the retry.
 //
-// The body of an error is looked at before the response is returned, 64 KiB of it
-// and 2 seconds at most, and given back whole. One that is longer or slower keeps its
-// connection until the next attempt, as it may be what is returned in the end. HTTP/2 shares
-// the connection meanwhile; HTTP/1.1 closes it then. Where a server sends such bodies over
-// HTTP/1.1, the MaxConnsPerHost of an [http.Transport] must exceed the number of requests
-// that wait for a retry, or nothing else gets a connection meanwhile.
+// The body of an error is looked at before the response is returned, 64 KiB of it, for 2
+// seconds and half of the time to the deadline at most, and given back whole. One that is
+// longer or slower keeps its connection until the next attempt, as it may be what is returned
+// in the end. HTTP/2 shares the connection meanwhile; HTTP/1.1 closes it then. Where a server
+// sends such bodies over HTTP/1.1, the MaxConnsPerHost of an [http.Transport] must exceed the
+// number of requests that wait for a retry, or nothing else gets a connection meanwhile.
 //
 // A Timeout of the http.Client bounds all of it: the wait for the limiter, every
 // attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
@@ -209,6 +209,9 @@ func (x *exchange) patience(a *cruise.Attempt, began time.Time) time.Duration {
 	}
 	if deadline, ok := a.Context().Deadline(); ok {
 		left = min(left, time.Until(deadline))
+	}
+	if deadline, ok := x.req.Context().Deadline(); ok {
+		left = min(left, time.Until(deadline)/2) // after all of it the response would be lost
 	}
 	return left
 }

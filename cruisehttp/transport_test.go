@@ -590,6 +590,43 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 	}
 }
 
+// Nor does it use up the caller's time: the answer is there, and another attempt may be made.
+func TestTransportLeavesTimeAfterASlowError(t *testing.T) {
+	for _, status := range []int{404, 503} {
+		t.Run(fmt.Sprint(status), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				first := true
+				base := &server{start: time.Now(), answers: func(_ int, r *http.Request) (*http.Response, error) {
+					if !first {
+						return answer(200, "ok"), nil
+					}
+					first = false
+					resp := answer(status, "")
+					body, w := io.Pipe()
+					context.AfterFunc(r.Context(), func() { _ = w.CloseWithError(r.Context().Err()) })
+					resp.Body = body
+					return resp, nil
+				}}
+				begin := time.Now()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).
+					RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
+				require.NoError(t, err)
+				assert.Equal(t, 500*time.Millisecond, time.Since(begin))
+				if status == 404 {
+					assert.Equal(t, 404, resp.StatusCode)
+				} else {
+					assert.Equal(t, 200, resp.StatusCode)
+				}
+				require.NoError(t, resp.Body.Close())
+				synctest.Wait()
+				assert.Zero(t, base.open.Load())
+			})
+		})
+	}
+}
+
 // A packedBody is silent, and its Close waits for the Read, as that of net/http does
 // before it has read the head of what it unpacks.
 type packedBody struct {
