@@ -111,7 +111,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return nil, errZeroTransport
 	}
-	x := exchange{t: t, req: req, payload: newPayload(req)}
+	x := exchange{t: t, req: req, came: time.Now(), payload: newPayload(req)}
 	defer x.payload.done()
 	x.keys = t.keys(req)
 	if err := t.parkedError(req.Context(), x.keys); err != nil {
@@ -128,6 +128,7 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 type exchange struct {
 	t       *Transport
 	req     *http.Request
+	came    time.Time
 	payload payload
 	keys    []string // of its scopes
 
@@ -355,7 +356,7 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		if reason == nil {
 			reason = ended(x.req.Context())
 		}
-		err = &cruise.Error{Reason: reason, Attempts: 1, RetryAfter: wait, Last: x.answer}
+		err = &cruise.Error{Reason: reason, Attempts: 1, Elapsed: time.Since(x.came), RetryAfter: wait, Last: x.answer}
 	}
 	return nil, &failure{err}
 }

@@ -275,6 +275,7 @@ func TestTransportFailsOnAContextThatHasEnded(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancelCause(t.Context())
 				base := inOrder(func() (*http.Response, error) {
+					time.Sleep(3 * time.Second)
 					cancel(cause)
 					return answer(status, "no"), nil
 				})
@@ -283,7 +284,7 @@ func TestTransportFailsOnAContextThatHasEnded(t *testing.T) {
 				if cause != nil {
 					require.ErrorIs(t, err, cause)
 				}
-				assert.ErrorContains(t, err, "cruise: gave up after 1 attempt in 0s: "+name+": cruisehttp: "+strconv.Itoa(status))
+				assert.ErrorContains(t, err, "cruise: gave up after 1 attempt in 3s: "+name+": cruisehttp: "+strconv.Itoa(status))
 				answer, ok := errors.AsType[*cruisehttp.ResponseError](err)
 				require.True(t, ok)
 				assert.Equal(t, status, answer.StatusCode)
