@@ -62,6 +62,9 @@ func WithBase(base http.RoundTripper) Option {
 //     remembered.
 //   - A classifier given by [cruise.WithClassifier] sees a [*ResponseError] for each
 //     response that is no success, and decides what it means.
+//   - With [cruise.WithNestedRetries], requests that are made in the calls of another Retrier,
+//     which is [cruise.WithoutLimiter] and makes one attempt, are in the background where
+//     those calls are: see [cruise.WithBackground].
 //   - Of timeouts prefer those of this package: a [cruise.WithAttemptTimeout] ends with
 //     the response's head.
 func WithRetrier(opts ...cruise.Option) Option {

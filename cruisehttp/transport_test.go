@@ -959,6 +959,42 @@ func TestTransportWithinAnotherRetrier(t *testing.T) {
 	})
 }
 
+// A request is in the background as the call is that it is made in, and retried all the same.
+func TestRequestsInTheBackground(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var served []string
+		base := &server{start: time.Now(), answers: func(n int, r *http.Request) (*http.Response, error) {
+			served = append(served, r.URL.Path)
+			if n == 1 {
+				return answer(429, "", "Retry-After: 3"), nil
+			}
+			return answer(200, ""), nil
+		}}
+		client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxRate(1), cruise.WithNestedRetries()))}
+		get := func(ctx context.Context, path string) error {
+			resp, err := client.Do(request(t, "GET", example+path, nil).WithContext(ctx))
+			if err == nil {
+				assert.Equal(t, 200, resp.StatusCode)
+				err = resp.Body.Close()
+			}
+			return err
+		}
+		background := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxAttempts(1)))
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				assert.NoError(t, background.Do(t.Context(), func(ctx context.Context) error { return get(ctx, "/batch") }, cruise.WithBackground()))
+			})
+			synctest.Wait()
+		}
+		for range 3 {
+			all.Go(func() { assert.NoError(t, get(t.Context(), "/user")) })
+		}
+		all.Wait()
+		assert.Equal(t, []string{"/things/batch", "/things/user", "/things/user", "/things/user", "/things/batch", "/things/batch", "/things/batch"}, served)
+	})
+}
+
 // By GetBody a base may take a copy beside the body, which a body that can seek does not allow.
 func TestBasesGetNoCopyOfABodyThatCanSeek(t *testing.T) {
 	base := roundTripper(func(r *http.Request) (*http.Response, error) {
