@@ -275,6 +275,37 @@ func TestALimiterThatDoesNotCountIsNotCalledIdle(t *testing.T) {
 	})
 }
 
+// A limiter begins with its first call, so all that it let go counts, though nobody looked between.
+// Of one that is shown late nobody knows when that was.
+func TestALimiterThatHasJustBegunIsNotCalledIdle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		page := debug.New(debug.WithKeys(nil))
+		watch := page.Watch("api")
+		api := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithObserver(watch)))
+		call := func(key string, times int) {
+			for range times {
+				require.NoError(t, api.Scope("ACCOUNT", key).Do(t.Context(), func(context.Context) error { return nil }))
+			}
+		}
+		look := func() debug.Limiter { return page.Report().APIs[0].Limiters[0] } // the one that was used last
+		call("late", 100)
+		watch.Add(api)
+		assert.Zero(t, look().Rate, "of the last seconds, for all that is known")
+		time.Sleep(4 * time.Second)
+		call("late", 1) // which makes the watch look
+		call("new", 20)
+		time.Sleep(time.Second)
+		got := look()
+		assert.Equal(t, "ACCOUNT new", got.Name)
+		assert.Equal(t, debug.StateFlowing, got.State)
+		assert.Equal(t, 20., got.Rate)
+		time.Sleep(11 * time.Second)
+		page.Report()
+		time.Sleep(11 * time.Second)
+		assert.Equal(t, debug.StateIdle, look().State)
+	})
+}
+
 func TestTheStateIsThatOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()

@@ -52,6 +52,7 @@ type Watch struct {
 	past     ring      // of all attempts and throttles
 	root     point     // limit and pause of the one limiter that all pass, if there is one
 	limiters []*limiter
+	looked   int64         // when those were all that there are, in nanoseconds of the wall clock; 0 if they are not
 	unshown  int           // limiters that were left out
 	found    int           // limiters in all
 	paused   int           // of them, or held up by one that is
@@ -95,6 +96,7 @@ func (w *Watch) Add(r *cruise.Retrier) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.retriers = append(w.retriers, r)
+	w.looked = 0
 }
 
 // Observe counts an event.
@@ -327,12 +329,18 @@ func (w *Watch) look(now time.Time, keep bool) {
 			l.past = was.past
 		} else {
 			l.past = &ring{}
+			if w.looked > 0 { // it has begun since
+				l.past.add(point{at: w.looked})
+			}
 		}
 		if keep {
 			l.past.add(l.point(now))
 		}
 	}
 	w.limiters, w.unshown = shown, len(order)-len(shown)
+	if w.looked = 0; w.unshown == 0 {
+		w.looked = now.UnixNano()
+	}
 	w.waiting, w.pause = waiting, pause
 	w.found, w.paused = len(order), paused
 	w.root = point{}
