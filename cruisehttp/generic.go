@@ -83,7 +83,8 @@ func generic() Profile {
 }
 
 // Nginx is for servers behind nginx that answer 503, its default status for
-// limit_req and limit_conn, with a page of their own: every 503 is a throttle.
+// limit_req and limit_conn, with a page of their own, or to HEAD by HTTP/2, where
+// nothing tells it from another 503: every 503 is a throttle.
 func Nginx() Profile {
 	return Profile{
 		Name:  "nginx",
