@@ -59,6 +59,10 @@ func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeIn
 	}()
 	o.ctx = ctx
 	out, metadata, err := next.HandleFinalize(ctx, in)
+	if err != nil && o.attempt != nil && ctx.Err() != nil { // which ended before the attempt was sent
+		o.attempt.Done(err)
+		_ = o.advance()
+	}
 	if err != nil && o.gaveUp != nil {
 		err = o.gaveUp // which has the last error in it
 	}

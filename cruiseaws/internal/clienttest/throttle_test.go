@@ -690,6 +690,27 @@ func TestCancelledCallsTeachNothing(t *testing.T) {
 	})
 }
 
+// The context may end when an attempt has been let go, and is not sent yet.
+func TestCancelledBeforeARetryIsSent(t *testing.T) {
+	modes(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		s := serve(t, first(9, 500, `{}`, ""))
+		cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.AttemptStarted); ok && e.Attempt == 2 {
+				cancel()
+			}
+		}))))
+		err := describe(ctx, emr.NewFromConfig(cfg))
+		assert.ErrorIs(t, err, context.Canceled)
+		gaveUp, ok := errors.AsType[*cruise.Error](err)
+		require.True(t, ok, err)
+		assert.ErrorContains(t, gaveUp.Last, "StatusCode: 500", "what the server said last")
+		assert.Equal(t, []string{"transient", "dropped"}, seen.outcomes())
+		assert.EqualValues(t, 1, s.seen.Load())
+	})
+}
+
 // The shared retryer learns of every attempt in both modes.
 func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
 	modes(t, func(t *testing.T) {
