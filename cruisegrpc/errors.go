@@ -36,12 +36,15 @@ func (e *attemptError) Error() string {
 func (e *attemptError) Unwrap() error              { return e.err }
 func (e *attemptError) GRPCStatus() *status.Status { return status.Convert(e.err) }
 
-// bare is err without what only a classifier needs.
+// bare is err without what only classifiers need, of each Interceptor that it came through.
 func bare(err error) error {
-	if a, ok := err.(*attemptError); ok {
-		return a.err
+	for {
+		a, ok := err.(*attemptError)
+		if !ok {
+			return err
+		}
+		err = a.err
 	}
-	return err
 }
 
 // shown is bare for the caller, unless a Retrier around the call decides: its classifier

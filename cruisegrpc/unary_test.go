@@ -158,6 +158,27 @@ func TestObserversAreToldThatTheMethodIsNotIdempotent(t *testing.T) {
 	assert.Equal(t, codes.Unavailable, status.Code(told))
 }
 
+// An Interceptor around another one shows the caller gRPC's own errors, too.
+func TestErrorsOfTwoInterceptors(t *testing.T) {
+	for name, tc := range map[string]struct {
+		failures []error
+		want     string
+	}{
+		"at once":       {[]error{status.Error(codes.Unavailable, "gone")}, "rpc error: code = Unavailable desc = gone"},
+		"after a retry": {[]error{status.Error(codes.ResourceExhausted, "slow"), status.Error(codes.Unavailable, "gone")}, "permanent failure: rpc error: code = Unavailable desc = gone"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serve(t, &service{gate: func(n int64, _ metadata.MD, _ func(metadata.MD)) error { return tc.failures[n-1] }})
+			outer, inner := cruise.Must(cruisegrpc.New()), cruise.Must(cruisegrpc.New())
+			client := connect(t, s.addr, append(outer.DialOptions(), inner.DialOptions()...)...)
+			_, err := client.UnaryCall(within(t, 10*time.Second), hello())
+			require.Error(t, err)
+			assert.True(t, strings.HasSuffix(err.Error(), tc.want), err)
+			assert.Equal(t, codes.Unavailable, status.Code(err))
+		})
+	}
+}
+
 // A Retrier around decides on retries, and by what the server says of them, too.
 func TestPushbackToTheRetrierAround(t *testing.T) {
 	never := func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
