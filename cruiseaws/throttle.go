@@ -137,7 +137,8 @@ func (t *Throttle) Configure(cfg *aws.Config) {
 }
 
 // Retrier returns the Retrier of an operation, to look at its limiter or to make
-// other calls share it. Its method Scopes tells what all limiters of t do.
+// other calls share it, whose errors mean what [Classify] says, or else [cruise.Classify].
+// Its method Scopes tells what all limiters of t do.
 func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
 	if t == nil || t.base == nil {
 		return nil // Do will say so
@@ -193,7 +194,7 @@ func (t *Throttle) classify(err error) cruise.Verdict {
 	if v := t.asked(err); v.Outcome != cruise.OutcomeUnknown {
 		return v
 	}
-	return classify(err, 1)
+	return Classify(err) // of other calls
 }
 
 // judged is the error of an attempt with its verdict.

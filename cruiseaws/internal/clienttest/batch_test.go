@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/aws/retry"
 	"github.com/aws/aws-sdk-go-v2/service/dynamodb"
 	ddb "github.com/aws/aws-sdk-go-v2/service/dynamodb/types"
 	"github.com/aws/smithy-go"
@@ -215,6 +216,43 @@ func TestBatchGivesUp(t *testing.T) {
 	assert.Equal(t, 2, sent)
 	assert.Equal(t, 1, *results[0])
 	assert.Nil(t, results[1])
+}
+
+// Calls that share the limiter of an operation fail by errors of all kinds.
+func TestRetrierOfAThrottle(t *testing.T) {
+	for name, tc := range map[string]struct {
+		err  error
+		want []string
+	}{
+		"an error of its own":   {errFull, []string{"transient", "success"}},
+		"a throttle":            {cruise.Throttled(errFull), []string{"throttled", "success"}},
+		"of no use":             {cruise.Permanent(errDenied), []string{"permanent"}},
+		"an answer":             {answered(429, errFull), []string{"throttled", "success"}},
+		"an answer, for good":   {answered(403, errDenied), []string{"permanent"}},
+		"one the SDK has tried": {&retry.MaxAttemptsError{Attempt: 3, Err: answered(503, errFull)}, []string{"permanent"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				seen := &log{}
+				throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+				err := tc.err
+				_ = throttle.Retrier(cruiseaws.Operation{Service: "DynamoDB", Name: "BatchWriteItem"}).Do(t.Context(), func(context.Context) error {
+					defer func() { err = nil }()
+					return err
+				})
+				assert.Equal(t, tc.want, seen.outcomes())
+			})
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		throttle := cruise.Must(cruiseaws.New())
+		retrier := throttle.Retrier(cruiseaws.Operation{Service: "DynamoDB", Name: "BatchWriteItem"})
+		results, err := cruiseaws.Batch(t.Context(), retrier, []int{1, 2, 3}, 25, func(_ context.Context, batch []int) ([]*int, error) {
+			return append([]*int{&batch[0]}, make([]*int, len(batch)-1)...), nil
+		})
+		require.NoError(t, err)
+		assert.NotContains(t, results, (*int)(nil))
+	})
 }
 
 // A batch sent again draws on the budget as any retry does. Once that is spent, each that
