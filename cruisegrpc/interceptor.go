@@ -19,7 +19,7 @@ import (
 // has a limiter and a retry budget of its own, unless [WithScope] says otherwise.
 //
 // An Interceptor is safe for concurrent use and may serve many connections. It
-// is made by [New] and must not be copied.
+// is made by [New], or every call fails, and must not be copied.
 type Interceptor struct {
 	config
 	base    *cruise.Retrier
@@ -81,7 +81,17 @@ func (i *Interceptor) DialOptions() []grpc.DialOption {
 // Retrier returns the Retrier of the calls to which [WithScope]'s function gives
 // that key, to look at its limiter or to make calls of another kind share it. Its
 // method Scopes tells what all limiters of i do.
-func (i *Interceptor) Retrier(key string) *cruise.Retrier { return i.base.Scope(ScopeMethod, key) }
+func (i *Interceptor) Retrier(key string) *cruise.Retrier {
+	if i == nil {
+		return nil // Do will say so
+	}
+	return i.base.Scope(ScopeMethod, key)
+}
+
+// errZeroInterceptor is what each call fails with that was to use the zero value.
+var errZeroInterceptor = errors.New("cruisegrpc: Interceptor not made by New")
+
+func (i *Interceptor) isZero() bool { return i == nil || i.base == nil }
 
 // Unary returns the interceptor of unary calls.
 //
@@ -91,6 +101,9 @@ func (i *Interceptor) Retrier(key string) *cruise.Retrier { return i.base.Scope(
 // has ended. A bad [Cost] is an error of cruise's own, without one.
 func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+		if i.isZero() {
+			return errZeroInterceptor
+		}
 		var (
 			trailer metadata.MD
 			from    peer.Peer

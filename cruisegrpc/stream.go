@@ -33,6 +33,9 @@ import (
 // connection is closed, or RecvMsg has returned an error.
 func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 	return func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+		if i.isZero() {
+			return nil, errZeroInterceptor
+		}
 		s := &stream{call: i.call(ctx, method, cc, opts), single: !desc.ServerStreams, limit: i.buffer}
 		s.opts = append(s.opts, grpc.OnFinish(s.finished))
 		s.open = func(ctx context.Context) (grpc.ClientStream, error) {

@@ -360,6 +360,18 @@ func TestOptionsAreChecked(t *testing.T) {
 	}
 }
 
+func TestZeroInterceptorSaysSo(t *testing.T) {
+	s := serve(t, &service{})
+	for _, i := range []*cruisegrpc.Interceptor{nil, {}} {
+		client := connect(t, s.addr, i.DialOptions()...)
+		_, err := client.UnaryCall(t.Context(), hello())
+		assert.EqualError(t, err, "cruisegrpc: Interceptor not made by New")
+		_, err = client.FullDuplexCall(t.Context())
+		assert.EqualError(t, err, "cruisegrpc: Interceptor not made by New")
+		assert.Nil(t, i.Retrier("any"))
+	}
+}
+
 func TestClassifierAndStrict(t *testing.T) {
 	s := serve(t, &service{gate: first(1, status.Error(codes.NotFound, "not yet"))})
 	client, _ := throttle(t, s, cruisegrpc.WithClassifier(func(err error) cruise.Verdict {
