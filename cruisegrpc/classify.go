@@ -99,6 +99,9 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 		return cruise.Verdict{Outcome: cruise.OutcomeDropped}
 	}
 	v := verdict(s, a.pushed(), strict, now)
+	if a != nil && a.unsent && v.Outcome == cruise.OutcomeThrottled {
+		v.Outcome, v.Scope = cruise.OutcomeTransient, "" // by another server, such as that of credentials
+	}
 	// A reset refuses nothing, even one that says to calm down.
 	maybeDone := v.Outcome == cruise.OutcomeTransient || v.Outcome == cruise.OutcomeThrottled && strings.Contains(s.Message(), reset)
 	if a != nil && a.unsafe && maybeDone {

@@ -12,7 +12,8 @@
 //
 // A throttled attempt (see [Classify]) is retried for every method, because the
 // server refused to do the work. An attempt that never left this process is too,
-// unless the server's certificate is not trusted. Any other transient failure may have
+// unless the server's certificate is not trusted; if it was its credentials that were
+// throttled, nobody slows down for that. Any other transient failure may have
 // done its work already, and so may a stream that HTTP/2 reset for whatever reason. These
 // are retried only for methods that are declared NO_SIDE_EFFECTS or IDEMPOTENT in their
 // proto file, or named by [WithIdempotent].

@@ -17,6 +17,7 @@ type attemptError struct {
 	trailer metadata.MD
 	alone   bool // without an Interceptor, so that the fields below are not known
 	ended   bool // the caller's context has
+	unsent  bool // no server has seen the attempt
 	unsafe  bool // the work may be done, and doing it twice may harm
 	once    bool // for that alone it is not retried
 }

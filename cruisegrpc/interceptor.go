@@ -162,5 +162,5 @@ func (c *call) begin(ctx context.Context) context.Context {
 // gRPC never saw the options that would tell.
 func (c *call) failed(err error, trailer metadata.MD, sent bool) error {
 	unsent := !sent && c.over.Load()
-	return &attemptError{err: err, trailer: trailer, ended: c.ctx.Err() != nil, unsafe: !c.safe && !unsent}
+	return &attemptError{err: err, trailer: trailer, ended: c.ctx.Err() != nil, unsent: unsent, unsafe: !c.safe && !unsent}
 }

@@ -77,6 +77,44 @@ func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
 	assert.Equal(t, []string{"transient", "transient", "transient"}, seen.outcomes())
 }
 
+// Credentials that come by gRPC fail with a status of their own server's.
+func TestThrottleOfCredentialsIsNoneOfTheServer(t *testing.T) {
+	for name, call := range map[string]func(context.Context, pb.TestServiceClient) error{
+		"unary": func(ctx context.Context, client pb.TestServiceClient) error {
+			_, err := client.UnaryCall(ctx, hello())
+			return err
+		},
+		"stream": func(ctx context.Context, client pb.TestServiceClient) error {
+			stream, err := client.StreamingOutputCall(ctx, twoMessages())
+			if err == nil {
+				_, err = stream.Recv()
+			}
+			return err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, seen := serve(t, &service{}), &log{}
+			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
+			client := connect(t, s.addr, append(i.DialOptions(), grpc.WithPerRPCCredentials(&busyCredentials{}))...)
+			require.NoError(t, call(within(t, 10*time.Second), client))
+			assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
+			assert.EqualValues(t, 1, s.seen.Load())
+		})
+	}
+}
+
+// busyCredentials are to be had at the second try.
+type busyCredentials struct{ asked atomic.Int64 }
+
+func (c *busyCredentials) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
+	if c.asked.Add(1) == 1 {
+		return nil, status.Error(codes.ResourceExhausted, "too many tokens asked for")
+	}
+	return map[string]string{"authorization": "token"}, nil
+}
+
+func (*busyCredentials) RequireTransportSecurity() bool { return false }
+
 // A certificate that is not trusted is not trusted at the next attempt.
 func TestUntrustedServersAreTriedOnce(t *testing.T) {
 	s := httptest.NewUnstartedServer(nil)
