@@ -413,9 +413,13 @@ func TestQuotaIsTheReasonWhileItIsUsedUp(t *testing.T) {
 				assert.EqualError(t, err, "cruise: call not made: quota of the server used up: everyone is paused for 9h0m0s (try again in 9h0m0s)")
 				assert.Equal(t, cruise.ErrQuotaExhausted, gaveUp(t, err).Reason)
 
-				limiter.(interface{ Resume() }).Resume()
-				limiter.(interface{ Pause(time.Duration) }).Pause(time.Hour)
-				assert.Equal(t, cruise.ErrServerDelay, gaveUp(t, r.Do(t.Context(), succeeds)).Reason, "of the pause by hand")
+				for _, quota := range []time.Duration{0, time.Minute} {
+					limiter.(interface{ Resume() }).Resume()
+					hint := cruise.RetryAfter(quota)
+					assert.ErrorIs(t, r.Do(t.Context(), func(context.Context) error { return cruise.QuotaExhausted(errServer, hint) }), cruise.ErrQuotaExhausted)
+					limiter.(interface{ Pause(time.Duration) }).Pause(time.Hour)
+					assert.Equal(t, cruise.ErrServerDelay, gaveUp(t, r.Do(t.Context(), succeeds)).Reason, "of the pause by hand, after a quota of %v", quota)
+				}
 			})
 		})
 	}

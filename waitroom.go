@@ -297,7 +297,7 @@ func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 	}
 	if pause > w.maxPause {
 		reason := ErrServerDelay
-		if now < r.usedUp {
+		if r.usedUp.since(now) > w.maxPause {
 			reason = ErrQuotaExhausted
 		}
 		return &Error{Reason: reason, RetryAfter: pause, Paused: pause}
