@@ -293,7 +293,7 @@ func (c *calling) verdict(err error) Verdict {
 		}
 	}
 	v := Classify(err)
-	if c.r.tookLong != nil && v.Outcome != OutcomeTransient && c.timedOut(err) {
+	if c.r.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
 		v.Outcome = OutcomeTransient
 	}
 	return v

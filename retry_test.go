@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -453,6 +454,19 @@ func TestAttemptTimeoutIsRetriedHoweverItShows(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A body that takes too long makes the status that came before it no other one.
+func TestAttemptTimeoutHidesNoThrottle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := cruise.Must(cruise.NewAdaptiveLimiter())
+		err := plain(cruise.WithLimiter(limiter), cruise.WithAttemptTimeout(time.Second)).Do(t.Context(), func(ctx context.Context) error {
+			<-ctx.Done()
+			return errors.Join(statusError(http.StatusTooManyRequests), ctx.Err())
+		}, cruise.WithoutRetries())
+		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
+		assert.EqualValues(t, 1, limiter.Stats().Throttles)
+	})
 }
 
 // Who reads of a deadline that the caller never set finds out whose it was.
