@@ -39,7 +39,7 @@ func TestDeadline(t *testing.T) {
 		{"wait that the server asked for", cruise.WithoutLimiter, busy(cruise.RetryAfter(time.Minute)), 1, 0, time.Minute, cruise.ErrDeadline},
 		{"wait that ends in the moment of the deadline", cruise.WithoutLimiter, cruise.Transient(errServer, cruise.RetryAfter(300*time.Millisecond)), 1, 0, 300 * time.Millisecond, cruise.ErrDeadline},
 		{"pace", oneASecond, errServer, 1, 100 * time.Millisecond, 900 * time.Millisecond, cruise.ErrDeadline},
-		{"pace of x/time", func() cruise.Option { return cruise.WithLimiter(rate.NewLimiter(1, 1)) }, errServer, 1, 100 * time.Millisecond, 0, cruise.ErrDeadline},
+		{"pace of x/time", func() cruise.Option { return cruise.WithLimiter(rate.NewLimiter(1, 1)) }, errServer, 1, 100 * time.Millisecond, 900 * time.Millisecond, cruise.ErrDeadline},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

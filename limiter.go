@@ -122,14 +122,18 @@ func (l foreign) learn(e ending) {
 }
 
 // waitFor waits for a limiter of whatever make. x/time's says why it refuses in text
-// alone.
+// alone, and not for how long.
 func waitFor(ctx context.Context, l Limiter, n int) error {
 	err := l.WaitN(ctx, n)
 	if x, ok := l.(*rate.Limiter); ok && err != nil {
 		if burst := x.Burst(); n > burst {
 			return costError(n, burst)
 		}
-		return &Error{Reason: ErrDeadline}
+		e := &Error{Reason: ErrDeadline}
+		if ctx.Err() == nil {
+			e.RetryAfter = ceilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
+		}
+		return e
 	}
 	return err
 }

@@ -416,6 +416,11 @@ func TestAttemptTimeoutIsRetriedHoweverItShows(t *testing.T) {
 			return plain(cruise.WithLimiter(empty)).Do(ctx, succeeds)
 		}, 2},
 		{"in line by hand", deadline, func(ctx context.Context, empty *cruise.TokenBucket) error { return empty.WaitN(ctx, 1) }, 2},
+		{"in line at a limiter of x/time", deadline, func(ctx context.Context, _ *cruise.TokenBucket) error {
+			empty := rate.NewLimiter(.01, 1)
+			empty.Allow()
+			return plain(cruise.WithLimiter(empty)).Do(ctx, succeeds)
+		}, 2},
 		{"in line, and the whole call has no more time either", time.Second, func(ctx context.Context, empty *cruise.TokenBucket) error {
 			return empty.WaitN(ctx, 1)
 		}, 1},
