@@ -118,9 +118,9 @@ var (
 	queries     = regexp.MustCompile(`\?[^\s"'<>]+`)
 	credentials = regexp.MustCompile(`//[^/\s"']+@`)
 	headers     = regexp.MustCompile(`(?i)(authorization\\?["']?\s*[:= ](?:\[\]string)?[\s\[{"'\\]*)[^\s"',;]+(?:[\s,]+[\w-]+=["'\\\w].*|\s+[^\s"',;]+)?`) // the line, where parameters follow the scheme
-	cookies     = regexp.MustCompile(`(?i)(cookie\\?["']?\s*[:=](?:\[\]string)?[\s\[{"'\\]*)[^\n"'\]\\]+`)
+	cookies     = regexp.MustCompile(`(?i)(cookie\\?["']?\s*[:=](?:\[\]string)?[\s\[{"'\\]*)(?:\\[^\n"']|[^\n"'\]\\])+`)
 	schemes     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`)
-	named       = regexp.MustCompile(`(?i)(\w*(?:token|(?:api|access|private|secret)[-_]?key|password|passwd|secret|signature|credential))(\\?["']?\s*[:= ]\s*(?:\[\]string)?[\[{"'\\]*)[^\s"',;\\]+`)
+	named       = regexp.MustCompile(`(?i)(\w*(?:token|(?:api|access|private|secret)[-_]?key|password|passwd|secret|signature|credential))(\\?["']?\s*[:= ]\s*(?:\[\]string)?[\[{"'\\]*)(?:\\[^\s"']|[^\s"',;\\])+`)
 	bots        = regexp.MustCompile(`\b(bot[0-9]+:)[A-Za-z0-9_-]+`) // Telegram's, in paths
 	tokens      = regexp.MustCompile(`[A-Za-z0-9+/_=.-]{24,}`)
 	parts       = regexp.MustCompile(`[^/.]{24,}`)
