@@ -88,8 +88,9 @@ func (x *exchange) unprocessed(v cruise.Verdict) bool {
 
 // Unsent marks the error of a [WithBase] that came before anything of the request was sent,
 // such as that of its source of tokens: the request is sent again, if the error is worth it,
-// whatever its method. Errors of an [http.Transport] need no such mark. It returns nil for
-// a nil err.
+// whatever its method. Errors of an [http.Transport] need no such mark; but where its
+// TLSNextProto names protocols, only those of connecting and of HTTP/2 are known to be such.
+// It returns nil for a nil err.
 func Unsent(err error) error {
 	if err == nil {
 		return nil
@@ -101,33 +102,25 @@ type unsentError struct{ failure }
 
 // A connecting watches a request of a [http.Transport], which sends nothing before it has
 // got a connection. Other bases may ask for one and send by another way.
-type connecting struct{ asked, shook, got atomic.Bool }
+type connecting struct{ asked, got atomic.Bool }
 
 func (c *connecting) watch(r *http.Request) *http.Request {
 	return r.WithContext(httptrace.WithClientTrace(r.Context(), &httptrace.ClientTrace{
 		GetConn: func(string) { c.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) { c.got.Store(true) },
-		TLSHandshakeDone: func(s tls.ConnectionState, err error) {
-			if p := s.NegotiatedProtocol; err == nil && p != "" && p != "http/1.1" {
-				c.shook.Store(true)
-			}
-		},
 	}))
 }
 
-// ended tells whether nothing was sent, and whether a protocol of TLSNextProto has
-// the connection: that may send without a word, then and later.
-func (c *connecting) ended() (unsent, silent bool) {
-	if c.got.Load() {
-		return false, false
-	}
-	silent = c.shook.Load()
-	return c.asked.Load() && !silent, silent
+// unsent tells whether nothing was sent. A protocol that somebody has put into TLSNextProto
+// may send without a word, on a connection of another request too. A clone has none but those.
+func (c *connecting) unsent(base *http.Transport) bool {
+	return c.asked.Load() && !c.got.Load() && len(base.Clone().TLSNextProto) == 0
 }
 
 // roundTrip is that of the base, and marks what was not sent where that decides on a retry.
 func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
-	if _, ok := x.t.base.(*http.Transport); !ok || x.refusal(false) == nil || x.refusal(true) != nil {
+	base, ok := x.t.base.(*http.Transport)
+	if !ok || x.refusal(false) == nil || x.refusal(true) != nil {
 		return x.t.base.RoundTrip(r)
 	}
 	// It sends again by itself what it could not send on a connection that had been closed
@@ -136,13 +129,9 @@ func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 		r.GetBody = func() (io.ReadCloser, error) { return seeker.rewind(r.Context()) }
 	}
 	c := &connecting{}
-	resp, err := x.t.base.RoundTrip(c.watch(r))
-	none, silent := c.ended()
-	if silent && r.Context().Err() == nil {
-		x.t.silent.Store(true)
-	}
+	resp, err := base.RoundTrip(c.watch(r))
 	// A Client knows a server without TLS by the type of this one, which nothing may wrap.
-	if _, plain := err.(tls.RecordHeaderError); !plain && none && !x.t.silent.Load() {
+	if _, plain := err.(tls.RecordHeaderError); err != nil && !plain && c.unsent(base) {
 		err = Unsent(err)
 	}
 	return resp, err

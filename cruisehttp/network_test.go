@@ -447,24 +447,36 @@ func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
 	}
 }
 
-// What sends over a connection without a word may have sent.
+// What sends over a connection without a word may have sent, whoever made the connection.
 func TestTransportWithAProtocolThatTellsNothing(t *testing.T) {
-	srv, base, _ := listen(t, true, func(http.ResponseWriter, *http.Request) {})
-	var n atomic.Int64
-	base.TLSClientConfig.NextProtos = []string{"h2"}
-	base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
-		"h2": func(string, *tls.Conn) http.RoundTripper {
-			return roundTripper(func(*http.Request) (*http.Response, error) {
-				n.Add(1)
-				return nil, io.ErrUnexpectedEOF
-			})
-		},
-	}
-	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
-	for sent := range 3 { // the later ones on the connection that there is
-		_, err := tr.RoundTrip(request(t, "POST", srv.URL, strings.NewReader("body")))
-		require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
-		assert.EqualValues(t, sent+1, n.Load())
+	for _, first := range []string{"GET", "POST"} {
+		t.Run("first a "+first, func(t *testing.T) {
+			srv, base, _ := listen(t, true, func(http.ResponseWriter, *http.Request) {})
+			var posts atomic.Int64
+			base.TLSClientConfig.NextProtos = []string{"h2"}
+			base.TLSNextProto = map[string]func(string, *tls.Conn) http.RoundTripper{
+				"h2": func(string, *tls.Conn) http.RoundTripper {
+					return roundTripper(func(r *http.Request) (*http.Response, error) {
+						if r.Method == "GET" {
+							return answer(200, ""), nil
+						}
+						posts.Add(1)
+						return nil, io.ErrUnexpectedEOF
+					})
+				},
+			}
+			tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
+			for _, method := range []string{first, "POST", "POST"} { // the later ones on the connection that there is
+				sent := posts.Load()
+				_, err := tr.RoundTrip(request(t, method, srv.URL, strings.NewReader("body")))
+				if method == "GET" {
+					require.NoError(t, err)
+					continue
+				}
+				require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
+				assert.EqualValues(t, sent+1, posts.Load())
+			}
+		})
 	}
 }
 

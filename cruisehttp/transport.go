@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	"github.com/a7df5faa/cruise"
@@ -71,7 +70,6 @@ type Transport struct {
 	retrier *cruise.Retrier // around all scopes
 	buckets buckets
 	lot     lot
-	silent  atomic.Bool // the base has connections that send without a word
 }
 
 // NewTransport returns a Transport. Its error names every option that is out of
