@@ -247,11 +247,11 @@ func (s *stream) last(err error) {
 		s.sent = nil
 		s.mu.Unlock()
 	}
+	defer s.end() // a classifier may panic
 	s.attempt.Done(err)
 	if err == nil {
 		s.next()
 	}
-	s.end()
 }
 
 // abandon is for the end of the caller's context or of the connection, should nobody
@@ -306,11 +306,11 @@ func (s *stream) SendMsg(m any) error {
 	cs, err := s.send(m)
 	if err != nil && !errors.Is(err, io.EOF) {
 		s.committed.Store(true)
+		defer cs.cancel()
 		if s.turn.TryLock() { // else RecvMsg may be backing off, and sees it then
+			defer s.turn.Unlock()
 			s.last(s.failed(err, nil, true))
-			s.turn.Unlock()
 		}
-		cs.cancel()
 	}
 	return err
 }

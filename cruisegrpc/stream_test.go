@@ -696,3 +696,25 @@ func TestStreamerPanics(t *testing.T) {
 		assert.Zero(t, time.Since(began))
 	})
 }
+
+// A classifier that panics at a message that cannot be sent leaves the stream to others.
+func TestStreamAfterAPanicInSend(t *testing.T) {
+	client, seen := throttle(t, serve(t, &service{}), cruisegrpc.WithClassifier(func(error) cruise.Verdict { panic("at the disco") }))
+	stream, err := client.FullDuplexCall(within(t, 10*time.Second), grpc.MaxCallSendMsgSize(1000))
+	require.NoError(t, err)
+	assert.PanicsWithValue(t, "at the disco", func() {
+		_ = stream.Send(&pb.StreamingOutputCallRequest{Payload: &pb.Payload{Body: make([]byte, 5000)}})
+	})
+	received := make(chan error, 1)
+	go func() {
+		_, err := stream.Recv()
+		received <- err
+	}()
+	select {
+	case err := <-received:
+		assert.ErrorContains(t, err, "trying to send message larger than max")
+	case <-time.After(20 * time.Second):
+		t.Error("nobody can receive")
+	}
+	assert.Equal(t, []string{"dropped"}, seen.outcomes())
+}
