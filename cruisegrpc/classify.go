@@ -105,9 +105,7 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	// A reset refuses nothing, even one that says to calm down.
 	maybeDone := v.Outcome == cruise.OutcomeTransient || v.Outcome == cruise.OutcomeThrottled && strings.Contains(s.Message(), reset)
 	if a != nil && a.unsafe && maybeDone {
-		if !a.once { // an observer may have it already
-			a.once = true
-		}
+		a.once.Store(true)
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	return v

@@ -3,6 +3,7 @@ package cruisegrpc
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
@@ -15,11 +16,11 @@ import (
 type attemptError struct {
 	err     error
 	trailer metadata.MD
-	alone   bool // without an Interceptor, so that the fields below are not known
-	ended   bool // the caller's context has
-	unsent  bool // no server has seen the attempt
-	unsafe  bool // the work may be done, and doing it twice may harm
-	once    bool // for that alone it is not retried
+	alone   bool        // without an Interceptor, so that the fields below are not known
+	ended   bool        // the caller's context has
+	unsent  bool        // no server has seen the attempt
+	unsafe  bool        // the work may be done, and doing it twice may harm
+	once    atomic.Bool // for that alone it is not retried; an observer may have it already
 }
 
 // answered reports whether a cancellation, if it is one, is known to be the server's: by an
@@ -28,7 +29,7 @@ func (e *attemptError) answered() bool { return e != nil && (!e.alone || len(e.t
 
 // Error is for observers: it says, too, why the call was not retried.
 func (e *attemptError) Error() string {
-	if e.once {
+	if e.once.Load() {
 		return e.err.Error() + " (not retried: the method is not idempotent, see cruisegrpc.WithIdempotent)"
 	}
 	return e.err.Error()

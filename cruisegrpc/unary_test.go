@@ -217,6 +217,25 @@ func TestErrorsOfTwoInterceptors(t *testing.T) {
 	}
 }
 
+// An observer may look at an error while a Retrier around the call judges it.
+func TestErrorsAreJudgedWhileOthersLook(t *testing.T) {
+	var group sync.WaitGroup
+	s := serve(t, &service{gate: first(1, status.Error(codes.Unavailable, "gone"))})
+	client, _ := throttle(t, s,
+		cruisegrpc.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: cruise.OutcomePermanent} }),
+		cruisegrpc.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+			if e, ok := event.(cruise.AttemptEnded); ok {
+				group.Go(func() { assert.ErrorContains(t, e.Err, "gone") })
+			}
+		}))))
+	around := cruise.Must(cruise.New(cruise.WithClassifier(cruisegrpc.Classify)))
+	assert.Error(t, around.Do(within(t, 10*time.Second), func(ctx context.Context) error {
+		_, err := client.UnaryCall(ctx, hello())
+		return err
+	}))
+	group.Wait()
+}
+
 // A Retrier around decides on retries, and by what the server says of them, too.
 func TestPushbackToTheRetrierAround(t *testing.T) {
 	never := func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
