@@ -554,9 +554,11 @@ func (a *AdaptiveLimiter) deserted(now instant) {
 }
 
 // relax takes back the burst that calls were to have which left without going: many others
-// would go at once by it.
+// would go at once by it. It must stay for those who wait, be it for a room below; who goes
+// now counts as waiting where others may.
 func (a *AdaptiveLimiter) relax(now instant) {
-	if a.largest > a.dearest && a.line.waiting == 0 && a.paced() {
+	last := a.line.waiting <= 1 && a.line.calls == a.line.waiting
+	if a.largest > a.dearest && last && a.paced() {
 		a.largest = a.dearest
 		a.apply(now)
 	}

@@ -134,10 +134,15 @@ func (r *room) adopt(up *room) bool {
 		return true
 	}
 	up.adopted.Store(true) // those below share its lock for good
-	r.mu.own.Lock()
+	up.mu.Lock()
+	defer up.mu.Unlock()
+	r.mu.own.Lock() // nobody else takes two
 	defer r.mu.own.Unlock()
 	r.up = up
 	r.seat.below = r
+	for x := up; x != nil; x = x.up {
+		x.calls += r.calls
+	}
 	r.mu.of.Store(up.mu.root())
 	return true
 }

@@ -51,6 +51,7 @@ type room struct {
 	news    func(now instant) time.Duration
 	lines   [classes]line
 	waiting int
+	calls   int         // that wait here or in rooms below, also those that a room below holds up
 	busy    atomic.Bool // somebody waits
 	skipped int         // turns that went past waiting background work
 	timer   *time.Timer // for the head of the line; nil while nobody waits
@@ -251,6 +252,7 @@ func (r *room) row() []line {
 func (r *room) push(w *waiter) {
 	r.row()[w.class].push(w)
 	r.waiting++
+	r.count(w, 1)
 	r.busy.Store(true)
 	w.queued = true
 }
@@ -352,8 +354,16 @@ func (r *room) head() *waiter {
 func (r *room) leave(w *waiter) {
 	r.row()[w.class].remove(w)
 	r.waiting--
+	r.count(w, -1)
 	r.busy.Store(r.waiting > 0)
 	w.queued = false
+}
+
+// count counts w, unless it is a seat, here and in all rooms above.
+func (r *room) count(w *waiter, n int) {
+	for x := r; x != nil && w.below == nil; x = x.up {
+		x.calls += n
+	}
 }
 
 // quit takes w out of the line without letting it go.
