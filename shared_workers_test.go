@@ -451,21 +451,33 @@ func TestSharedResumeIsToldSoonOrNever(t *testing.T) {
 	}
 }
 
-// A call that waits long for its slots hears of the pauses of others meanwhile.
+// A call that waits long for its slots hears of the pauses of others meanwhile, also where the
+// workers are so many that each asks for slots every few seconds only.
 func TestSharedDearCallHeedsPauses(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := nearStore()
-		workers := fleet(t, store, 2, steady(10)...)
-		start := time.Now()
-		var group sync.WaitGroup
-		group.Go(func() { assert.NoError(t, workers[0].WaitN(t.Context(), 100)) })
-		time.Sleep(time.Second)
-		workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
-		group.Wait()
-		assert.Greater(t, time.Since(start), time.Minute)
-		assert.Less(t, store.syncs, 200)
-		time.Sleep(time.Second)
-	})
+	for _, tt := range []struct {
+		workers, cost int
+		limit         rate.Limit
+	}{{2, 100, 10}, {50, 80, 20}} {
+		t.Run(fmt.Sprintf("%d workers", tt.workers), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := nearStore()
+				workers := fleet(t, store, tt.workers, steady(tt.limit)...)
+				for _, l := range workers { // which are counted by that
+					require.NoError(t, l.WaitN(t.Context(), 1))
+				}
+				store.syncs = 0
+				start := time.Now()
+				var group sync.WaitGroup
+				group.Go(func() { assert.NoError(t, workers[0].WaitN(t.Context(), tt.cost)) })
+				time.Sleep(time.Second)
+				workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
+				group.Wait()
+				assert.Greater(t, time.Since(start), time.Minute)
+				assert.Less(t, store.syncs, 200)
+				time.Sleep(time.Second)
+			})
+		})
+	}
 }
 
 // A pause that a worker knows of may have been ended by another: it asks before it

@@ -116,7 +116,7 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
 		}
-		if period := s.period(); wait > period { // others may be told to stop meanwhile
+		if period := min(s.period(), syncHorizon); wait > period { // others may be told to stop meanwhile
 			wait = period
 			if !s.syncing && now.since(s.syncedAt) >= period {
 				s.send(now, s.account(now))
