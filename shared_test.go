@@ -1321,6 +1321,30 @@ func TestSharedDeadlineAtTheBeginning(t *testing.T) {
 	})
 }
 
+// Before the first throttle others may have taken the rate far up since the last sync: whoever
+// would go in time by that is not refused by what the rate was then.
+func TestSharedDeadlineAtTheBeginningOfOthers(t *testing.T) {
+	for idle, want := range map[time.Duration]error{9 * time.Second: nil, 100 * ms: ErrDeadline} {
+		t.Run(idle.String(), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				workers := fleet(t, nearStore(), 2)
+				ctx, cancel := context.WithCancel(t.Context())
+				var group sync.WaitGroup
+				load(ctx, &group, workers[1], newTokenServer(1e6), 1000)
+				time.Sleep(time.Second)
+				require.NoError(t, workers[0].WaitN(t.Context(), 1))
+				time.Sleep(idle)
+				in, done := context.WithTimeout(ctx, time.Second)
+				assert.ErrorIs(t, workers[0].WaitN(in, 100), want)
+				done()
+				cancel()
+				group.Wait()
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
 // Whoever has not asked for long refuses nobody by the rate of that time, before the store
 // has told that of today.
 func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {

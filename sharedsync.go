@@ -208,13 +208,15 @@ func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 		return wait
 	}
 	// Who knows when others give way: at best there is nobody else. And who knows the rate,
-	// after a while without news. Within a few calls it can be the ceiling.
+	// after a while without news. Within a few calls it can be the ceiling; before the first
+	// throttle it has grown since the last news, and goes on, by e a second at most.
 	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
 		return 0
 	}
 	slots := float64(missing)
 	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.sharedLaw.Max)/1e6
-	if ceiling == 0 && limit < most { // before the first throttle it grows by e a second at most
+	if ceiling == 0 && limit < most {
+		limit = min(most, limit*math.Exp(now.since(s.syncedAt).Seconds()))
 		return ceilSeconds(max(math.Log1p(slots/limit), slots/most))
 	}
 	return ceilSeconds(slots / max(limit, min(ceiling, most)))
