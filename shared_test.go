@@ -1594,6 +1594,33 @@ func TestSharedScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {
 	}
 }
 
+// So does a call of a limiter that shares pauses alone: it has no time to ask for news when
+// its turn has come.
+func TestSharedPauseOnlyHasItsTurnsBehindASlowLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		developer := Must(New(WithLimiter(Must(NewTokenBucket(.5, 1))), WithScopeLimiter(func(_, account string) (Limiter, error) {
+			if account == "shared" {
+				return NewSharedLimiter(nearStore(), append(steady(100), WithPauseOnly())...)
+			}
+			return NewTokenBucket(100, 1)
+		})))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+		defer cancel()
+		var group sync.WaitGroup
+		calls := make([]int, 2)
+		for i, account := range []string{"shared", "own"} {
+			group.Go(func() {
+				for developer.Scope("ACCOUNT", account).Do(ctx, ok) == nil {
+					calls[i]++
+				}
+			})
+		}
+		group.Wait()
+		assert.InDeltaSlice(t, []int{150, 150}, calls, 2)
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}
+
 // What a limit saves for a call stays saved while a limit within holds that up for a moment,
 // as one does that asks a store for news, though others go meanwhile.
 func TestSharedScopeKeepsWhatIsSavedAbove(t *testing.T) {

@@ -140,13 +140,13 @@ func (s *SharedLimiter) await(now instant, n int) time.Duration {
 }
 
 // fresh is how long a call must wait for news of pauses: 0 unless there have been
-// none for long.
+// none for long. One that a limit around has held up would lose its place there.
 func (s *SharedLimiter) fresh(now instant) time.Duration {
 	if now.since(s.syncedAt) < syncPeriod {
 		return 0
 	}
 	s.begin(now, 0)
-	if now.since(s.syncedAt) < 2*syncPeriod || !s.syncing {
+	if now.since(s.syncedAt) < 2*syncPeriod || !s.syncing || s.room.seat.queued {
 		return 0
 	}
 	return never // until the sync ends
