@@ -20,7 +20,8 @@ import (
 // will need, so most calls don't wait for the store. What a worker has learned is
 // told with the next sync: at once if it is a throttle, within half a second
 // while calls go, else with the next call. So after a throttle of one worker, the
-// others stop within about half a second, or a second where slots are short.
+// others stop within about half a second, or a second where slots are short; calls that
+// a limit around theirs holds up hear of it within about 5 s.
 //
 // The rate begins at [WithInitialRate], by default at 10 times the cost of the first call,
 // a second, and grows from there while successes come and it is in use; the first throttle

@@ -480,6 +480,32 @@ func TestSharedDearCallHeedsPauses(t *testing.T) {
 	}
 }
 
+// A call that a limit around its own holds up for long hears of the pauses of others meanwhile,
+// and asks for them every few seconds only.
+func TestSharedCallHeldUpAboveHeedsPauses(t *testing.T) {
+	for name, opts := range map[string][]SharedOption{"slots": nil, "pauses alone": {WithPauseOnly()}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := nearStore()
+				workers := fleet(t, store, 2, append(opts, steady(100)...)...)
+				developer := Must(New(WithLimiter(Must(NewTokenBucket(rate.Every(20*time.Second), 1))),
+					WithScopeLimiter(func(string, string) (Limiter, error) { return workers[0], nil })))
+				start := time.Now()
+				var group sync.WaitGroup
+				for range 2 {
+					group.Go(func() { assert.NoError(t, developer.Scope("ACCOUNT", "4711").Do(t.Context(), ok)) })
+				}
+				time.Sleep(10 * time.Second)
+				workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
+				group.Wait()
+				assert.InDelta(t, 70, time.Since(start).Seconds(), .1)
+				assert.Less(t, store.syncs, 150, "every 5 s, then every half second for the end of the pause")
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
 // A pause that a worker knows of may have been ended by another: it asks before it
 // refuses a call that has no time for it.
 func TestSharedRefusesNobodyForAPauseThatIsOver(t *testing.T) {

@@ -113,14 +113,14 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		s.slots.expire(now, n, life)
 	}
 	if wait, ok := s.slots.wait(now, n); ok {
-		if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
+		if s.room.seat.queued { // a limit around holds up the call, and slots for the next would get old
+			s.ask(now, listenAbove)
+		} else if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
 		}
 		if period := min(s.period(), syncHorizon); wait > period { // others may be told to stop meanwhile
 			wait = period
-			if !s.syncing && now.since(s.syncedAt) >= period {
-				s.send(now, s.account(now))
-			}
+			s.ask(now, period)
 		}
 		if wait > 0 {
 			s.due = now.after(wait)
@@ -128,6 +128,13 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		return wait
 	}
 	return s.await(now, n)
+}
+
+// ask asks for news alone, if the last are so old.
+func (s *SharedLimiter) ask(now instant, old time.Duration) {
+	if !s.syncing && now.since(s.syncedAt) >= old {
+		s.send(now, s.account(now))
+	}
 }
 
 // await is begin, and returns how long a call must wait for what the sync brings: never

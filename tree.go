@@ -18,6 +18,10 @@ import (
 // Each room has its own time, so what goes from one to another is a reading of
 // the clock.
 
+// listenAbove is how often the pacer of a room that has news is asked, so that it asks for
+// them, while the rooms above hold up the head of the line: somebody elsewhere may have paused.
+const listenAbove = 5 * time.Second
+
 // branch is what a room has to do with the one above.
 type branch struct {
 	up      *room
@@ -225,6 +229,9 @@ func (r *room) stand(now instant) (changed bool) {
 			}
 		}
 		r.disarm()
+		if r.news != nil {
+			r.arm(now, listenAbove)
+		}
 		return r.rise(w)
 	}
 	r.behind = 0
