@@ -452,27 +452,37 @@ func TestSharedResumeIsToldSoonOrNever(t *testing.T) {
 }
 
 // A call that waits long for its slots hears of the pauses of others meanwhile, also where the
-// workers are so many that each asks for slots every few seconds only.
+// workers are so many that each asks for slots every few seconds only, and whatever else happens.
 func TestSharedDearCallHeedsPauses(t *testing.T) {
 	for _, tt := range []struct {
 		workers, cost int
 		limit         rate.Limit
-	}{{2, 100, 10}, {50, 80, 20}} {
-		t.Run(fmt.Sprintf("%d workers", tt.workers), func(t *testing.T) {
+		told          time.Duration // when the pause is
+	}{{2, 100, 10, time.Second}, {50, 80, 20, time.Second}, {50, 38, 20, 100 * ms}} {
+		t.Run(fmt.Sprintf("%d workers, cost %d", tt.workers, tt.cost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := nearStore()
 				workers := fleet(t, store, tt.workers, steady(tt.limit)...)
 				for _, l := range workers { // which are counted by that
 					require.NoError(t, l.WaitN(t.Context(), 1))
+					l.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1})
 				}
 				store.syncs = 0
 				start := time.Now()
 				var group sync.WaitGroup
-				group.Go(func() { assert.NoError(t, workers[0].WaitN(t.Context(), tt.cost)) })
-				time.Sleep(time.Second)
+				for range 2 { // so there are fewer slots than are wanted
+					group.Go(func() {
+						assert.NoError(t, workers[0].WaitN(t.Context(), tt.cost))
+						assert.Greater(t, time.Since(start), time.Minute)
+					})
+				}
+				group.Go(func() {
+					time.Sleep(950 * ms)
+					workers[0].Learn(Feedback{Outcome: OutcomeSuccess, Sent: start, Cost: 1})
+				})
+				time.Sleep(tt.told)
 				workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
 				group.Wait()
-				assert.Greater(t, time.Since(start), time.Minute)
 				assert.Less(t, store.syncs, 200)
 				time.Sleep(time.Second)
 			})

@@ -118,9 +118,11 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 		} else if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
 		}
-		if period := min(s.period(), syncHorizon); wait > period { // others may be told to stop meanwhile
-			wait = period
-			s.ask(now, period)
+		if left := max(0, syncHorizon-now.since(s.syncedAt)); wait > left { // others may be told to stop meanwhile
+			s.ask(now, syncHorizon)
+			if left > 0 {
+				wait = left
+			}
 		}
 		if wait > 0 {
 			s.due = now.after(wait)
