@@ -460,14 +460,21 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 	}
 	dt := l.pay(now)
 	more := min(hintGrowMost*l.rate, quota.spare*hintGrow*math.Sqrt(l.rate)*dt) + quota.refill*l.rate
-	grown := l.slope(now) * dt
-	if l.rate < l.ceiling {
-		grown = min(grown, l.ceiling-l.rate) // beyond it the slope is another one
+	grown := l.growth(now, l.ceiling, dt)
+	// What fell far is back. Its peak has faded by then, so pushing on may be faster.
+	if back := peakTo * l.peak; l.ceiling < back && l.rate >= back {
+		grown = max(grown, l.growth(now, l.peak, dt))
 	}
 	l.rate = min(l.max, l.rate+grown+more)
-	if back := peakTo * l.peak; l.ceiling < back && l.rate >= back {
-		l.ceiling = l.peak // what fell far is back
+}
+
+// growth is what the rate gains in some seconds, with a ceiling.
+func (l *aimd) growth(now instant, ceiling, seconds float64) float64 {
+	grown := l.slope(now, ceiling) * seconds
+	if l.rate < ceiling {
+		grown = min(grown, ceiling-l.rate) // beyond it the slope is another one
 	}
+	return grown
 }
 
 // more is how much wider the window gets for a success. All in flight are throttled at once
@@ -490,9 +497,8 @@ func (l *aimd) pay(now instant) float64 {
 	return dt
 }
 
-// slope is the growth of the rate, per second.
-func (l *aimd) slope(now instant) float64 {
-	c := l.ceiling
+// slope is the growth of the rate with a ceiling of c, per second.
+func (l *aimd) slope(now instant, c float64) float64 {
 	calls := c / l.cost // a second
 	age := probeAge * now.since(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())

@@ -276,10 +276,10 @@ func TestLawReturnsAtOnce(t *testing.T) {
 			d.succeed(6, ceilSeconds(1/l.limit()))
 			assert.GreaterOrEqual(t, l.limit(), tt.back)
 			l.rate = .999 * tt.back
-			way := l.slope(d.now)
+			way := l.slope(d.now, l.ceiling)
 			assert.InEpsilon(t, (tt.back-tt.ceiling/2)*tt.ceiling/backOver, way, 1e-9)
 			l.rate = 1.001 * tt.back
-			assert.Less(t, l.slope(d.now), way/20)
+			assert.Less(t, l.slope(d.now, l.ceiling), way/20)
 		})
 	}
 }
@@ -467,7 +467,7 @@ func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 
 	// Above the ceiling it is quicker then.
 	steep := func(agreed int) float64 {
-		return (&aimd{aimdConfig: l.aimdConfig, agreed: agreed, rate: 15, ceiling: 10, first: 1}).slope(instant(time.Hour))
+		return (&aimd{aimdConfig: l.aimdConfig, agreed: agreed, rate: 15, ceiling: 10, first: 1}).slope(instant(time.Hour), 10)
 	}
 	assert.Greater(t, steep(agreeMost), 2*steep(0))
 
@@ -492,7 +492,33 @@ func TestLawProbesAsSlowlyAsItIsOld(t *testing.T) {
 		{time.Hour, 1, probeOver * time.Second},
 	} {
 		l := &aimd{aimdConfig: aimdConfig{decrease: .5, increase: .1}, rate: tt.limit, ceiling: tt.limit, cost: 1, first: 1}
-		assert.InEpsilon(t, .1*tt.limit/tt.takes.Seconds(), l.slope(l.first.after(tt.age)), 1e-6, "%v old, %v calls a second", tt.age, tt.limit)
+		assert.InEpsilon(t, .1*tt.limit/tt.takes.Seconds(), l.slope(l.first.after(tt.age), l.ceiling), 1e-6, "%v old, %v calls a second", tt.age, tt.limit)
+	}
+}
+
+// From most of the peak on the rate grows as if that were the ceiling, unless it pushes on faster:
+// the peak has faded, and the limit may be far above it.
+func TestLawGrowsBackByThePeakOrFaster(t *testing.T) {
+	for _, tt := range []struct {
+		name              string
+		rate, ceiling, by float64
+	}{
+		{"far below the peak", 6, .01, .01},
+		{"quickly back", 7.5, 5, 10},
+		{"where it pushes on", 9.5, 5, 5},
+		{"where it would push on slowly", 9.5, .01, 10},
+		{"above the peak", 15, 5, 5},
+		{"above the peak, and far above the ceiling", 15, .01, 10},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			now := instant(time.Hour)
+			l := &aimd{aimdConfig: aimdConfig{max: math.Inf(1), decrease: .5, increase: .1}, rate: tt.rate, ceiling: tt.ceiling, peak: 10,
+				cost: 1, first: 1, heldAt: now, credit: now - instant(10*ms)}
+			want := l.slope(now, tt.by) * .01
+			l.grow(now, surplus{}, false)
+			assert.InEpsilon(t, want, l.rate-tt.rate, 1e-6)
+			assert.Equal(t, tt.ceiling, l.ceiling)
+		})
 	}
 }
 
