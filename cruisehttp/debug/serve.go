@@ -54,6 +54,7 @@ func functions(now time.Time) template.FuncMap {
 			}
 			return perSecond(rate.Limit(*l))
 		},
+		"calls": func(n uint64) string { return count(int(n), "call", "calls") },
 		"budget": func(left *float64) string {
 			if left == nil {
 				return "no budget limits them"
