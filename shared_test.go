@@ -972,6 +972,7 @@ func TestSharedSyncsThatFailNowAndThen(t *testing.T) {
 			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 3})
 		}
 		assert.LessOrEqual(t, time.Since(start), 30*25*time.Second)
+		synctest.Wait()
 		assert.Greater(t, n, 100)
 		assert.Zero(t, told)
 		time.Sleep(time.Minute)

@@ -467,6 +467,7 @@ func TestSharedDearCallHeedsPauses(t *testing.T) {
 					require.NoError(t, l.WaitN(t.Context(), 1))
 					l.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1})
 				}
+				synctest.Wait()
 				store.syncs = 0
 				start := time.Now()
 				var group sync.WaitGroup
@@ -483,6 +484,7 @@ func TestSharedDearCallHeedsPauses(t *testing.T) {
 				time.Sleep(tt.told)
 				workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
 				group.Wait()
+				synctest.Wait()
 				assert.Less(t, store.syncs, 200)
 				time.Sleep(time.Second)
 			})
@@ -509,6 +511,7 @@ func TestSharedCallHeldUpAboveHeedsPauses(t *testing.T) {
 				workers[1].Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute, Sent: time.Now(), Cost: 1})
 				group.Wait()
 				assert.InDelta(t, 70, time.Since(start).Seconds(), .1)
+				synctest.Wait()
 				assert.Less(t, store.syncs, 150, "every 5 s, then every half second for the end of the pause")
 				time.Sleep(time.Minute) // for the last syncs
 			})
