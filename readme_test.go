@@ -259,6 +259,6 @@ func TestReadmeShowsTheScoreboard(t *testing.T) {
 		_, err := fmt.Sscan(strings.Join(row[1:], " "), &throttled, &wait, &use)
 		require.NoError(t, err)
 		want := fmt.Sprintf("| %s | %.2g %% | %.0f s | %s |\n", name, throttled, wait, strings.TrimPrefix(fmt.Sprintf("%.2f", use), "0"))
-		assert.Contains(t, string(readme), want)
+		assert.True(t, strings.Contains(string(readme), want), "the README lacks %q", want)
 	}
 }
