@@ -796,6 +796,35 @@ func TestScopeThatPausesLeavesTheLineAbove(t *testing.T) {
 	})
 }
 
+// What a limit saves for a call stays saved while a scope within holds that up for a moment,
+// though others go meanwhile.
+func TestScopeThatPausesKeepsWhatIsSavedAbove(t *testing.T) {
+	for name, others := range map[string]int{"alone": 0, "beside others": 20} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				inner := Must(NewTokenBucket(rate.Inf, 1000))
+				r := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithMaxRate(100)))), WithScopeLimiter(func(_, key string) (Limiter, error) {
+					if key == "" {
+						return NewAdaptiveLimiter()
+					}
+					return inner, nil
+				})))
+				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+				defer cancel()
+				for range others {
+					go func() {
+						for r.Scope("S", "").Do(ctx, ok) == nil {
+							time.Sleep(time.Second)
+						}
+					}()
+				}
+				time.AfterFunc(5*time.Second, func() { inner.Pause(10 * ms) })
+				assert.NoError(t, r.Scope("S", "dear").Do(ctx, ok, WithCost(1000)))
+			})
+		})
+	}
+}
+
 // Whoever waits for a scope's limiter by hand, and teaches it, leaves nothing in flight
 // further out.
 func TestScopeLimiterByHand(t *testing.T) {
@@ -926,6 +955,27 @@ func TestRoomAdoptsWhileItIsAdopted(t *testing.T) {
 	wg.Wait()
 	assert.Same(t, &root.mu.own, middle.mu.root())
 	assert.Same(t, &root.mu.own, inner.mu.root())
+}
+
+// Calls that stand in line already when a limiter gets its place below another one count there, too.
+func TestRoomAdoptsThoseInLine(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		root, inner := Must(NewTokenBucket(rate.Inf, 1)), Must(NewTokenBucket(1, 1))
+		require.NoError(t, inner.WaitN(t.Context(), 1))
+		for range 3 {
+			go func() { assert.NoError(t, inner.WaitN(t.Context(), 1)) }()
+		}
+		synctest.Wait()
+		require.True(t, inner.room.adopt(&root.room))
+		calls := func() int {
+			root.room.mu.Lock()
+			defer root.room.mu.Unlock()
+			return root.room.calls
+		}
+		assert.Equal(t, 3, calls())
+		time.Sleep(time.Minute)
+		assert.Zero(t, calls())
+	})
 }
 
 // The default limiter of a scope tells the observer of the Retrier.

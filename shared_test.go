@@ -1622,35 +1622,6 @@ func TestSharedPauseOnlyHasItsTurnsBehindASlowLimit(t *testing.T) {
 	})
 }
 
-// What a limit saves for a call stays saved while a limit within holds that up for a moment,
-// as one does that asks a store for news, though others go meanwhile.
-func TestSharedScopeKeepsWhatIsSavedAbove(t *testing.T) {
-	for name, others := range map[string]int{"alone": 0, "beside others": 20} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				r := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithMaxRate(100)))), WithScopeLimiter(func(_, key string) (Limiter, error) {
-					if key == "" {
-						return NewAdaptiveLimiter()
-					}
-					return NewSharedLimiter(&distantStore{Store: NewMemoryStore(), rtt: 50 * ms}, WithPauseOnly())
-				})))
-				ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
-				defer cancel()
-				for range others {
-					go func() {
-						for r.Scope("S", "").Do(ctx, ok) == nil {
-							time.Sleep(time.Second)
-						}
-					}()
-				}
-				assert.NoError(t, r.Scope("S", "dear").Do(ctx, ok, WithCost(1000)))
-				cancel()
-				time.Sleep(time.Hour) // for the last syncs
-			})
-		})
-	}
-}
-
 // A hundred thousand callers are one sync, and leave nothing behind.
 func TestSharedCrowdLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -77,21 +77,24 @@ func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
 	assert.Equal(t, []string{"transient", "transient", "transient"}, seen.outcomes())
 }
 
+// bothKinds is a call of each kind that an Interceptor has a method for.
+var bothKinds = map[string]func(context.Context, pb.TestServiceClient) error{
+	"unary": func(ctx context.Context, client pb.TestServiceClient) error {
+		_, err := client.UnaryCall(ctx, hello())
+		return err
+	},
+	"stream": func(ctx context.Context, client pb.TestServiceClient) error {
+		stream, err := client.StreamingOutputCall(ctx, twoMessages())
+		if err == nil {
+			_, err = stream.Recv()
+		}
+		return err
+	},
+}
+
 // Credentials that come by gRPC fail with a status of their own server's.
 func TestThrottleOfCredentialsIsNoneOfTheServer(t *testing.T) {
-	for name, call := range map[string]func(context.Context, pb.TestServiceClient) error{
-		"unary": func(ctx context.Context, client pb.TestServiceClient) error {
-			_, err := client.UnaryCall(ctx, hello())
-			return err
-		},
-		"stream": func(ctx context.Context, client pb.TestServiceClient) error {
-			stream, err := client.StreamingOutputCall(ctx, twoMessages())
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			return err
-		},
-	} {
+	for name, call := range bothKinds {
 		t.Run(name, func(t *testing.T) {
 			s, seen := serve(t, &service{}), &log{}
 			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
@@ -243,19 +246,7 @@ func TestPushbackToTheRetrierAround(t *testing.T) {
 		return status.Error(codes.Unavailable, "never again")
 	}
 	outer := cruise.Must(cruise.New(cruise.WithClassifier(cruisegrpc.Classify)))
-	for name, call := range map[string]func(context.Context, pb.TestServiceClient) error{
-		"unary": func(ctx context.Context, client pb.TestServiceClient) error {
-			_, err := client.UnaryCall(ctx, hello())
-			return err
-		},
-		"stream": func(ctx context.Context, client pb.TestServiceClient) error {
-			stream, err := client.StreamingOutputCall(ctx, twoMessages())
-			if err == nil {
-				_, err = stream.Recv()
-			}
-			return err
-		},
-	} {
+	for name, call := range bothKinds {
 		t.Run(name, func(t *testing.T) {
 			s := serve(t, &service{gate: never})
 			client, _ := throttle(t, s)

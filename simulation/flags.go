@@ -203,7 +203,7 @@ func (o *options) markdown(data report.Data) error {
 	}
 	var list []board.Chart
 	for _, f := range files {
-		name := charts(o.md) + f.Name
+		name := charts(o.md) + f.Suffix
 		list = append(list, board.Chart{File: filepath.Base(name), Alt: f.Alt, Caption: f.Caption})
 		if err := os.WriteFile(name, []byte(f.SVG), 0o644); err != nil {
 			return err

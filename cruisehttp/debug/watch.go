@@ -215,13 +215,16 @@ func (w *Watch) note(n *notes, now time.Time, what string, text func() string) {
 // least is the note that is missed the least: the oldest of the kind that has the most, so
 // that no kind hides the others.
 func (n *notes) least() (oldest int) {
-	kinds := map[string]int{}
-	for _, x := range n.list {
-		kinds[x.what]++
-	}
+	most := 0
 	for i, x := range n.list {
-		if kinds[x.what] > kinds[n.list[oldest].what] {
-			oldest = i
+		alike := 0
+		for _, y := range n.list {
+			if y.what == x.what {
+				alike++
+			}
+		}
+		if alike > most {
+			most, oldest = alike, i
 		}
 	}
 	return oldest

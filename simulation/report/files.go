@@ -8,7 +8,7 @@ import (
 
 // File is a chart as a file of its own.
 type File struct {
-	Name    string // what comes after that of the document
+	Suffix  string // of its name, which begins as the document's
 	Alt     string
 	Caption string
 	SVG     string
@@ -36,7 +36,7 @@ func (d Data) Files() ([]File, error) {
 		if d.yardsticks() {
 			caption += " Orange clients are yardsticks, which are told the limit, in the scenarios where that can be told."
 		}
-		files = append(files, File{Name: "-use-throttled.svg", Alt: what, Caption: caption, SVG: file(svg)})
+		files = append(files, File{Suffix: "-use-throttled.svg", Alt: what, Caption: caption, SVG: file(svg)})
 	}
 	recs := d.recordings(changing)
 	if len(recs) == 0 {
@@ -50,7 +50,7 @@ func (d Data) Files() ([]File, error) {
 			return nil, err
 		}
 		files = append(files, File{
-			Name:    "-step-" + rec.Client + ".svg",
+			Suffix:  "-step-" + rec.Client + ".svg",
 			Alt:     "Rate of " + rec.Client + " over time, where the limit falls and comes back",
 			Caption: caption(rec),
 			SVG:     file(svg),

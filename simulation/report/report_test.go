@@ -145,13 +145,13 @@ func TestFilesAreImagesThatTellWhatTheyShow(t *testing.T) {
 		t.Errorf("%d files", len(files))
 	}
 	for _, f := range files {
-		if f.Alt == "" || f.Caption == "" || !strings.HasSuffix(f.Name, ".svg") {
-			t.Errorf("%q: %q", f.Name, f.Alt)
+		if f.Alt == "" || f.Caption == "" || !strings.HasSuffix(f.Suffix, ".svg") {
+			t.Errorf("%q: %q", f.Suffix, f.Alt)
 		}
 		for d := xml.NewDecoder(strings.NewReader(f.SVG)); ; {
 			if _, err := d.Token(); err != nil {
 				if !errors.Is(err, io.EOF) {
-					t.Errorf("%s: %v", f.Name, err)
+					t.Errorf("%s: %v", f.Suffix, err)
 				}
 				break
 			}
