@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // AdaptiveLimiter finds the rate that a server gives, keeps to it, and makes
@@ -56,10 +58,10 @@ type AdaptiveLimiter struct {
 	line    *room // where calls wait for it: its own, or that of the SharedLimiter that it is a part of
 	law     *aimd
 	tokens  bucket
-	largest int     // the highest cost of calls that went, or that wait
-	dearest int     // the highest cost of calls that went
-	spent   bool    // a pause took what was saved, and nobody went since
-	told    instant // the latest time that the law was told
+	largest int           // the highest cost of calls that went, or that wait
+	dearest int           // the highest cost of calls that went
+	spent   bool          // a pause took what was saved, and nobody went since
+	told    clock.Instant // the latest time that the law was told
 
 	mail  mail // what the law is yet to be told
 	stats AdaptiveStats
@@ -221,7 +223,7 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	if len(c.faults) > 0 {
 		return nil, errors.Join(c.faults...)
 	}
-	return newAdaptive(clock(), c), nil
+	return newAdaptive(clock.Now(), c), nil
 }
 
 func defaultAdaptive() adaptiveConfig {
@@ -246,7 +248,7 @@ func (c *adaptiveConfig) checkRates() {
 		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
 }
 
-func newAdaptive(now instant, c adaptiveConfig) *AdaptiveLimiter {
+func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	a := &AdaptiveLimiter{
 		observer: c.observer,
 		burst:    c.burst,
@@ -293,7 +295,7 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	if e.cost <= 0 || a.room.pacer == nil {
 		return
 	}
-	now := clock()
+	now := clock.Now()
 	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
 	if plain {
 		a.mail.put(now, e)
@@ -333,9 +335,9 @@ type mail struct {
 	opened     struct{ took, cost, n int64 } // the same of those that were taken out; the lock guards them
 }
 
-func (m *mail) put(at instant, e ending) {
+func (m *mail) put(at clock.Instant, e ending) {
 	m.at.Store(int64(at))
-	m.took.Add(int64(at.since(e.sent)))
+	m.took.Add(int64(at.Sub(e.sent)))
 	m.cost.Add(int64(e.cost))
 	m.n.Add(1)
 }
@@ -343,7 +345,7 @@ func (m *mail) put(at instant, e ending) {
 // openMail tells the law of the successes in the mail. They came at some time since the law
 // was last told anything: it is told that they came in equal steps, took equally long and
 // cost the same.
-func (a *AdaptiveLimiter) openMail(now instant) {
+func (a *AdaptiveLimiter) openMail(now clock.Instant) {
 	m := &a.mail
 	was := m.opened
 	m.opened.n = m.n.Load()
@@ -353,17 +355,17 @@ func (a *AdaptiveLimiter) openMail(now instant) {
 	}
 	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
 	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
-	last := min(instant(m.at.Load())+a.room.skew, now)
-	step := max(0, last.since(a.told)) / time.Duration(n)
+	last := min(clock.Instant(m.at.Load())+a.room.skew, now)
+	step := max(0, last.Sub(a.told)) / time.Duration(n)
 	for i := range n {
-		at := last - instant(step)*instant(n-1-i)
+		at := last - clock.Instant(step)*clock.Instant(n-1-i)
 		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
-		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - instant(took), cost: int(part)})
+		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - clock.Instant(took), cost: int(part)})
 	}
 }
 
 // tellLaw tells the law how an attempt ended.
-func (a *AdaptiveLimiter) tellLaw(now instant, e ending) lesson {
+func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
 	a.told = max(a.told, now)
 	e.sent = a.room.sentAt(e.sent)
 	was := a.law.limit()
@@ -411,13 +413,13 @@ func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float
 
 // pausedFor reads the wall clock, which the room's own times do not follow.
 func pausedFor(d time.Duration) Paused {
-	d = min(d, farthest)
+	d = min(d, clock.Farthest)
 	return Paused{Until: time.Now().Add(d), For: d}
 }
 
 // apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
 // may go at once, since timers are no finer than that.
-func (a *AdaptiveLimiter) apply(now instant) {
+func (a *AdaptiveLimiter) apply(now clock.Instant) {
 	limit := a.law.limit()
 	burst := a.burst
 	switch {
@@ -452,7 +454,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", shown(limit), shown(a.min), shown(a.max))
 	}
 	a.room.mu.Lock()
-	now := a.room.advance(clock())
+	now := a.room.advance(clock.Now())
 	a.openMail(now)
 	was := a.law.limit()
 	a.law.setLimit(now, perSecond(min(limit, a.max)))
@@ -494,7 +496,7 @@ func (a *AdaptiveLimiter) stopped() {
 	}
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
-	now := a.room.advance(clock())
+	now := a.room.advance(clock.Now())
 	a.openMail(now)
 	a.law.stopped(now, max(now, a.room.resume))
 }
@@ -509,7 +511,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	}
 	a.room.mu.Lock()
 	defer a.room.mu.Unlock()
-	now := a.room.advance(clock())
+	now := a.room.advance(clock.Now())
 	a.openMail(now)
 	s := a.stats
 	if s.Quota != nil {
@@ -524,7 +526,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 // pass, peek, deserted, atLeast, hold, maxCost and counts make a limiter the pacer of its own
 // room.
 
-func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
+func (a *AdaptiveLimiter) pass(now clock.Instant, n int) time.Duration {
 	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
 		return wait
 	}
@@ -537,7 +539,7 @@ func (a *AdaptiveLimiter) pass(now instant, n int) time.Duration {
 }
 
 // peek is pass for a call that does not go yet.
-func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
+func (a *AdaptiveLimiter) peek(now clock.Instant, n int) time.Duration {
 	wait := a.ask(now, n, (*bucket).peek)
 	if wait == 0 {
 		a.law.free(now) // only a room above may hold it up
@@ -546,7 +548,7 @@ func (a *AdaptiveLimiter) peek(now instant, n int) time.Duration {
 }
 
 // deserted tells that nobody waits any more, though nobody went.
-func (a *AdaptiveLimiter) deserted(now instant) {
+func (a *AdaptiveLimiter) deserted(now clock.Instant) {
 	a.openMail(now)
 	a.told = max(a.told, now)
 	a.law.free(a.told)
@@ -556,7 +558,7 @@ func (a *AdaptiveLimiter) deserted(now instant) {
 // relax takes back the burst that calls were to have which left without going: many others
 // would go at once by it. It must stay for those who wait, be it for a room below; who goes
 // now counts as waiting where others may.
-func (a *AdaptiveLimiter) relax(now instant) {
+func (a *AdaptiveLimiter) relax(now clock.Instant) {
 	last := a.line.waiting <= 1 && a.line.calls == a.line.waiting
 	if a.largest > a.dearest && last && a.paced() {
 		a.largest = a.dearest
@@ -565,7 +567,7 @@ func (a *AdaptiveLimiter) relax(now instant) {
 }
 
 // ask asks the law, and then the tokens, by pass or peek.
-func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, int) time.Duration) time.Duration {
+func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*bucket, clock.Instant, int) time.Duration) time.Duration {
 	a.openMail(now)
 	a.told = now
 	wait := a.law.wait(now)
@@ -582,12 +584,12 @@ func (a *AdaptiveLimiter) ask(now instant, n int, tokens func(*bucket, instant, 
 	return wait
 }
 
-func (a *AdaptiveLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
+func (a *AdaptiveLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
 	b.limit = limitOf(a.law.soon())
 	wait := b.atLeast(now, ahead, n)
 	if in, rate := a.law.renewed(now); wait > in { // for the rest, the next window's rate
-		wait = in + ceilSeconds((wait-in).Seconds()*float64(b.limit)/rate)
+		wait = in + clock.CeilSeconds((wait-in).Seconds()*float64(b.limit)/rate)
 	}
 	return wait
 }
@@ -599,9 +601,9 @@ func (a *AdaptiveLimiter) maxCost() int {
 	return math.MaxInt32
 }
 
-func (a *AdaptiveLimiter) counts(now instant) bool { return a.tokens.counts(now) }
+func (a *AdaptiveLimiter) counts(now clock.Instant) bool { return a.tokens.counts(now) }
 
-func (a *AdaptiveLimiter) hold(now, until instant) {
+func (a *AdaptiveLimiter) hold(now, until clock.Instant) {
 	if a.paced() || until <= now { // a pause ends, whatever has become of the rate
 		a.tokens.hold(now, until)
 	}

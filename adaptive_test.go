@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // steadyPause is a pause backoff without chance: 1 s, doubled to 8 s.
@@ -126,7 +128,7 @@ func TestAdaptiveSetLimit(t *testing.T) {
 // A call is an attempt that was let go.
 type call struct {
 	l    gate
-	sent instant
+	sent clock.Instant
 	cost int
 }
 
@@ -246,7 +248,7 @@ func TestAdaptivePauseAndResume(t *testing.T) {
 		letGo(t, a, 1).ends(OutcomeSuccess, 0)
 		assert.Equal(t, time.Second, time.Since(start))
 		a.Pause(math.MaxInt64)
-		assert.Equal(t, farthest, a.Stats().PauseLeft)
+		assert.Equal(t, clock.Farthest, a.Stats().PauseLeft)
 	})
 }
 
@@ -631,7 +633,7 @@ func TestAdaptiveKnowsWhenTheLastSuccessCame(t *testing.T) {
 			time.Sleep(10 * ms)
 			c.ends(OutcomeSuccess, 0)
 		}
-		last := clock()
+		last := clock.Now()
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 3, a.Stats().Successes)
 		assert.Equal(t, last, a.told)
@@ -791,9 +793,9 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 						time.Sleep(3 * time.Hour)
 					}
 					callers(100)
-					last, now := letGo(t, l, 1), clock()
+					last, now := letGo(t, l, 1), clock.Now()
 					delivered := lawOf(l).delivered
-					assert.Positive(t, delivered.clock(now.after(time.Second))-delivered.clock(now), "the clock goes on")
+					assert.Positive(t, delivered.clock(now.Add(time.Second))-delivered.clock(now), "the clock goes on")
 					last.ends(OutcomeThrottled, 0)
 					assert.GreaterOrEqual(t, l.Limit(), tt.least)
 					assert.LessOrEqual(t, l.Limit(), tt.most)

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A brake turns throttles into pauses: those that follow each other raise a
@@ -17,7 +19,7 @@ type brake struct {
 	forgive int           // un-throttled calls that lower the level by one
 	level   int           // 0 while all is well
 	passed  int           // un-throttled calls since the level changed
-	at      instant       // when the level last rose
+	at      clock.Instant // when the level last rose
 	row     int           // throttles since anything got through, those that may be of one moment as one
 	last    time.Duration // the last pause
 }
@@ -39,7 +41,7 @@ var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(
 
 // late reports whether an attempt was sent before the level last rose, so that its
 // throttle says nothing new.
-func (b *brake) late(sent instant) bool {
+func (b *brake) late(sent clock.Instant) bool {
 	return sent != 0 && sent <= b.at
 }
 
@@ -56,13 +58,13 @@ func (b *roomBrake) stop(r *room, e ending) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.advance(clock())
+	now := r.advance(clock.Now())
 	e.sent = r.sentAt(e.sent)
-	atMost := never
+	atMost := clock.Never
 	if b.row == 0 && b.at != 0 {
 		// Calls got through since the last throttle: if they are too many, longer pauses are no
 		// answer, as the rate after each of them is the same.
-		atMost = max(b.backoff.grown(1), now.since(b.at)/2)
+		atMost = max(b.backoff.grown(1), now.Sub(b.at)/2)
 	}
 	if r.pauseBy(now, e, b.learn(now, e, 0, atMost)) {
 		r.changed(now)
@@ -84,13 +86,13 @@ func (b *roomBrake) stop(r *room, e ending) {
 // throttle, others were told the same moment, and took what there was: so one of less than a
 // second is only the least of a wait that grows by the backoff's multiplier, and differs by
 // chance.
-func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) time.Duration {
+func (b *brake) learn(now clock.Instant, e ending, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
 		if b.late(e.sent) {
 			return e.retryAfter
 		}
-		again, gap := b.row > 0, e.sent.since(b.at)
+		again, gap := b.row > 0, e.sent.Sub(b.at)
 		if !again || e.sent != 0 {
 			b.row++
 		}
@@ -105,7 +107,7 @@ func (b *brake) learn(now instant, e ending, ahead int, atMost time.Duration) ti
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)
 		switch {
-		case atMost == never:
+		case atMost == clock.Never:
 		case again:
 			wait = max(b.backoff.Delay(1, 0), b.backoff.after(max(b.last, min(gap, atMost))))
 		case wait > atMost:

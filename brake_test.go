@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // Pauses keep to their bound, by chance within its upper half, while calls get through
@@ -14,17 +16,17 @@ func TestBrakeKeepsToItsBound(t *testing.T) {
 	throttled, ok := ending{outcome: OutcomeThrottled, cost: 1}, ending{outcome: OutcomeSuccess, cost: 1}
 	for range 200 {
 		b := brake{backoff: Must(NewBackoff(WithBase(10*time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
-		now := instant(0)
+		now := clock.Instant(0)
 		for throttle := range 4 {
-			now = now.after(time.Second)
+			now = now.Add(time.Second)
 			wait := b.learn(now, throttled, 0, most)
 			assert.GreaterOrEqual(t, wait, most/2, "throttle %d", throttle)
 			assert.LessOrEqual(t, wait, most, "throttle %d", throttle)
 			b.learn(now, ok, 0, most) // the server isn't closed
 		}
-		b.learn(now.after(time.Second), throttled, 0, most)
+		b.learn(now.Add(time.Second), throttled, 0, most)
 		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute} {
-			now = now.after(time.Hour) // in which nobody wanted anything
+			now = now.Add(time.Hour) // in which nobody wanted anything
 			assert.Equal(t, want, b.learn(now, throttled, 0, most))
 		}
 	}
@@ -48,13 +50,13 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 		{"none at all", Backoff{}, time.Second, []time.Duration{0, 0}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b, now := brake{backoff: tt.backoff, forgive: 1}, instant(time.Hour)
+			b, now := brake{backoff: tt.backoff, forgive: 1}, clock.Instant(time.Hour)
 			b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, 10*time.Second)
 			wait := time.Duration(0) // say that the first one was short
 			b.last = wait
 			for _, want := range tt.want {
-				sent := now.after(max(wait, tt.gap))
-				now = sent.after(time.Minute) // its answer takes long, which says nothing
+				sent := now.Add(max(wait, tt.gap))
+				now = sent.Add(time.Minute) // its answer takes long, which says nothing
 				wait = b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: sent}, 0, 10*time.Second)
 				assert.Equal(t, want, wait)
 			}
@@ -65,10 +67,10 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 // Where pauses have no bound, the backoff goes by the throttles alone, however far apart.
 func TestBrakeWithoutABound(t *testing.T) {
 	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
-	now := instant(0)
+	now := clock.Instant(0)
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
-		now = now.after(time.Hour)
-		assert.Equal(t, want, b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, never))
+		now = now.Add(time.Hour)
+		assert.Equal(t, want, b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, clock.Never))
 	}
 }
 
@@ -76,13 +78,13 @@ func TestBrakeWithoutABound(t *testing.T) {
 func TestBrakeForgivesNothingAhead(t *testing.T) {
 	b := brake{backoff: Must(LinearBackoff(time.Second, time.Minute)), forgive: 2}
 	for range 10 {
-		b.learn(1, ending{outcome: OutcomeSuccess, cost: 1}, 0, never)
+		b.learn(1, ending{outcome: OutcomeSuccess, cost: 1}, 0, clock.Never)
 	}
 	for i, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
-		assert.Equal(t, want, b.learn(instant(i+2), ending{outcome: OutcomeThrottled, cost: 1}, 0, never))
+		assert.Equal(t, want, b.learn(clock.Instant(i+2), ending{outcome: OutcomeThrottled, cost: 1}, 0, clock.Never))
 	}
-	b.learn(9, ending{outcome: OutcomeSuccess, cost: 1}, 0, never)
-	assert.Equal(t, 4*time.Second, b.learn(9, ending{outcome: OutcomeThrottled, cost: 1}, 0, never))
+	b.learn(9, ending{outcome: OutcomeSuccess, cost: 1}, 0, clock.Never)
+	assert.Equal(t, 4*time.Second, b.learn(9, ending{outcome: OutcomeThrottled, cost: 1}, 0, clock.Never))
 }
 
 // Where a short wait that the server asked for was not enough, others were told the same moment. So
@@ -94,7 +96,7 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		backoff Backoff
-		sent    func(now instant) instant // nil for after the wait
+		sent    func(now clock.Instant) clock.Instant // nil for after the wait
 		want    []wait
 	}{
 		{"it doubles", doubling, nil, []wait{{30 * ms, 30 * ms, 30 * ms}, {30 * ms, 30 * ms, 60 * ms}, {30 * ms, 60 * ms, 120 * ms}, {30 * ms, 120 * ms, 240 * ms}}},
@@ -105,15 +107,15 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 		{"no longer than the backoff", Must(NewBackoff(WithBase(ms), WithMaxDelay(50*ms))), nil, []wait{{30 * ms, 30 * ms, 30 * ms}, {30 * ms, 30 * ms, 50 * ms}, {30 * ms, 30 * ms, 50 * ms}, {80 * ms, 80 * ms, 80 * ms}}},
 		{"a backoff that is constant", Must(ConstantBackoff(time.Minute)), nil, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
 		{"no backoff", Backoff{}, nil, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
-		{"sent before the last throttle was known", doubling, func(instant) instant { return 1 }, []wait{{ms, ms, ms}, {2 * ms, 2 * ms, 2 * ms}, {ms, ms, ms}}},
-		{"sent at an unknown time", doubling, func(instant) instant { return 0 }, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
+		{"sent before the last throttle was known", doubling, func(clock.Instant) clock.Instant { return 1 }, []wait{{ms, ms, ms}, {2 * ms, 2 * ms, 2 * ms}, {ms, ms, ms}}},
+		{"sent at an unknown time", doubling, func(clock.Instant) clock.Instant { return 0 }, []wait{{ms, ms, ms}, {ms, ms, ms}, {ms, ms, ms}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			seen := map[wait]map[time.Duration]bool{}
 			for range 100 {
-				b, now := newBrake(), instant(time.Hour)
+				b, now := newBrake(), clock.Instant(time.Hour)
 				b.backoff = tt.backoff
-				throttled := func(w wait, sent instant) {
+				throttled := func(w wait, sent clock.Instant) {
 					got := b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: sent, retryAfter: w.asked}, 0, ms)
 					if seen[w] == nil {
 						seen[w] = map[time.Duration]bool{}
@@ -121,7 +123,7 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 					seen[w][got] = true
 					assert.GreaterOrEqual(t, got, w.least)
 					assert.LessOrEqual(t, got, w.most)
-					now = now.after(got)
+					now = now.Add(got)
 				}
 				for _, w := range tt.want {
 					sent := now
@@ -131,7 +133,7 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 					throttled(w, sent)
 				}
 				b.learn(now, ending{outcome: OutcomeSuccess, cost: 1, sent: now}, 0, ms)
-				throttled(wait{ms, ms, ms}, now.after(ms)) // what got through ends the series
+				throttled(wait{ms, ms, ms}, now.Add(ms)) // what got through ends the series
 			}
 			for w, waits := range seen {
 				assert.Equal(t, w.least < w.most, len(waits) > 1, "%v differs by chance", w)
@@ -143,13 +145,13 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 // A pause that no server asks for grows from the last one, whoever asked for that.
 func TestBrakeGrowsFromTheServersWait(t *testing.T) {
 	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
-	now := instant(time.Hour)
+	now := clock.Instant(time.Hour)
 	for _, tt := range []struct{ asked, want time.Duration }{
 		{3 * time.Second, 3 * time.Second}, {0, 6 * time.Second}, {0, 12 * time.Second}, {time.Hour, time.Hour}, {0, time.Minute},
 	} {
 		wait := b.learn(now, ending{outcome: OutcomeThrottled, cost: 1, sent: now, retryAfter: tt.asked}, 0, ms)
 		assert.Equal(t, tt.want, wait)
-		now = now.after(wait)
+		now = now.Add(wait)
 	}
 }
 

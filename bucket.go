@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // TokenBucket is a limiter of a known rate: tokens refill at the limit up to the
@@ -89,7 +91,7 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 	}
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
-	now := b.room.advance(clock())
+	now := b.room.advance(clock.Now())
 	b.tokens.setLimit(now, limit)
 	b.room.rehold(now)
 	b.room.changed(now)
@@ -127,8 +129,8 @@ type bucket struct {
 	limit  rate.Limit
 	burst  int
 	tokens float64 // at the time of last
-	last   instant
-	held   instant // when the last pause ends, or ended
+	last   clock.Instant
+	held   clock.Instant // when the last pause ends, or ended
 }
 
 func newBucket(limit rate.Limit, burst int) bucket {
@@ -138,25 +140,25 @@ func newBucket(limit rate.Limit, burst int) bucket {
 // at is how many tokens there are. A pause leaves one at its end, if there would be one by
 // then, so that the first call leaves at that time, and the others after it at the limit: a
 // pause saves no burst. Before its end that one is lacking as far as it is away.
-func (b *bucket) at(now instant) float64 {
+func (b *bucket) at(now clock.Instant) float64 {
 	if b.held <= b.last || b.limit == rate.Inf {
 		return b.saved(now)
 	}
-	return min(min(1, b.saved(b.held))+now.since(b.held).Seconds()*float64(b.limit), float64(b.burst))
+	return min(min(1, b.saved(b.held))+now.Sub(b.held).Seconds()*float64(b.limit), float64(b.burst))
 }
 
 // saved is how many tokens there would be without a pause since last.
-func (b *bucket) saved(now instant) float64 {
+func (b *bucket) saved(now clock.Instant) float64 {
 	tokens := b.tokens
 	if now > b.last {
-		tokens += now.since(b.last).Seconds() * float64(b.limit)
+		tokens += now.Sub(b.last).Seconds() * float64(b.limit)
 	}
 	return min(tokens, float64(b.burst))
 }
 
 // settle must come before a change: what came until now stays. During a pause that is what
 // there would be without, as the pause may be lifted.
-func (b *bucket) settle(now instant) {
+func (b *bucket) settle(now clock.Instant) {
 	if b.held > now {
 		b.tokens = b.saved(now)
 	} else {
@@ -165,7 +167,7 @@ func (b *bucket) settle(now instant) {
 	b.last = max(b.last, now)
 }
 
-func (b *bucket) pass(now instant, n int) time.Duration {
+func (b *bucket) pass(now clock.Instant, n int) time.Duration {
 	if b.limit == rate.Inf {
 		return 0
 	}
@@ -179,22 +181,22 @@ func (b *bucket) pass(now instant, n int) time.Duration {
 }
 
 // peek is pass for a call that does not go yet.
-func (b *bucket) peek(now instant, n int) time.Duration { return b.atLeast(now, 0, n) }
+func (b *bucket) peek(now clock.Instant, n int) time.Duration { return b.atLeast(now, 0, n) }
 
-func (b *bucket) atLeast(now instant, ahead int64, n int) time.Duration {
+func (b *bucket) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	if b.limit == rate.Inf {
 		return 0
 	}
-	return ceilSeconds((float64(ahead) + float64(n) - b.at(now)) / float64(b.limit))
+	return clock.CeilSeconds((float64(ahead) + float64(n) - b.at(now)) / float64(b.limit))
 }
 
 func (b *bucket) maxCost() int { return b.burst }
 
-func (b *bucket) counts(now instant) bool {
+func (b *bucket) counts(now clock.Instant) bool {
 	return b.limit != rate.Inf && b.at(now) < float64(b.burst)
 }
 
-func (b *bucket) hold(now, until instant) {
+func (b *bucket) hold(now, until clock.Instant) {
 	if b.held <= now {
 		if until <= now {
 			return // there is no pause to lift
@@ -207,14 +209,14 @@ func (b *bucket) hold(now, until instant) {
 // spend takes away what was saved up by the time of the last change.
 func (b *bucket) spend() { b.tokens = min(0, b.tokens) }
 
-func (b *bucket) setLimit(now instant, limit rate.Limit) {
+func (b *bucket) setLimit(now clock.Instant, limit rate.Limit) {
 	b.settle(now)
 	// Who goes for less than a nanosecond's worth leaves that lacking. It is many tokens at a
 	// limit far above one a nanosecond, and hours of a lower one.
 	b.tokens, b.limit = max(-1, b.tokens), limit
 }
 
-func (b *bucket) setBurst(now instant, burst int) {
+func (b *bucket) setBurst(now clock.Instant, burst int) {
 	b.settle(now)
 	b.burst = burst
 }

@@ -11,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A bucket decides as x/time does, whatever is asked of it, and counts its tokens
@@ -26,10 +28,10 @@ func TestBucketAsXTime(t *testing.T) {
 		}
 		limit, burst := anyLimit(), 1+random.IntN(20)
 		b, x := newBucket(limit, burst), rate.NewLimiter(limit, burst)
-		now := clock()
+		now := clock.Now()
 		for step := range 500 {
 			if b.limit < rate.Inf { // by up to two tokens' time
-				now = now.after(ceilSeconds(2 * random.Float64() / float64(b.limit)))
+				now = now.Add(clock.CeilSeconds(2 * random.Float64() / float64(b.limit)))
 			}
 			switch random.IntN(20) {
 			case 0:

@@ -5,6 +5,8 @@ import (
 	"math"
 	"sync"
 	"sync/atomic"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A Budget limits how many retries may be made, by all calls that share it, so
@@ -24,9 +26,9 @@ type Budget struct {
 
 	intact atomic.Bool // nothing is missing, so that success costs next to nothing
 
-	mu    sync.Mutex // guards the fields below
-	spent float64    // tokens missing
-	last  instant    // until when time has given back
+	mu    sync.Mutex    // guards the fields below
+	spent float64       // tokens missing
+	last  clock.Instant // until when time has given back
 }
 
 // Defaults of a [Budget].
@@ -64,7 +66,7 @@ func (b *Budget) Left() float64 {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock(), 0)
+	b.giveBack(clock.Now(), 0)
 	return max(0, b.capacity-b.spent) // which rounding may have made less
 }
 
@@ -75,7 +77,7 @@ func (b *Budget) success() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock(), b.ratio)
+	b.giveBack(clock.Now(), b.ratio)
 }
 
 // rounding is what sums of ratios may be off: ten times 0.1 is a whole retry.
@@ -88,7 +90,7 @@ func (b *Budget) take() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock(), 0)
+	b.giveBack(clock.Now(), 0)
 	if b.spent+1 > b.capacity+rounding {
 		return false
 	}
@@ -104,12 +106,12 @@ func (b *Budget) refund() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock(), 1)
+	b.giveBack(clock.Now(), 1)
 }
 
 // giveBack gives back some tokens and what time is worth; mu must be held.
-func (b *Budget) giveBack(now instant, tokens float64) {
-	if dt := now.since(b.last); dt > 0 {
+func (b *Budget) giveBack(now clock.Instant, tokens float64) {
+	if dt := now.Sub(b.last); dt > 0 {
 		tokens += b.refill * dt.Seconds()
 	}
 	b.last = now // earlier than before on another clock, that of a synctest bubble

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // calling is one call on its way: the loop that Do and Attempts share.
@@ -15,10 +17,10 @@ type calling struct {
 	cost       int
 	background bool
 	once       bool // no retries
-	started    instant
+	started    clock.Instant
 	waited     time.Duration // in the limiter, for the attempt
-	sent       instant       // when that let it go
-	begun      instant       // when the call began, where there is an observer, who may be slow to hear of it
+	sent       clock.Instant // when that let it go
+	begun      clock.Instant // when the call began, where there is an observer, who may be slow to hear of it
 	attemptCtx context.Context
 	attempts   int           // made
 	counted    int           // of them, towards the maximum
@@ -39,7 +41,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 		return errNilContext
 	}
 	if r.observer != nil || r.maxElapsed > 0 || r.gate == nil {
-		c.started = clock() // else the limiter tells when the call came
+		c.started = clock.Now() // else the limiter tells when the call came
 	}
 	for _, o := range opts {
 		if o.costSet {
@@ -52,7 +54,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 		return fmt.Errorf("cruise: WithCost(%d): want 0 or more", c.cost)
 	}
 	if ctx.Err() != nil {
-		c.started = clock()
+		c.started = clock.Now()
 		return c.giveUp(contextError(ctx), 0)
 	}
 	return nil
@@ -81,11 +83,11 @@ func (c *calling) admit() error {
 func (c *calling) pass() (waited time.Duration, err error) {
 	r, ctx := c.r, c.attemptCtx
 	if r.gate == nil {
-		c.sent = clock()
+		c.sent = clock.Now()
 		return 0, nil
 	}
 	if r.maxElapsed > 0 {
-		bounded, cancel := context.WithDeadline(ctx, c.started.after(r.maxElapsed).Time())
+		bounded, cancel := context.WithDeadline(ctx, c.started.Add(r.maxElapsed).Time())
 		defer cancel()
 		ctx = bounded
 	}
@@ -93,14 +95,14 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	c.sent = sent
 	if c.started == 0 {
 		if came == 0 { // refused at the door
-			came = clock()
+			came = clock.Now()
 		}
 		c.started = came
 	}
 	if err != nil {
 		return 0, c.refused(err)
 	}
-	return c.sent.since(came), nil
+	return c.sent.Sub(came), nil
 }
 
 // refused gives up because the limiter did not let the call go.
@@ -133,9 +135,9 @@ func (c *calling) refused(err error) error {
 // there is no end to it. The deadline may lack a monotonic reading, so it is compared with
 // time.Until, as contexts do.
 func (c *calling) left() (left time.Duration, reason error) {
-	left = never
+	left = clock.Never
 	if c.r.maxElapsed > 0 {
-		left, reason = c.r.maxElapsed-clock().since(c.started), ErrMaxElapsed
+		left, reason = c.r.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
 	}
 	if deadline, ok := c.ctx.Deadline(); ok {
 		if until := time.Until(deadline); until <= left {
@@ -158,7 +160,7 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 	if c.r.observer != nil {
 		c.begun = c.sent // should the observer end the goroutine
 		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
-		c.begun = clock()
+		c.begun = clock.Now()
 	}
 	if c.r.attemptTimeout > 0 {
 		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
@@ -252,9 +254,9 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if r.observer != nil {
 		notify(c.told(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
 	}
-	began := clock()
+	began := clock.Now()
 	if !sleep(c.ctx, wait) {
-		return false, c.giveUp(contextError(c.ctx), max(0, v.RetryAfter-clock().since(began)))
+		return false, c.giveUp(contextError(c.ctx), max(0, v.RetryAfter-clock.Now().Sub(began)))
 	}
 	if left, reason := c.left(); reason != nil && left <= 0 { // the observer or the timer was late
 		return false, c.giveUpRetry(reason, 0)
@@ -318,7 +320,7 @@ func (c *calling) timedOut(err error) (is bool) {
 	}
 	end, _ := c.attemptCtx.Deadline()
 	whole, ok := c.ctx.Deadline()
-	left := c.r.attemptTimeout - clock().since(c.sent)
+	left := c.r.attemptTimeout - clock.Now().Sub(c.sent)
 	return refused && errors.Is(err, ErrDeadline) && (!ok || end.Before(whole)) && e.RetryAfter >= left
 }
 
@@ -345,7 +347,7 @@ func (c *calling) teach(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
 	if r.observer != nil { // whom the limiter tells first, and who may be slow
-		took = clock().since(c.begun)
+		took = clock.Now().Sub(c.begun)
 	}
 	if r.gate != nil && c.cost > 0 {
 		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
@@ -378,7 +380,7 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 
 func (c *calling) end(e *Error) error {
 	c.paid.refund()
-	e.Attempts, e.Elapsed, e.Last = c.attempts, clock().since(c.started), c.last
+	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
 		notify(c.told(), c.r.observer, GaveUp{Err: e})
 	}

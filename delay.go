@@ -5,6 +5,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // DelayLimiter makes every call wait for one delay that all callers share. It is
@@ -54,7 +56,7 @@ func NewDelayLimiter(rule DelayRule) (*DelayLimiter, error) {
 		rule.Factor = 1
 	}
 	if rule.JitterMax == 0 {
-		rule.JitterMax = never
+		rule.JitterMax = clock.Never
 	}
 	d := &DelayLimiter{delays: delays{rule: rule}}
 	d.room.pacer, d.room.delays = &d.delays, &d.delays
@@ -81,7 +83,7 @@ func (d *DelayLimiter) learn(e ending) {
 	}
 	d.room.mu.Lock()
 	defer d.room.mu.Unlock()
-	now := d.room.advance(clock())
+	now := d.room.advance(clock.Now())
 	e.sent = d.room.sentAt(e.sent)
 	was := d.delays.delay
 	d.delays.learn(now, e)
@@ -126,7 +128,7 @@ func (d *DelayLimiter) Stats() DelayStats {
 	s := d.delays.stats
 	s.Delay = d.delays.delay
 	s.Waiting = d.room.waiting
-	s.PauseLeft = d.room.leftAt(d.room.advance(clock()))
+	s.PauseLeft = d.room.leftAt(d.room.advance(clock.Now()))
 	return s
 }
 
@@ -139,8 +141,8 @@ const delayLevels = 16
 type delays struct {
 	rule  DelayRule
 	delay time.Duration
-	rose  instant // when it was last raised
-	oks   int     // successes since it last moved
+	rose  clock.Instant // when it was last raised
+	oks   int           // successes since it last moved
 	lines [delayLevels]line
 	first class // the shade that goes first after a pause
 	stats DelayStats
@@ -149,17 +151,17 @@ type delays struct {
 func (d *delays) class() class { return class(rand.IntN(delayLevels)) }
 
 // ready is when a waiter may go, with a pause that ends at resume.
-func (d *delays) ready(w *waiter, resume instant) instant {
+func (d *delays) ready(w *waiter, resume clock.Instant) clock.Instant {
 	luck := float64(w.class) / (delayLevels - 1)
-	at := w.came.after(d.rule.jittered(d.delay, luck))
+	at := w.came.Add(d.rule.jittered(d.delay, luck))
 	if at < resume {
-		return resume.after(d.delay / delayLevels * time.Duration((w.class-d.first)%delayLevels))
+		return resume.Add(d.delay / delayLevels * time.Duration((w.class-d.first)%delayLevels))
 	}
 	return at
 }
 
 // goes is when a waiter goes at the soonest: not before the head of its line.
-func (d *delays) goes(w *waiter, resume instant) instant {
+func (d *delays) goes(w *waiter, resume clock.Instant) clock.Instant {
 	at := d.ready(w, resume)
 	if first := d.lines[w.class].head; first != nil {
 		at = max(at, d.ready(first, resume))
@@ -168,8 +170,8 @@ func (d *delays) goes(w *waiter, resume instant) instant {
 }
 
 // head is the waiter who is ready first, nil if nobody waits.
-func (d *delays) head(resume instant) (first *waiter) {
-	var at instant
+func (d *delays) head(resume clock.Instant) (first *waiter) {
+	var at clock.Instant
 	for i := range d.lines {
 		if w := d.lines[i].head; w != nil {
 			if ready := d.ready(w, resume); first == nil || ready < at {
@@ -180,7 +182,7 @@ func (d *delays) head(resume instant) (first *waiter) {
 	return first
 }
 
-func (d *delays) learn(now instant, e ending) {
+func (d *delays) learn(now clock.Instant, e ending) {
 	switch e.outcome {
 	case OutcomeThrottled:
 		d.oks = 0
@@ -214,18 +216,18 @@ func (d *delays) slept(t time.Duration) {
 // pass, atLeast, hold and maxCost make delays the pacer of its room; whoever waits
 // there goes when ready says.
 
-func (d *delays) pass(instant, int) time.Duration {
+func (d *delays) pass(clock.Instant, int) time.Duration {
 	if d.delay == 0 {
 		d.stats.Calls++
 	}
 	return d.delay
 }
 
-func (d *delays) atLeast(instant, int64, int) time.Duration { return 0 }
+func (d *delays) atLeast(clock.Instant, int64, int) time.Duration { return 0 }
 
 // hold lets another shade go first, or the last ones would not go while pauses follow each
 // other. One that is lifted makes nobody later, so that nobody has to be told.
-func (d *delays) hold(now, until instant) {
+func (d *delays) hold(now, until clock.Instant) {
 	if until > now {
 		d.first = d.class()
 	}

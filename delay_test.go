@@ -10,6 +10,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 func TestNewDelayLimiter(t *testing.T) {
@@ -21,7 +23,7 @@ func TestNewDelayLimiter(t *testing.T) {
 	}{
 		{"as it is", func(*DelayRule) {}, ""},
 		{"no factor is 1", func(r *DelayRule) { r.Factor = 0 }, ""},
-		{"longest", func(r *DelayRule) { r.First, r.Max = farthest, farthest }, ""},
+		{"longest", func(r *DelayRule) { r.First, r.Max = clock.Farthest, clock.Farthest }, ""},
 		{"no first", func(r *DelayRule) { r.First = 0 }, "First 0s"},
 		{"negative first", func(r *DelayRule) { r.First = -1 }, "First -1ns"},
 		{"negative step", func(r *DelayRule) { r.Add = -1 }, "Add -1ns"},
@@ -107,8 +109,8 @@ func TestDelayPresets(t *testing.T) {
 		d := delays{rule: presets[tt.rule]}
 		d.rule.Factor = max(1, d.rule.Factor)
 		for i, event := range tt.events {
-			at := instant(1).after(time.Duration(i+1) * time.Minute)
-			e := ending{outcome: OutcomeSuccess, sent: at - instant(time.Second), quota: tt.quota}
+			at := clock.Instant(1).Add(time.Duration(i+1) * time.Minute)
+			e := ending{outcome: OutcomeSuccess, sent: at - clock.Instant(time.Second), quota: tt.quota}
 			if event == up {
 				e.outcome, e.quota = OutcomeThrottled, nil
 			}
@@ -135,7 +137,7 @@ func TestResponsiveDelayCurve(t *testing.T) {
 		t.Fatalf("climbed %v", climb)
 	}
 	enough = 60 * ms
-	var low, high time.Duration = never, 0
+	var low, high time.Duration = clock.Never, 0
 	settled := false
 	for i := range 1000 {
 		outcome := OutcomeSuccess
@@ -326,7 +328,7 @@ func TestDelayStaysInBounds(t *testing.T) {
 	for name, rule := range presets {
 		d := delays{rule: rule}
 		if d.rule.JitterMax == 0 {
-			d.rule.JitterMax = never
+			d.rule.JitterMax = clock.Never
 		}
 		d.rule.Factor = max(1, d.rule.Factor)
 		for i := range 100_000 {
@@ -334,7 +336,7 @@ func TestDelayStaysInBounds(t *testing.T) {
 			if i%977 > 10 {
 				e.outcome = OutcomeSuccess
 			}
-			d.learn(instant(i+1), e)
+			d.learn(clock.Instant(i+1), e)
 			if d.delay < 0 || d.delay > rule.Max || d.delay > 0 && d.delay < rule.NoneBelow {
 				t.Fatalf("%s: delay %v", name, d.delay)
 			}
@@ -526,7 +528,7 @@ func TestDelayBehindOneWhoLeaves(t *testing.T) {
 func FuzzDelayRule(f *testing.F) {
 	f.Add(int64(time.Second), int64(0), 1.5, int64(time.Minute), 10, .9, int64(0), 0, .3, int64(0))
 	f.Add(int64(-1), int64(math.MaxInt64), math.Inf(1), int64(math.MaxInt64), -1, math.NaN(), int64(-1), -1, -1., int64(-1))
-	f.Add(int64(1), int64(math.MaxInt64), math.MaxFloat64, int64(farthest), math.MaxInt, 1e-300, int64(math.MaxInt64), math.MaxInt, 1., int64(math.MaxInt64))
+	f.Add(int64(1), int64(math.MaxInt64), math.MaxFloat64, int64(clock.Farthest), math.MaxInt, 1e-300, int64(math.MaxInt64), math.MaxInt, 1., int64(math.MaxInt64))
 	f.Fuzz(func(t *testing.T, first, add int64, factor float64, most int64, every int, lower float64, by int64, remaining int, jitter float64, jitterMax int64) {
 		d, err := NewDelayLimiter(DelayRule{
 			First: time.Duration(first), Add: time.Duration(add), Factor: factor, Max: time.Duration(most),

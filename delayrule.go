@@ -4,6 +4,8 @@ import (
 	"errors"
 	"math"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A DelayRule says how the delay of a [DelayLimiter] moves. Take one of
@@ -128,7 +130,7 @@ func (r DelayRule) check() error {
 	f.want(r.First > 0, "DelayRule: First %v: want above 0", r.First)
 	f.want(r.Add >= 0, "DelayRule: Add %v: want 0 or more", r.Add)
 	f.want(r.Factor == 0 || r.Factor >= 1 && r.Factor <= math.MaxFloat64, "DelayRule: Factor %v: want 1 or more, and finite", r.Factor)
-	f.want(r.Max >= r.First && r.Max <= farthest, "DelayRule: Max %v: want First or more, at most %v", r.Max, farthest)
+	f.want(r.Max >= r.First && r.Max <= clock.Farthest, "DelayRule: Max %v: want First or more, at most %v", r.Max, clock.Farthest)
 	f.want(r.Every >= 0, "DelayRule: Every %d: want 0 or more", r.Every)
 	f.want(r.LowerFactor == 0 || r.LowerFactor > 0 && r.LowerFactor < 1, "DelayRule: LowerFactor %v: want above 0 and below 1, or 0 for none", r.LowerFactor)
 	f.want(r.LowerBy >= 0, "DelayRule: LowerBy %v: want 0 or more", r.LowerBy)

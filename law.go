@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"math"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // lesson is what the law makes of an attempt, beside the new limit.
@@ -30,39 +32,39 @@ type aimd struct {
 	quotas
 	queueing
 
-	rate    float64 // calls of cost 1 per second; +Inf before the first throttle
-	ceiling float64 // what the last congestion showed to be too much
-	trusted float64 // the highest ceiling since more than chance made it fall
-	peak    float64 // the most it was over memoryLong calls; fades with each cut below it
-	window  float64 // most attempts in flight while there is no rate
-	agreed  int     // cuts in a row that found the ceiling where it was, agreeMost at most
-	doubted bool    // the ceiling may be what an outage made it
-	oks     int     // successes since the last cut
-	credit  instant // until when growth has been paid out
+	rate    float64       // calls of cost 1 per second; +Inf before the first throttle
+	ceiling float64       // what the last congestion showed to be too much
+	trusted float64       // the highest ceiling since more than chance made it fall
+	peak    float64       // the most it was over memoryLong calls; fades with each cut below it
+	window  float64       // most attempts in flight while there is no rate
+	agreed  int           // cuts in a row that found the ceiling where it was, agreeMost at most
+	doubted bool          // the ceiling may be what an outage made it
+	oks     int           // successes since the last cut
+	credit  clock.Instant // until when growth has been paid out
 
 	inflight int           // let go and not done
-	first    instant       // when the first attempt was let go
-	moved    instant       // when one was last let go or done
-	went     instant       // when one was last let go
+	first    clock.Instant // when the first attempt was let go
+	moved    clock.Instant // when one was last let go or done
+	went     clock.Instant // when one was last let go
 	latency  time.Duration // of the last
 	refusal  time.Duration // latency of the last throttle
 	cost     float64       // of a call, the mean of about the last memoryShort successes
 	share    float64       // of successes among the calls let through, over about the last memoryShort
 	answers  int           // of throttles and of calls let through, fewOver at most
 	refused  float64       // share of throttles among the last fewOver of them, or all while there are fewer
-	heldAt   instant       // when the rate last made someone wait
-	resume   instant       // until when the last pause lasts
+	heldAt   clock.Instant // when the rate last made someone wait
+	resume   clock.Instant // until when the last pause lasts
 }
 
 // door tells whether a server is closed: it throttles, and lets nothing through.
 type door struct {
 	row      int           // throttles until a call succeeds that was sent after the last of them
-	closedAt instant       // when the first of them came
+	closedAt clock.Instant // when the first of them came
 	shut     bool          // that one gave the first rate, and asked for a wait that is long beside it
 	shutAt   time.Duration // busy time when a throttle last cut, or when its wait ends if shut
 	openAt   time.Duration // busy time when the server last opened again
 	openOks  int           // calls let through by then
-	outageAt instant       // when a closing ended that may have been an outage
+	outageAt clock.Instant // when a closing ended that may have been an outage
 }
 
 // queueing tells of a queue: what calls stand in where they take longer and longer.
@@ -144,16 +146,16 @@ func (l *aimd) soon() float64 {
 }
 
 // renewed is how long from now the rate lasts at least, and what it can be then.
-func (l *aimd) renewed(now instant) (in time.Duration, rate float64) {
+func (l *aimd) renewed(now clock.Instant) (in time.Duration, rate float64) {
 	if l.unspread == 0 {
-		return never, l.rate
+		return clock.Never, l.rate
 	}
-	return max(0, l.resetAt.since(now)), max(l.unspread, l.ceiling)
+	return max(0, l.resetAt.Sub(now)), max(l.unspread, l.ceiling)
 }
 
 // stopped tells that nobody goes before until, for a reason that says nothing of
 // what the server gives.
-func (l *aimd) stopped(now, until instant) {
+func (l *aimd) stopped(now, until clock.Instant) {
 	l.resume = until
 	l.delivered.skip(now, 0, until)
 }
@@ -162,7 +164,7 @@ func (l *aimd) stopped(now, until instant) {
 func (l *aimd) gap() float64 { return l.cost / l.rate }
 
 // setLimit makes the rate another one, from outside: what was delivered says no more of it.
-func (l *aimd) setLimit(now instant, limit float64) {
+func (l *aimd) setLimit(now clock.Instant, limit float64) {
 	l.rate, l.ceiling, l.trusted, l.unspread, l.agreed, l.doubted, l.credit, l.peak = limit, limit, 0, 0, 0, false, now, 0
 	l.delivered.anew(now)
 	l.openAt, l.openOks = l.delivered.goneAt, l.delivered.gone
@@ -173,7 +175,7 @@ func (l *aimd) setLimit(now instant, limit float64) {
 
 // wait is how long from now an attempt must wait for those in flight: 0 if it need
 // not.
-func (l *aimd) wait(now instant) time.Duration {
+func (l *aimd) wait(now clock.Instant) time.Duration {
 	closed := l.row >= closedRow // one at a time knocks at a closed door
 	if l.inflight == 0 || !closed && !math.IsInf(l.rate, 1) {
 		return 0
@@ -183,7 +185,7 @@ func (l *aimd) wait(now instant) time.Duration {
 			return 0
 		}
 		// Two at one moment would be too many for a small bucket, whatever the rate.
-		return max(0, min(patience, ceilSeconds(l.took.long/(startPace*l.window)))-now.since(l.went))
+		return max(0, min(patience, clock.CeilSeconds(l.took.long/(startPace*l.window)))-now.Sub(l.went))
 	}
 	// Calls that hang, or whose end nobody reports, must not close the door for
 	// good.
@@ -191,17 +193,17 @@ func (l *aimd) wait(now instant) time.Duration {
 	if closed {
 		wait = min(max(wait, 2*l.latency), patienceMax)
 	}
-	wait -= now.since(l.moved)
+	wait -= now.Sub(l.moved)
 	// The window is of calls that take as long as ever. Of those that take longer as many go in
 	// a second, though more are in flight: a server that is slow has throttled nobody.
 	if l.row == 0 && l.took.n >= memoryShort {
-		wait = min(wait, ceilSeconds(l.took.long/l.window)-now.since(l.went))
+		wait = min(wait, clock.CeilSeconds(l.took.long/l.window)-now.Sub(l.went))
 	}
 	return max(0, wait)
 }
 
 // sent tells that an attempt was let go.
-func (l *aimd) sent(now instant) {
+func (l *aimd) sent(now clock.Instant) {
 	if l.first == 0 {
 		l.first = now
 	}
@@ -214,14 +216,14 @@ func (l *aimd) sent(now instant) {
 	// twice the latency stands for the interval: calls come one after the other, unless
 	// they wait at the server for something to happen.
 	if !math.IsInf(l.rate, 1) {
-		l.delivered.idle(now, now.after(ceilSeconds(l.cost/max(l.rate, l.unspread))))
+		l.delivered.idle(now, now.Add(clock.CeilSeconds(l.cost/max(l.rate, l.unspread))))
 	} else if l.latency > 0 {
-		l.delivered.idle(now, now.after(2*l.latency))
+		l.delivered.idle(now, now.Add(2*l.latency))
 	}
 }
 
 // held tells that the rate made someone wait.
-func (l *aimd) held(now instant) {
+func (l *aimd) held(now clock.Instant) {
 	l.heldAt = now
 	if l.unspread == 0 {
 		l.delivered.busy(now)
@@ -230,18 +232,18 @@ func (l *aimd) held(now instant) {
 
 // free tells that the rate makes nobody wait now: whoever waited has left, or waits for
 // another limiter.
-func (l *aimd) free(now instant) {
+func (l *aimd) free(now clock.Instant) {
 	if l.inflight == 0 || !math.IsInf(l.rate, 1) {
 		l.delivered.idle(now, l.resume)
 	}
 }
 
 // done tells how an attempt ended; idle says that nobody waits for the rate now.
-func (l *aimd) done(now instant, e ending, idle bool) lesson {
+func (l *aimd) done(now clock.Instant, e ending, idle bool) lesson {
 	l.inflight = max(0, l.inflight-1)
 	l.moved = now
 	if e.sent != 0 {
-		l.latency = max(0, now.since(e.sent))
+		l.latency = max(0, now.Sub(e.sent))
 	}
 	this := lesson{late: l.brake.late(e.sent)}
 	reset := time.Duration(0)
@@ -266,9 +268,9 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 			l.trusted = 0
 		}
 	}
-	atMost := never
+	atMost := clock.Never
 	if e.outcome == OutcomeThrottled && !math.IsInf(l.rate, 1) {
-		atMost = ceilSeconds(pauseGaps * l.gap())
+		atMost = clock.CeilSeconds(pauseGaps * l.gap())
 	}
 	ahead := 0
 	if l.delivered.n == 0 && math.IsInf(l.rate, 1) {
@@ -278,14 +280,14 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 		}
 	}
 	if this.pause = max(reset, l.brake.learn(now, e, ahead, atMost)); this.pause > 0 {
-		l.resume = max(l.resume, now.after(this.pause))
+		l.resume = max(l.resume, now.Add(this.pause))
 	}
 	switch {
 	case e.outcome == OutcomeQuotaExhausted && this.pause > 0:
 		l.stopped(now, l.resume)
 	case e.outcome == OutcomeThrottled && e.retryAfter > outageLeast:
 		// It may be for an outage, so no less than a part of the ceiling is learnt from it.
-		if most := ceilSeconds(outageMost * memoryLong * l.cost / l.ceiling); most < e.retryAfter {
+		if most := clock.CeilSeconds(outageMost * memoryLong * l.cost / l.ceiling); most < e.retryAfter {
 			l.delivered.skip(now, most, l.resume)
 		}
 	}
@@ -296,7 +298,7 @@ func (l *aimd) done(now instant, e ending, idle bool) lesson {
 }
 
 // success returns how long to wait for a reset, too.
-func (l *aimd) success(now instant, e ending, late bool) (why Cause, reset time.Duration) {
+func (l *aimd) success(now clock.Instant, e ending, late bool) (why Cause, reset time.Duration) {
 	q, cost, was := e.quota, float64(max(1, e.cost)), l.rate
 	if l.delivered.n == 0 {
 		l.cost, l.share = cost, 1
@@ -356,7 +358,7 @@ func (l *aimd) answered(throttle float64) {
 
 // failed is for an attempt that came to nothing, though the server's limit let it through.
 // So it counts as delivered: an outage is not to look like a limit that gives nothing.
-func (l *aimd) failed(now instant) {
+func (l *aimd) failed(now clock.Instant) {
 	if l.delivered.n == 0 { // an outage at the beginning tells nothing of what the limit gives
 		l.delivered, l.shutAt = meter{}, 0
 		return
@@ -373,13 +375,13 @@ func (l *aimd) failed(now instant) {
 //
 // Delay as a sign of congestion is from TCP Vegas: Brakmo and Peterson, "TCP Vegas: End
 // to End Congestion Avoidance on a Global Internet" (1995).
-func (l *aimd) queued(now instant) bool {
+func (l *aimd) queued(now clock.Instant) bool {
 	l.took.add(l.latency.Seconds())
 	if !l.took.grown() {
 		l.queuedTop = 0
 		return false
 	}
-	if math.IsInf(l.rate, 1) || now.since(l.heldAt).Seconds() > creditOver*l.gap() {
+	if math.IsInf(l.rate, 1) || now.Sub(l.heldAt).Seconds() > creditOver*l.gap() {
 		return false // slow calls that come slowly stand in no queue
 	}
 	l.credit = now
@@ -403,10 +405,10 @@ func (l *aimd) queued(now instant) bool {
 // delivered, and later what is learnt from it is bounded, and doubted: see slope. One
 // call alone says nothing: where processes share a limit of a few calls, each would go
 // by who was first. It counts with what comes next, unless that was an outage.
-func (l *aimd) reopen(now instant) {
-	closed := now.since(l.closedAt)
+func (l *aimd) reopen(now clock.Instant) {
+	closed := now.Sub(l.closedAt)
 	first, long := l.delivered.n == 1, closed > outageLeast
-	outage := long && (l.outageAt == 0 || l.closedAt.since(l.outageAt) > outageApart*closed)
+	outage := long && (l.outageAt == 0 || l.closedAt.Sub(l.outageAt) > outageApart*closed)
 	if first && long {
 		l.delivered = meter{}
 		l.delivered.busy(now)
@@ -444,7 +446,7 @@ func (l *aimd) reopen(now instant) {
 }
 
 // grow is the additive increase, for a success.
-func (l *aimd) grow(now instant, quota surplus, late bool) {
+func (l *aimd) grow(now clock.Instant, quota surplus, late bool) {
 	if math.IsInf(l.rate, 1) {
 		// A limit that was used up before anything succeeded is shared, or slow: one call
 		// after the other finds out more of it before the first cut, and leaves some to others.
@@ -469,7 +471,7 @@ func (l *aimd) grow(now instant, quota surplus, late bool) {
 }
 
 // growth is what the rate gains in some seconds, with a ceiling.
-func (l *aimd) growth(now instant, ceiling, seconds float64) float64 {
+func (l *aimd) growth(now clock.Instant, ceiling, seconds float64) float64 {
 	grown := l.slope(now, ceiling) * seconds
 	if l.rate < ceiling {
 		grown = min(grown, ceiling-l.rate) // beyond it the slope is another one
@@ -491,16 +493,16 @@ func (l *aimd) more() float64 {
 
 // pay returns the seconds since growth was last paid out, at most a few call
 // intervals, so that idle time earns nothing.
-func (l *aimd) pay(now instant) float64 {
-	dt := min(now.since(l.credit).Seconds(), creditOver*l.gap())
+func (l *aimd) pay(now clock.Instant) float64 {
+	dt := min(now.Sub(l.credit).Seconds(), creditOver*l.gap())
 	l.credit = now
 	return dt
 }
 
 // slope is the growth of the rate with a ceiling of c, per second.
-func (l *aimd) slope(now instant, c float64) float64 {
+func (l *aimd) slope(now clock.Instant, c float64) float64 {
 	calls := c / l.cost // a second
-	age := probeAge * now.since(l.first).Seconds()
+	age := probeAge * now.Sub(l.first).Seconds()
 	age = min(max(age, probeMin.Seconds()), probeMax.Seconds())
 	// A limit that stays where it is is looked for less often. When it has moved
 	// after all, the time lost is made up for. After what may have been an outage it is
@@ -530,7 +532,7 @@ func (l *aimd) slope(now instant, c float64) float64 {
 }
 
 // cut is the multiplicative decrease, for a throttle that is not late.
-func (l *aimd) cut(now instant, retryAfter time.Duration) {
+func (l *aimd) cut(now clock.Instant, retryAfter time.Duration) {
 	if l.row == 0 {
 		l.closedAt = now
 	}
@@ -577,7 +579,7 @@ func (l *aimd) cut(now instant, retryAfter time.Duration) {
 // given is what the server delivers, +Inf where nothing can be said. Where there is no
 // rate calls come ever faster, so only the last ones count. The long run holds ways back,
 // in which the server would have given more.
-func (l *aimd) given(now instant) float64 {
+func (l *aimd) given(now clock.Instant) float64 {
 	given := l.delivered.over(now, memoryShort)
 	if !math.IsInf(l.rate, 1) || math.IsInf(given, 1) { // answers that come at one moment tell nothing
 		given = min(given, l.delivered.over(now, memoryLong)/longShare)

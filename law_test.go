@@ -10,13 +10,15 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A lawDriver drives a law at explicit times, with steps of its rules rather than
 // of its constants.
 type lawDriver struct {
 	law *aimd
-	now instant
+	now clock.Instant
 }
 
 func newLawDriver(low, high float64) *lawDriver {
@@ -24,17 +26,17 @@ func newLawDriver(low, high float64) *lawDriver {
 	return &lawDriver{newAIMD(aimdConfig{min: low, max: high, decrease: 0.5, increase: 0.1}, pause), 1}
 }
 
-func (d *lawDriver) send() instant {
+func (d *lawDriver) send() clock.Instant {
 	d.law.sent(d.now)
 	return d.now
 }
 
 func (d *lawDriver) after(t time.Duration) *lawDriver {
-	d.now = d.now.after(t)
+	d.now = d.now.Add(t)
 	return d
 }
 
-func (d *lawDriver) end(o Outcome, sent instant) lesson {
+func (d *lawDriver) end(o Outcome, sent clock.Instant) lesson {
 	return d.law.done(d.now, ending{outcome: o, sent: sent, cost: 1}, false)
 }
 
@@ -83,7 +85,7 @@ func TestLawBeginsWithSlowCallsApart(t *testing.T) {
 		{2, time.Second, 0}, // where a call more comes only after some successes anyway
 	} {
 		d := newLawDriver(0.01, math.Inf(1)).after(time.Hour)
-		d.end(OutcomeSuccess, d.now-instant(tt.took))
+		d.end(OutcomeSuccess, d.now-clock.Instant(tt.took))
 		d.law.window = tt.window
 		assert.Zero(t, d.law.wait(d.now), "nothing is in flight")
 		d.send()
@@ -173,7 +175,7 @@ func TestLawBeginsMoreSlowlyWithMany(t *testing.T) {
 			d.send()
 		}
 		for ; d.law.window < to; n++ {
-			d.end(OutcomeSuccess, d.now-instant(took))
+			d.end(OutcomeSuccess, d.now-clock.Instant(took))
 			d.send()
 		}
 		return n
@@ -196,7 +198,7 @@ func TestLawBeginsFasterWhereCallsTakeLong(t *testing.T) {
 			for range int(from) {
 				d.send()
 			}
-			d.end(OutcomeSuccess, d.now-instant(took))
+			d.end(OutcomeSuccess, d.now-clock.Instant(took))
 			return d.law.window - from
 		}
 		assert.InDelta(t, startGrow, grown(time.Second), 1e-9)
@@ -273,7 +275,7 @@ func TestLawReturnsAtOnce(t *testing.T) {
 			l := d.law
 			l.setLimit(d.now, tt.ceiling)
 			l.rate = tt.ceiling / 2
-			d.succeed(6, ceilSeconds(1/l.limit()))
+			d.succeed(6, clock.CeilSeconds(1/l.limit()))
 			assert.GreaterOrEqual(t, l.limit(), tt.back)
 			l.rate = .999 * tt.back
 			way := l.slope(d.now, l.ceiling)
@@ -320,7 +322,7 @@ func TestLawKnocksOneAtATime(t *testing.T) {
 			assert.Zero(t, d.law.wait(d.now), "nobody is under way")
 			d.after(time.Minute).send()
 			assert.Equal(t, tt.want, d.law.wait(d.now))
-			assert.Zero(t, d.law.wait(d.now.after(tt.want)))
+			assert.Zero(t, d.law.wait(d.now.Add(tt.want)))
 		})
 	}
 }
@@ -329,7 +331,7 @@ func TestLawIgnoresLateThrottles(t *testing.T) {
 	d := newLawDriver(0.01, math.Inf(1))
 	d.law.setLimit(d.now, 10)
 	d.succeed(10, 100*ms)
-	var burst []instant
+	var burst []clock.Instant
 	for range 6 {
 		burst = append(burst, d.send())
 	}
@@ -452,7 +454,7 @@ func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 	l.setLimit(d.now, 1)
 	between := func(limit float64) (calls int) {
 		for ; l.limit() <= limit; calls++ {
-			d.succeed(1, ceilSeconds(1/l.limit()))
+			d.succeed(1, clock.CeilSeconds(1/l.limit()))
 		}
 		d.throttle()
 		return calls
@@ -467,7 +469,7 @@ func TestLawLooksLessOftenForALimitThatStays(t *testing.T) {
 
 	// Above the ceiling it is quicker then.
 	steep := func(agreed int) float64 {
-		return (&aimd{aimdConfig: l.aimdConfig, agreed: agreed, rate: 15, ceiling: 10, first: 1}).slope(instant(time.Hour), 10)
+		return (&aimd{aimdConfig: l.aimdConfig, agreed: agreed, rate: 15, ceiling: 10, first: 1}).slope(clock.Instant(time.Hour), 10)
 	}
 	assert.Greater(t, steep(agreeMost), 2*steep(0))
 
@@ -492,7 +494,7 @@ func TestLawProbesAsSlowlyAsItIsOld(t *testing.T) {
 		{time.Hour, 1, probeOver * time.Second},
 	} {
 		l := &aimd{aimdConfig: aimdConfig{decrease: .5, increase: .1}, rate: tt.limit, ceiling: tt.limit, cost: 1, first: 1}
-		assert.InEpsilon(t, .1*tt.limit/tt.takes.Seconds(), l.slope(l.first.after(tt.age), l.ceiling), 1e-6, "%v old, %v calls a second", tt.age, tt.limit)
+		assert.InEpsilon(t, .1*tt.limit/tt.takes.Seconds(), l.slope(l.first.Add(tt.age), l.ceiling), 1e-6, "%v old, %v calls a second", tt.age, tt.limit)
 	}
 }
 
@@ -511,9 +513,9 @@ func TestLawGrowsBackByThePeakOrFaster(t *testing.T) {
 		{"above the peak, and far above the ceiling", 15, .01, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			now := instant(time.Hour)
+			now := clock.Instant(time.Hour)
 			l := &aimd{aimdConfig: aimdConfig{max: math.Inf(1), decrease: .5, increase: .1}, rate: tt.rate, ceiling: tt.ceiling, peak: 10,
-				cost: 1, first: 1, heldAt: now, credit: now - instant(10*ms)}
+				cost: 1, first: 1, heldAt: now, credit: now - clock.Instant(10*ms)}
 			want := l.slope(now, tt.by) * .01
 			l.grow(now, surplus{}, false)
 			assert.InEpsilon(t, want, l.rate-tt.rate, 1e-6)
@@ -540,7 +542,7 @@ func TestLawIsNotTakenFarDownByFewThrottles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.01, math.Inf(1))
 			l := d.law
-			l.first = d.now - instant(time.Hour) // it probes slowly
+			l.first = d.now - clock.Instant(time.Hour) // it probes slowly
 			l.setLimit(d.now, 1000)
 			d.succeed(1000, ms+ms/10)
 			d.throttle()
@@ -550,7 +552,7 @@ func TestLawIsNotTakenFarDownByFewThrottles(t *testing.T) {
 			}
 			for range 100 {
 				for range tt.calls {
-					d.succeed(1, ms+ceilSeconds(1/l.limit()))
+					d.succeed(1, ms+clock.CeilSeconds(1/l.limit()))
 				}
 				d.throttle()
 				assert.LessOrEqual(t, l.limit(), l.ceiling)
@@ -623,8 +625,8 @@ func TestLawDoubtsWhatMayHaveBeenAnOutage(t *testing.T) {
 		require.Less(t, d.law.limit(), .5, "it teaches")
 	}
 	recovers := func(d *lawDriver) (took time.Duration) {
-		for begun, low := d.now, d.law.limit(); d.law.limit() < 4*low; took = d.now.since(begun) {
-			d.after(ceilSeconds(1/d.law.limit())-100*ms).succeed(1, 100*ms)
+		for begun, low := d.now, d.law.limit(); d.law.limit() < 4*low; took = d.now.Sub(begun) {
+			d.after(clock.CeilSeconds(1/d.law.limit())-100*ms).succeed(1, 100*ms)
 		}
 		return took
 	}
@@ -747,7 +749,7 @@ func TestLawOpensNoDoorForALateSuccess(t *testing.T) {
 	for range 8 {
 		d.end(OutcomeSuccess, d.send())
 	}
-	refuse := func(sent instant) {
+	refuse := func(sent clock.Instant) {
 		d.law.done(d.after(ms).now, ending{outcome: OutcomeThrottled, sent: sent, cost: 1, retryAfter: time.Second}, false)
 	}
 	first, late := d.send(), d.send()
@@ -836,7 +838,7 @@ func TestLawMeasuresWhileNobodyWaits(t *testing.T) {
 			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1}, true)
 		}, time.Minute},
 		{"no rate, and it takes longer than the last one", math.Inf(1), func(d *lawDriver) {
-			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.after(-time.Second), cost: 1}, true)
+			d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.Add(-time.Second), cost: 1}, true)
 			d.send()
 		}, 2 * time.Second},
 		{"no rate, none", math.Inf(1), func(d *lawDriver) {
@@ -855,7 +857,7 @@ func TestLawMeasuresWhileNobodyWaits(t *testing.T) {
 			delivered := &d.law.delivered
 			before := delivered.clock(d.now)
 			tt.after(d)
-			assert.Equal(t, tt.want, delivered.clock(d.now.after(time.Minute))-before)
+			assert.Equal(t, tt.want, delivered.clock(d.now.Add(time.Minute))-before)
 		})
 	}
 }
@@ -922,10 +924,10 @@ func TestLawWorksOffQueues(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			d := newLawDriver(0.01, math.Inf(1))
 			call := func(took time.Duration) {
-				gap := ceilSeconds(1 / d.law.limit())
+				gap := clock.CeilSeconds(1 / d.law.limit())
 				d.after(gap).law.held(d.now)
 				d.law.sent(d.now)
-				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.after(-took), cost: 1}, false)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.Add(-took), cost: 1}, false)
 			}
 			d.law.setLimit(d.now, 10)
 			for range 500 {
@@ -959,7 +961,7 @@ func TestLawGetsUsedToSlowCalls(t *testing.T) {
 				sent := d.now
 				d.law.held(d.now)
 				d.after(100 * ms).send()
-				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent.after(-100 * ms * times), cost: 1}, false)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent.Add(-100 * ms * times), cost: 1}, false)
 				assert.GreaterOrEqual(t, d.law.limit(), 5.)
 			}
 			assert.GreaterOrEqual(t, d.law.limit(), 9.)
@@ -974,9 +976,9 @@ func TestLawTakesNoFirstAnswerForTheUsualOne(t *testing.T) {
 			d := newLawDriver(0.01, math.Inf(1))
 			d.law.setLimit(d.now, 10)
 			for took := first; d.law.delivered.n < 1000; took = 100 * ms {
-				d.after(ceilSeconds(1 / d.law.limit())).law.held(d.now)
+				d.after(clock.CeilSeconds(1 / d.law.limit())).law.held(d.now)
 				d.law.sent(d.now)
-				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.after(-took), cost: 1}, false)
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: d.now.Add(-took), cost: 1}, false)
 				require.GreaterOrEqual(t, d.law.limit(), 10., "after %d calls", d.law.delivered.n)
 			}
 		})
@@ -1006,7 +1008,7 @@ func TestLawKnowsWhatComesOutOfAQueue(t *testing.T) {
 					d.law.held(d.now)
 				}
 				d.law.sent(d.now)
-				d.law.done(d.now, ending{outcome: outcome, sent: d.now.after(-took), cost: 1}, false)
+				d.law.done(d.now, ending{outcome: outcome, sent: d.now.Add(-took), cost: 1}, false)
 			}
 			for range 300 {
 				call(true, usual, OutcomeSuccess)
@@ -1036,7 +1038,7 @@ func TestLawKnowsQuickAnswersFromWork(t *testing.T) {
 			d.after(100 * ms)
 			d.law.held(d.now)
 			d.law.sent(d.now)
-			d.law.done(d.now, ending{outcome: outcome, sent: d.now.after(-took), cost: 1}, false)
+			d.law.done(d.now, ending{outcome: outcome, sent: d.now.Add(-took), cost: 1}, false)
 		}
 	}
 	answered(OutcomePermanent, 2*ms)
@@ -1160,7 +1162,7 @@ func checkLaw(t *testing.T, script []byte) bool {
 	const low, high = 0.5, 500.
 	d := newLawDriver(low, high)
 	d.law.setLimit(d.now, 50)
-	var flying []instant
+	var flying []clock.Instant
 	for i := 0; i+2 < len(script); i += 3 {
 		what, which, much := script[i], int(script[i+1]), int(script[i+2])
 		d.after(time.Duration(much*much*much) * time.Microsecond) // to 16 s
@@ -1218,7 +1220,7 @@ func TestLawRations(t *testing.T) {
 			for used := 1; used <= 60; used++ {
 				sent := d.send()
 				d.after(10 * ms)
-				q := Quota{Limit: limit, Remaining: limit - used, Reset: c.reset(d.now.since(start), used)}
+				q := Quota{Limit: limit, Remaining: limit - used, Reset: c.reset(d.now.Sub(start), used)}
 				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 			}
 			if c.slows {
@@ -1238,16 +1240,16 @@ func TestLawRationsWhatOthersLeft(t *testing.T) {
 		t.Run(fmt.Sprintf("%d of 5000", left), func(t *testing.T) {
 			d := newLawDriver(0.001, math.Inf(1))
 			d.law.setLimit(d.now, 100)
-			reset := d.now.after(50 * time.Minute)
+			reset := d.now.Add(50 * time.Minute)
 			for ; left > 0 && d.now < reset; left-- {
 				d.law.held(d.now)
-				d.after(max(0, ceilSeconds(1/d.law.limit())-50*ms))
+				d.after(max(0, clock.CeilSeconds(1/d.law.limit())-50*ms))
 				sent := d.send()
 				d.after(50 * ms)
-				q := Quota{Limit: 5000, Remaining: left - 1, Reset: reset.since(d.now)}
+				q := Quota{Limit: 5000, Remaining: left - 1, Reset: reset.Sub(d.now)}
 				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 			}
-			assert.Less(t, reset.since(d.now), 2*time.Minute, "and no sooner")
+			assert.Less(t, reset.Sub(d.now), 2*time.Minute, "and no sooner")
 			assert.Less(t, left, 50, "nor is much left")
 		})
 	}
@@ -1418,7 +1420,7 @@ func TestLawFollowsWhatIsLeft(t *testing.T) {
 			l := d.law
 			l.setLimit(d.now, 10)
 			d.after(2 * time.Hour)
-			l.ceiling, l.hintAt, l.hintLeft = 20, d.now-instant(tt.ago)+instant(100*ms), tt.was
+			l.ceiling, l.hintAt, l.hintLeft = 20, d.now-clock.Instant(tt.ago)+clock.Instant(100*ms), tt.was
 			d.send()
 			l.held(d.now)
 			l.done(d.after(100*ms).now, ending{outcome: OutcomeSuccess, sent: d.now, cost: 1, quota: &tt.told}, false)
@@ -1479,7 +1481,7 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 			d := newLawDriver(0.001, math.Inf(1))
 			d.law.setLimit(d.now, 10)
 			for i := range 200 {
-				gap := ceilSeconds(1 / d.law.limit())
+				gap := clock.CeilSeconds(1 / d.law.limit())
 				d.after(gap).law.held(d.now)
 				sent := d.send()
 				q := Quota{Limit: tt.limit, Remaining: tt.left(i)}
@@ -1495,11 +1497,11 @@ func TestLawIgnoresARestThatStays(t *testing.T) {
 func TestLawSpreadsForWhoIsToldNothing(t *testing.T) {
 	d := newLawDriver(0.001, math.Inf(1))
 	d.law.setLimit(d.now, 100)
-	end := d.now.after(time.Minute)
+	end := d.now.Add(time.Minute)
 	for _, left := range []int{100, 50, 30} {
 		sent := d.send()
 		d.after(10 * ms)
-		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+		q := Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.now)}
 		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 	}
 	slow := d.law.limit()
@@ -1515,11 +1517,11 @@ func TestLawSpreadsForWhoIsToldNothing(t *testing.T) {
 func TestLawRationsNothingLeft(t *testing.T) {
 	d := newLawDriver(0.001, math.Inf(1))
 	d.law.setLimit(d.now, 100)
-	end := d.now.after(10 * time.Second)
+	end := d.now.Add(10 * time.Second)
 	for _, left := range []int{50, 40, 0} {
 		sent := d.send()
 		d.after(10 * ms)
-		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+		q := Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.now)}
 		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 	}
 	assert.InDelta(t, 1/9.97, d.law.limit(), .001)
@@ -1529,11 +1531,11 @@ func TestLawRationsNothingLeft(t *testing.T) {
 func TestLawRationsNeverHurry(t *testing.T) {
 	d := newLawDriver(0.001, math.Inf(1))
 	d.law.setLimit(d.now, 1)
-	end := d.now.after(10 * time.Second)
+	end := d.now.Add(10 * time.Second)
 	for _, left := range []int{100, 60, 50} {
 		sent := d.send()
 		d.after(10 * ms)
-		q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+		q := Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.now)}
 		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 	}
 	assert.Less(t, d.law.limit(), 2.)
@@ -1558,7 +1560,7 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 		was := 10.
 		for left := 9; left > 1; left-- {
 			was = l.limit()
-			tell(10, left, time.Minute-d.now.since(1))
+			tell(10, left, time.Minute-d.now.Sub(1))
 			if l.unspread > 0 {
 				break
 			}
@@ -1572,7 +1574,7 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 	t.Run("a throttle", func(t *testing.T) {
 		d, l, tell := window()
 		for left := 9; left > 3; left-- {
-			tell(10, left, time.Minute-d.now.since(1))
+			tell(10, left, time.Minute-d.now.Sub(1))
 		}
 		pace := l.limit()
 		require.Less(t, pace, .2)
@@ -1587,14 +1589,14 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 	for _, after := range []int{1, 40, 400, 503, 510} { // calls since half of the window was used; 500 end it
 		t.Run(fmt.Sprintf("a throttle after %d calls", after), func(t *testing.T) {
 			d, l, tell := window()
-			left, end := 1000, d.now.after(time.Hour)
+			left, end := 1000, d.now.Add(time.Hour)
 			call := func() {
 				l.held(d.now)
-				d.after(ceilSeconds(1/l.limit()) - 10*ms)
-				if left--; d.now.after(10*ms) >= end {
-					left, end = 999, end.after(time.Hour)
+				d.after(clock.CeilSeconds(1/l.limit()) - 10*ms)
+				if left--; d.now.Add(10*ms) >= end {
+					left, end = 999, end.Add(time.Hour)
 				}
-				tell(1000, left, end.since(d.now)-10*ms)
+				tell(1000, left, end.Sub(d.now)-10*ms)
 			}
 			for l.unspread == 0 {
 				call()
@@ -1644,7 +1646,7 @@ func TestLawLearnsItsPartFromDisorder(t *testing.T) {
 			tell := func(q Quota) {
 				sent := d.send()
 				d.after(10 * ms)
-				q.Reset = time.Hour - d.now.since(start)
+				q.Reset = time.Hour - d.now.Sub(start)
 				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 			}
 			for _, q := range tt.first {
@@ -1687,28 +1689,28 @@ func TestLawRationsWhatIsLeftAtAQueue(t *testing.T) {
 		d := newLawDriver(0.001, math.Inf(1))
 		d.law.setLimit(d.now, 100)
 		d.succeed(300, 20*ms)
-		end := d.now.after(10 * time.Second)
+		end := d.now.Add(10 * time.Second)
 		tell := func(left int) lesson {
 			d.law.held(d.now)
 			sent := d.send()
 			d.after(took)
-			q := Quota{Limit: 100, Remaining: left, Reset: end.since(d.now)}
+			q := Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.now)}
 			return d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
 		}
 		for left := 99; left >= 40; left-- {
 			tell(left)
 		}
-		assert.InDelta(t, 40/end.since(d.now).Seconds(), d.law.limit(), .1, "%v", took)
-		assert.Equal(t, end.since(d.now)-took, tell(0).pause, "%v", took)
+		assert.InDelta(t, 40/end.Sub(d.now).Seconds(), d.law.limit(), .1, "%v", took)
+		assert.Equal(t, end.Sub(d.now)-took, tell(0).pause, "%v", took)
 	}
 }
 
 // A meter's clock goes on while somebody wants something, and through a pause.
 func TestMeterClock(t *testing.T) {
-	const s = instant(time.Second)
-	idle := func(now, until instant) func(*meter) { return func(m *meter) { m.idle(now, until) } }
-	busy := func(now instant) func(*meter) { return func(m *meter) { m.busy(now) } }
-	skip := func(now instant, but time.Duration, until instant) func(*meter) {
+	const s = clock.Instant(time.Second)
+	idle := func(now, until clock.Instant) func(*meter) { return func(m *meter) { m.idle(now, until) } }
+	busy := func(now clock.Instant) func(*meter) { return func(m *meter) { m.busy(now) } }
+	skip := func(now clock.Instant, but time.Duration, until clock.Instant) func(*meter) {
 		return func(m *meter) { m.skip(now, but, until) }
 	}
 	for _, tt := range []struct {

@@ -3,6 +3,8 @@ package cruise
 import (
 	"math"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // How many calls a meter looks back: far enough to see a whole window, and
@@ -16,10 +18,10 @@ const (
 // meter measures what a server delivers: calls let through per second over the last
 // ones, on a clock that stands still while nobody wants anything.
 type meter struct {
-	since   instant       // from when on the clock goes,
-	ends    instant       // and until when, unless somebody comes; instant(never) if that is not known
+	since   clock.Instant // from when on the clock goes,
+	ends    clock.Instant // and until when, unless somebody comes; instant(never) if that is not known
 	elapsed time.Duration // busy time before since
-	ahead   instant       // until when it has been counted already
+	ahead   clock.Instant // until when it has been counted already
 	ring    []time.Duration
 	n       int           // calls let through in all
 	base    int           // those that do not count any more
@@ -29,19 +31,19 @@ type meter struct {
 	begun   bool          // the burst before the first cut is forgotten
 }
 
-func (m *meter) clock(now instant) time.Duration {
-	return m.elapsed + max(0, min(now, m.ends).since(m.since))
+func (m *meter) clock(now clock.Instant) time.Duration {
+	return m.elapsed + max(0, min(now, m.ends).Sub(m.since))
 }
 
-func (m *meter) busy(now instant) {
+func (m *meter) busy(now clock.Instant) {
 	if now > m.ends {
 		m.elapsed, m.since = m.clock(now), now
 	}
-	m.ends = instant(never)
+	m.ends = clock.Instant(clock.Never)
 }
 
 // idle tells that nobody wants anything from now on. The time up to until still counts.
-func (m *meter) idle(now, until instant) {
+func (m *meter) idle(now, until clock.Instant) {
 	if now < m.ends {
 		m.ends = max(now, until)
 	}
@@ -49,22 +51,22 @@ func (m *meter) idle(now, until instant) {
 
 // skip leaves out the time from now to until, but for its beginning, which is as long as but.
 // What an earlier one counted ahead and this one ends does not count.
-func (m *meter) skip(now instant, but time.Duration, until instant) {
+func (m *meter) skip(now clock.Instant, but time.Duration, until clock.Instant) {
 	if now >= m.ends || now < m.since {
 		but = 0 // it stands still, or the beginning has been counted
 	}
 	m.elapsed, m.since = m.clock(now)+but, until
 	if but > 0 {
-		m.ahead = now.after(but)
+		m.ahead = now.Add(but)
 	} else if until < m.ahead {
-		m.elapsed, m.ahead = m.elapsed-m.ahead.since(max(now, until)), 0
+		m.elapsed, m.ahead = m.elapsed-m.ahead.Sub(max(now, until)), 0
 	}
-	if m.ends != instant(never) {
+	if m.ends != clock.Instant(clock.Never) {
 		m.ends = until
 	}
 }
 
-func (m *meter) add(now instant) {
+func (m *meter) add(now clock.Instant) {
 	if at := m.clock(now); len(m.ring) < memoryLong {
 		m.ring = append(m.ring, at)
 	} else {
@@ -75,7 +77,7 @@ func (m *meter) add(now instant) {
 
 // forget leaves out what came before the first cut, once: a bucket that was
 // full flatters.
-func (m *meter) forget(now instant) {
+func (m *meter) forget(now clock.Instant) {
 	if !m.begun && m.n > memoryLeast {
 		m.restart(m.n, m.clock(now))
 	}
@@ -88,16 +90,16 @@ func (m *meter) restart(n int, at time.Duration) {
 }
 
 // anew forgets what was.
-func (m *meter) anew(now instant) {
+func (m *meter) anew(now clock.Instant) {
 	if m.ahead > now { // what was counted ahead is forgotten, too
-		m.elapsed, m.ahead = m.elapsed-m.ahead.since(now), 0
+		m.elapsed, m.ahead = m.elapsed-m.ahead.Sub(now), 0
 	}
 	m.gone, m.goneAt = m.n, m.clock(now)
 	m.restart(m.gone, m.goneAt)
 }
 
 // over is the rate over most calls, +Inf where nothing can be said.
-func (m *meter) over(now instant, most int) float64 {
+func (m *meter) over(now clock.Instant, most int) float64 {
 	k, from := m.n-m.base, m.baseAt
 	if k < memoryLeast {
 		k, from = m.n-m.gone, m.goneAt // too few to go by: the burst counts after all

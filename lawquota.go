@@ -3,23 +3,25 @@ package cruise
 import (
 	"math"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // quotas is what the law remembers of the [Quota]s that it was told.
 type quotas struct {
-	told      Quota   // the last that a success was told
-	elsewhere bool    // the last throttle came though enough was left: something else limits calls
-	hintAt    instant // when a quota was last heeded
-	hintLeft  int     // its Remaining
-	hintCutAt instant // when one last cut the rate: what was sent before says nothing of that
-	flatCuts  int     // cuts that did not make enough Remaining, flatAfter at most
-	flatLeft  int     // the most that was, meanwhile
-	refillOks int     // calls let through when what comes back was last looked at
-	refillLow int     // Remaining at that time
-	resetAt   instant // of the window that a quota belongs to
-	resetLeft int     // its Remaining when that was first told
-	part      part    // of its quota that is used here
-	unspread  float64 // the rate before the rest of that window was spread, 0 if it was not
+	told      Quota         // the last that a success was told
+	elsewhere bool          // the last throttle came though enough was left: something else limits calls
+	hintAt    clock.Instant // when a quota was last heeded
+	hintLeft  int           // its Remaining
+	hintCutAt clock.Instant // when one last cut the rate: what was sent before says nothing of that
+	flatCuts  int           // cuts that did not make enough Remaining, flatAfter at most
+	flatLeft  int           // the most that was, meanwhile
+	refillOks int           // calls let through when what comes back was last looked at
+	refillLow int           // Remaining at that time
+	resetAt   clock.Instant // of the window that a quota belongs to
+	resetLeft int           // its Remaining when that was first told
+	part      part          // of its quota that is used here
+	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
 }
 
 // The constants of quotas and of their windows.
@@ -50,7 +52,7 @@ type surplus struct {
 // hint follows a reported quota, and reports what it leaves for growth, and whether
 // nothing more is to be done for the success. A quota that is nearly used up is a
 // throttle that cost nothing.
-func (l *aimd) hint(now, sent instant, q Quota) (more surplus, settled bool) {
+func (l *aimd) hint(now, sent clock.Instant, q Quota) (more surplus, settled bool) {
 	flying := float64(l.inflight + 1)
 	reserve := l.cost * max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
@@ -88,7 +90,7 @@ func (l *aimd) hint(now, sent instant, q Quota) (more surplus, settled bool) {
 	if l.hintAt == 0 {
 		l.hintAt, l.hintLeft = now, q.Remaining
 	}
-	since := now.since(l.hintAt).Seconds()
+	since := now.Sub(l.hintAt).Seconds()
 	if since < hintGaps*l.gap() || sent != 0 && sent <= l.hintCutAt {
 		return surplus{}, true // the last decision has not shown yet
 	}
@@ -161,13 +163,13 @@ func (l *aimd) flat(q Quota, enough float64) bool {
 // is while calls are used up. That of a bucket, which tells when it will be full,
 // moves on with every call. With a new window the rate is back to what it was before
 // the rest of the last one was spread.
-func (l *aimd) windowed(now instant, q Quota) bool {
+func (l *aimd) windowed(now clock.Instant, q Quota) bool {
 	if q.Reset <= 0 {
 		return false
 	}
-	reset, slack := now.after(q.Reset), resetSlack+q.Reset/100
-	moved := reset.since(l.resetAt).Abs() > slack
-	takes := max(2*l.latency, ceilSeconds(2*l.gap()))
+	reset, slack := now.Add(q.Reset), resetSlack+q.Reset/100
+	moved := reset.Sub(l.resetAt).Abs() > slack
+	takes := max(2*l.latency, clock.CeilSeconds(2*l.gap()))
 	l.part.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
 	if moved {
 		l.resetAt, l.resetLeft = reset, q.Remaining
@@ -185,7 +187,7 @@ func (l *aimd) windowed(now instant, q Quota) bool {
 
 // ration makes what is left of a window last until its reset, once half of it is
 // used, or at once if others use it, too, and reports whether that slows the rate down.
-func (l *aimd) ration(now instant, q Quota) bool {
+func (l *aimd) ration(now clock.Instant, q Quota) bool {
 	part := l.part.of(l.cost)
 	if q.Limit > 0 && q.Remaining > q.Limit/2 && part > partAlone {
 		return false
@@ -207,21 +209,21 @@ func (l *aimd) ration(now instant, q Quota) bool {
 // costs if others use it, too, who do not know of each other. Where each of them takes of
 // what is left the part that it had of what was used, all is used, and no more.
 type part struct {
-	each float64 // over about the last partOver calls, 0 at first
-	at   instant // when it was last learnt
-	n    int     // calls let through by then
+	each float64       // over about the last partOver calls, 0 at first
+	at   clock.Instant // when it was last learnt
+	n    int           // calls let through by then
 }
 
 // learn is told by how much a quota fell since it was last asked, unless it is a new one,
 // how many calls were let through by now, and how long one takes at most while somebody
 // wants more: what others use meanwhile counts, and not what they use in quiet times.
-func (p *part) learn(now instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
+func (p *part) learn(now clock.Instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
 	switch {
 	case p.each == 0:
 		p.each = cost
 	case !fresh && n > p.n:
 		others := float64(fell)/float64(n-p.n) - cost
-		if took := now.since(p.at); took > takes {
+		if took := now.Sub(p.at); took > takes {
 			others *= float64(takes) / float64(took)
 		}
 		most := partMost * max(cost, p.each)

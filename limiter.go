@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A Limiter decides when calls may go. [*rate.Limiter] is one, and every limiter
@@ -37,7 +39,7 @@ type Learner interface {
 // gate is a limiter as a [Retrier] sees it: one that knows when a call came and
 // when it let it go, so that nobody has to read the clock again.
 type gate interface {
-	admit(ctx context.Context, n int) (came, sent instant, err error)
+	admit(ctx context.Context, n int) (came, sent clock.Instant, err error)
 	learn(ending)
 }
 
@@ -81,14 +83,14 @@ type housing struct{ room room }
 
 func (h *housing) house() *room { return &h.room }
 
-func (h *housing) admit(ctx context.Context, n int) (came, sent instant, err error) {
+func (h *housing) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	return h.room.admit(ctx, n)
 }
 
 // ending is a [Feedback] inside the package: it fits in registers.
 type ending struct {
 	outcome    Outcome
-	sent       instant
+	sent       clock.Instant
 	cost       int
 	retryAfter time.Duration
 	scope      string
@@ -96,7 +98,7 @@ type ending struct {
 }
 
 func (f *Feedback) ending() ending {
-	return ending{f.Outcome, instantOf(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota}
+	return ending{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota}
 }
 
 func (e ending) feedback() Feedback {
@@ -106,13 +108,13 @@ func (e ending) feedback() Feedback {
 // foreign is the gate of a limiter that is not of this package.
 type foreign struct{ Limiter }
 
-func (l foreign) admit(ctx context.Context, n int) (came, sent instant, err error) {
+func (l foreign) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	if n <= 0 { // x/time's would make it wait for what others have reserved
 		return free(ctx, n)
 	}
-	came = clock()
+	came = clock.Now()
 	err = waitFor(ctx, l.Limiter, n)
-	return came, clock(), err
+	return came, clock.Now(), err
 }
 
 func (l foreign) learn(e ending) {
@@ -131,7 +133,7 @@ func waitFor(ctx context.Context, l Limiter, n int) error {
 		}
 		e := &Error{Reason: ErrDeadline}
 		if ctx.Err() == nil {
-			e.RetryAfter = ceilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
+			e.RetryAfter = clock.CeilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
 		}
 		return e
 	}
@@ -139,7 +141,7 @@ func waitFor(ctx context.Context, l Limiter, n int) error {
 }
 
 // free admits a call that costs nothing.
-func free(ctx context.Context, n int) (came, sent instant, err error) {
+func free(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	if err := checkCost(n); err != nil {
 		return came, sent, err
 	}
@@ -149,7 +151,7 @@ func free(ctx context.Context, n int) (came, sent instant, err error) {
 	if ctx.Err() != nil {
 		return came, sent, contextError(ctx)
 	}
-	now := clock()
+	now := clock.Now()
 	return now, now, nil
 }
 

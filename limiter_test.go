@@ -13,6 +13,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 func TestTokenBucketOptions(t *testing.T) {
@@ -237,7 +239,7 @@ func TestTokenBucketLearns(t *testing.T) {
 		{"a later, shorter Retry-After does not shorten", []Feedback{asked(10 * second), asked(second)}, 10 * second},
 		{"a later, longer one extends", []Feedback{asked(second), asked(10 * second)}, 10 * second},
 		{"negative Retry-After is none", []Feedback{asked(-second)}, 300 * ms},
-		{"a Retry-After of centuries saturates", []Feedback{asked(math.MaxInt64)}, farthest},
+		{"a Retry-After of centuries saturates", []Feedback{asked(math.MaxInt64)}, clock.Farthest},
 		{"quota exhausted until", []Feedback{{Outcome: OutcomeQuotaExhausted, Cost: 1, RetryAfter: second}}, second},
 		{"quota exhausted, until unknown", []Feedback{{Outcome: OutcomeQuotaExhausted, Cost: 1}}, 0},
 		{"success does not end a pause", []Feedback{asked(second), success}, second},
@@ -260,7 +262,7 @@ func TestTokenBucketLearns(t *testing.T) {
 					b.Learn(f)
 				}
 				assert.Equal(t, rate.Limit(1000), b.Limit())
-				assert.Equal(t, tt.want, max(0, b.room.resume.since(clock())))
+				assert.Equal(t, tt.want, max(0, b.room.resume.Sub(clock.Now())))
 			})
 		})
 	}
@@ -272,14 +274,14 @@ func TestTokenBucketLateThrottles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(1000, 1))
 		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), WithJitter(NoJitter())))
-		sent := clock()
+		sent := clock.Now()
 		time.Sleep(100 * ms)
 		for range 6 {
 			b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, Sent: sent.Time()})
 		}
-		assert.Equal(t, 300*ms, b.room.resume.since(clock()))
+		assert.Equal(t, 300*ms, b.room.resume.Sub(clock.Now()))
 		b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, Sent: sent.Time(), RetryAfter: time.Second})
-		assert.Equal(t, time.Second, b.room.resume.since(clock()), "a late throttle's Retry-After counts")
+		assert.Equal(t, time.Second, b.room.resume.Sub(clock.Now()), "a late throttle's Retry-After counts")
 	})
 }
 
@@ -426,28 +428,4 @@ func TestFreeCallsDoNotWaitForXTime(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 		time.Sleep(time.Minute)
 	})
-}
-
-func TestCeilSeconds(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		seconds float64
-		want    time.Duration
-	}{
-		{"whole", 2, 2 * time.Second},
-		{"a part of a nanosecond", 1e-10, 1},
-		{"the smallest", math.SmallestNonzeroFloat64, 1},
-		{"rounded up", 1. / 3, 333333334},
-		{"zero", 0, 0},
-		{"negative", -1, 0},
-		{"NaN", math.NaN(), 0},
-		{"317 years", 1e10, never},
-		{"the largest", math.MaxFloat64, never},
-		{"infinite", math.Inf(1), never},
-		{"negatively infinite", math.Inf(-1), 0},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			assert.Equal(t, tt.want, ceilSeconds(tt.seconds))
-		})
-	}
 }

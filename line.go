@@ -1,6 +1,10 @@
 package cruise
 
-import "time"
+import (
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
 
 // A class of waiters goes before the classes after it, but for the turns that
 // background work gets.
@@ -26,12 +30,12 @@ type waiter struct {
 	prev, next *waiter // in its line
 	class      class   // in the room of a DelayLimiter the shade of its jitter: see delays
 	n          int
-	came       instant
-	deadline   instant       // zero if none
+	came       clock.Instant
+	deadline   clock.Instant // zero if none
 	maxPause   time.Duration // refuses longer pauses
 	observer   Observer      // of the Retrier, nil if none
 	queued     bool          // false once let go or refused
-	sent       instant       // when let go
+	sent       clock.Instant // when let go
 	err        error         // when refused
 	done       chan struct{} // closed when no longer queued
 	below      *room         // whose head this stands for; nil for a call

@@ -13,6 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // roomModel is a room before a token bucket as one would explain it: integers,
@@ -147,7 +149,7 @@ type modelRun struct {
 	t      *testing.T
 	model  roomModel
 	bucket *TokenBucket
-	start  instant
+	start  clock.Instant
 	wg     sync.WaitGroup
 	given  int64 // by limits, up to the model's time
 	ids    int
@@ -167,11 +169,11 @@ func (r *modelRun) arrive(c class, n int64) {
 	r.model.lines[c] = append(r.model.lines[c], w)
 	switch c {
 	case retryClass:
-		ctx = attemptContext(ctx, 2, never)
+		ctx = attemptContext(ctx, 2, clock.Never)
 	case backgroundRetryClass:
-		ctx = inBackground(attemptContext(ctx, 2, never))
+		ctx = inBackground(attemptContext(ctx, 2, clock.Never))
 	case backgroundClass:
-		ctx = inBackground(attemptContext(ctx, 1, never))
+		ctx = inBackground(attemptContext(ctx, 1, clock.Never))
 	}
 	r.wg.Go(func() {
 		_, sent, err := r.bucket.admit(ctx, int(n))
@@ -223,7 +225,7 @@ func (r *modelRun) sleep(d int64, late bool) {
 		w.given = given + (w.at-now)*r.model.limit
 	}
 	r.given = given + (to-now)*r.model.limit
-	time.Sleep(time.Duration(to) - clock().since(r.start))
+	time.Sleep(time.Duration(to) - clock.Now().Sub(r.start))
 	if late {
 		r.bucket.room.tick()
 	}
@@ -237,8 +239,8 @@ func (r *modelRun) readOld(d int64) {
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	last := room.last
-	if now := room.advance(max(r.start, r.start+instant(r.model.now-d))); now < last {
-		r.t.Errorf("time went back by %v", last.since(now))
+	if now := room.advance(max(r.start, r.start+clock.Instant(r.model.now-d))); now < last {
+		r.t.Errorf("time went back by %v", last.Sub(now))
 	}
 }
 
@@ -288,7 +290,7 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 	synctest.Test(t, func(t *testing.T) {
 		const burst = 5
 		r := &modelRun{
-			t: t, bucket: Must(NewTokenBucket(rate.Limit(limits[0]), burst)), start: clock(),
+			t: t, bucket: Must(NewTokenBucket(rate.Limit(limits[0]), burst)), start: clock.Now(),
 			model: roomModel{limit: limits[0], burst: burst, have: burst * token},
 			went:  map[int]int64{}, gone: map[int]bool{},
 		}

@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // Options of a call hold whatever others it is given after them, and the last cost counts.
@@ -147,7 +149,7 @@ func TestBackgroundTurns(t *testing.T) {
 						q.join("foreground", 1)
 					}
 				}, func(who string, attempt int64) {
-					c := attemptContext(t.Context(), attempt, never).(*record)
+					c := attemptContext(t.Context(), attempt, clock.Never).(*record)
 					c.background = true
 					q.joinWith(c, who, 1)
 				})

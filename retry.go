@@ -6,6 +6,8 @@ import (
 	"math"
 	"slices"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // Defaults of a [Retrier].
@@ -118,7 +120,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 			r.budget.success()
 			return nil
 		}
-		c.started = clock()
+		c.started = clock.Now()
 		c.r, c.ctx, c.attempts = r, ctx, 1
 		if again, err := c.settle(err); !again {
 			return err
@@ -164,7 +166,7 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 	if err := c.begin(r, ctx, nil); err != nil {
 		return err
 	}
-	c.started = clock()
+	c.started = clock.Now()
 	return c.giveUp(reason, max(0, retryAfter))
 }
 

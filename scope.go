@@ -3,6 +3,8 @@ package cruise
 import (
 	"context"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // Scope returns a Retrier like r, whose calls obey a limiter of their own too:
@@ -59,8 +61,8 @@ type scopeLimiter struct {
 var _ gate = (*scopeLimiter)(nil)
 
 // admit waits until a call of cost n may go.
-func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, err error) {
-	came = clock()
+func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
+	came = clock.Now()
 	if n == 0 {
 		return came, came, nil
 	}
@@ -97,7 +99,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent instant, er
 		passed++
 	}
 	if inner == nil {
-		return came, clock(), nil
+		return came, clock.Now(), nil
 	}
 	_, sent, err = inner.enter(ctx, n)
 	return came, sent, err
@@ -198,7 +200,7 @@ func (l *scopeLimiter) succeeded() {
 		return
 	}
 	s.mu.Lock()
-	e, missing := s.find(l, clock())
+	e, missing := s.find(l, clock.Now())
 	s.mu.Unlock()
 	if missing == nil {
 		e.budget.Load().success()

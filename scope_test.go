@@ -17,6 +17,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 var errBusy = errors.New("busy")
@@ -32,7 +34,7 @@ func pauseLeft(l Limiter) time.Duration {
 	r := l.(housed).house()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return max(0, r.resume.since(r.advance(clock())))
+	return max(0, r.resume.Sub(r.advance(clock.Now())))
 }
 
 func TestScopeOptions(t *testing.T) {
@@ -173,7 +175,7 @@ func TestScopeHoldsNothing(t *testing.T) {
 			if outer {
 				inner := slow.Limiter().(*TokenBucket)
 				inner.room.mu.Lock()
-				if got := inner.tokens.at(clock()); got != 5 {
+				if got := inner.tokens.at(clock.Now()); got != 5 {
 					t.Errorf("inner bucket has %v left of 5", got)
 				}
 				inner.room.mu.Unlock()
@@ -287,7 +289,7 @@ func checkAtRest(t *testing.T, r *room) {
 	t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, waiting := r.advance(clock()), 0
+	now, waiting := r.advance(clock.Now()), 0
 	for c := range r.lines {
 		cost := int64(0)
 		for w := r.lines[c].head; w != nil; w = w.next {
@@ -322,7 +324,7 @@ func checkAtRest(t *testing.T, r *room) {
 		t.Error("the first in line may go")
 	case wait <= 0 && !r.seat.queued && (w.below == nil || w.below.seat.queued):
 		t.Error("no seat for the first in line")
-	case wait > 0 && wait != never && (r.timer == nil || r.fires.since(now) > wait+time.Microsecond):
+	case wait > 0 && wait != clock.Never && (r.timer == nil || r.fires.Sub(now) > wait+time.Microsecond):
 		t.Errorf("no timer in %v", wait)
 	case r.seat.queued && r.timer != nil:
 		t.Error("a timer beside the seat")
@@ -598,7 +600,7 @@ func TestRetryOfAScopeGoesBeforeFirstAttempts(t *testing.T) {
 		for _, attempt := range []int64{1, 2} {
 			key := strconv.FormatInt(attempt, 10)
 			q.TokenBucket = r.Scope("A", key).Limiter().(*TokenBucket)
-			q.joinWith(attemptContext(t.Context(), attempt, never), "attempt "+key+" of a scope", 1)
+			q.joinWith(attemptContext(t.Context(), attempt, clock.Never), "attempt "+key+" of a scope", 1)
 		}
 		q.wg.Wait()
 		checkTurns(t, []turn{
@@ -685,11 +687,11 @@ func TestBackgroundOfAScopeThatHasItsTurn(t *testing.T) {
 			q := &queue{TokenBucket: root, start: time.Now()}
 			q.join("drain", 1)
 			q.TokenBucket = scoped
-			background := attemptContext(t.Context(), 1, never).(*record)
+			background := attemptContext(t.Context(), 1, clock.Never).(*record)
 			background.background = true
 			q.joinWith(background, "background", 1)
 			for range backgroundTurn {
-				q.joinWith(attemptContext(t.Context(), attempt, never), "scope", 1)
+				q.joinWith(attemptContext(t.Context(), attempt, clock.Never), "scope", 1)
 			}
 			time.Sleep((backgroundTurn-1)*time.Second + 500*ms)
 			q.TokenBucket = root

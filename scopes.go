@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -50,8 +51,8 @@ type scopeEntry struct {
 	limiter    Limiter
 	room       *room // of limiter, in the tree; nil if limiter is asked before
 	uses       int   // calls that wait or are in flight, and entries below
-	used       instant
-	resume     instant                // until when the server last asked for a pause
+	used       clock.Instant
+	resume     clock.Instant          // until when the server last asked for a pause
 	budget     atomic.Pointer[Budget] // nil until there is a retry
 	next, prev *scopeEntry
 }
@@ -142,7 +143,7 @@ func (s *scopes) use(l *scopeLimiter) (*scopeEntry, error) {
 func (s *scopes) enter(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := clock()
+	now := clock.Now()
 	if e, missing = s.find(l, now); missing != nil {
 		return e, missing
 	}
@@ -162,7 +163,7 @@ func (s *scopes) unuse(e *scopeEntry) {
 }
 
 // find is lookUp that makes the entry of l the most recently used, with those around it.
-func (s *scopes) find(l *scopeLimiter, now instant) (e *scopeEntry, missing *scopeLimiter) {
+func (s *scopes) find(l *scopeLimiter, now clock.Instant) (e *scopeEntry, missing *scopeLimiter) {
 	if e, missing = s.lookUp(l); missing != nil {
 		return e, missing
 	}
@@ -196,7 +197,7 @@ func (s *scopes) lookUp(l *scopeLimiter) (e *scopeEntry, missing *scopeLimiter) 
 func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := clock()
+	now := clock.Now()
 	if parent != s.root && s.entries[parent.id] != parent {
 		return nil
 	}
@@ -242,11 +243,11 @@ func (e *scopeEntry) blamed(scope string) *scopeEntry {
 func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := clock()
+	now := clock.Now()
 	e, _ = s.find(l, now)
 	blamed = e.blamed(f.scope)
 	if f.outcome.stops() {
-		blamed.resume = max(blamed.resume, now.after(f.retryAfter))
+		blamed.resume = max(blamed.resume, now.Add(f.retryAfter))
 	}
 	return e, blamed
 }
@@ -254,7 +255,7 @@ func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 // paused reports whether the limiter lets nobody go. One that is not of this package is
 // not asked, since no other's code runs under the lock: it pauses for as long as it was
 // told that the server asks for.
-func (e *scopeEntry) paused(now instant) bool {
+func (e *scopeEntry) paused(now clock.Instant) bool {
 	if own, ok := ownOf(e.limiter); ok {
 		return own.house().pauseLeft() > 0
 	}
@@ -279,10 +280,10 @@ func (s *scopes) touch(e *scopeEntry) {
 // forget drops what is too old or too much, few at a time, so that no call pays for
 // many, but more than a call can add. An entry comes here before those around it, which
 // are in use as long as it is kept.
-func (s *scopes) forget(now instant, few int) {
+func (s *scopes) forget(now clock.Instant, few int) {
 	for range few {
 		e := s.recent.prev
-		if len(s.entries) <= s.max && now.since(e.used) <= s.idle {
+		if len(s.entries) <= s.max && now.Sub(e.used) <= s.idle {
 			return
 		}
 		tooMany := len(s.entries) > s.max

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -50,42 +51,42 @@ type SharedLimiter struct {
 
 	// What is known of the shared state.
 	known   StoreReply
-	epochAt instant // when the epoch became known
+	epochAt clock.Instant // when the epoch became known
 	slots   leases
-	due     instant // when the head of the line has its slots, zero if it has none or does not wait
-	paid    instant // until when the calls that went use up this worker's own maximum rate
+	due     clock.Instant // when the head of the line has its slots, zero if it has none or does not wait
+	paid    clock.Instant // until when the calls that went use up this worker's own maximum rate
 
 	unproved bool // nothing has succeeded in this epoch yet
 
 	// What is to be told.
 	oks       int64
-	errs      int64   // cost of calls that failed, though they were let through
-	refused   int64   // cost of calls that were throttled
-	cost      int     // of the last call that was answered
-	quota     Quota   // the last that a success was told
-	quotaAt   instant // when that was, zero if it need not be told
+	errs      int64         // cost of calls that failed, though they were let through
+	refused   int64         // cost of calls that were throttled
+	cost      int           // of the last call that was answered
+	quota     Quota         // the last that a success was told
+	quotaAt   clock.Instant // when that was, zero if it need not be told
 	throttled bool
 	elsewhere bool // see StoreRequest
 	backoff   time.Duration
-	common    instant // end of everyone's pause; that of the room may be this worker's own
+	common    clock.Instant // end of everyone's pause; that of the room may be this worker's own
 	newPause  bool
 	resume    bool
-	resumedAt instant // when Resume was called
+	resumedAt clock.Instant // when Resume was called
 
 	// Syncs.
 	syncing  bool          // one is under way
 	turn     uint64        // counts syncs
-	syncedAt instant       // end of the last good one
-	next     instant       // before which there is none
+	syncedAt clock.Instant // end of the last good one
+	next     clock.Instant // before which there is none
 	urgent   bool          // the next is to be at once
 	taken    int           // slots used since the last good one
 	demand   float64       // slots per second, an average
-	answerBy instant       // when the one under way must be answered
+	answerBy clock.Instant // when the one under way must be answered
 	failing  bool          // it failed, and is tried once more until then, before the store counts as lost
-	degraded instant       // since when; zero while the store answers
+	degraded clock.Instant // since when; zero while the store answers
 	err      error         // why, nil while the store answers
 	backTime time.Duration // between the last failure and the next sync
-	settled  instant       // until when local is in force beside the store
+	settled  clock.Instant // until when local is in force beside the store
 
 	untold  []Event // of syncs
 	telling bool    // somebody tells them
@@ -214,7 +215,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	}
 	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
 	if c.pauseOnly {
-		now := clock()
+		now := clock.Now()
 		s.local, s.room.last = s.newLocal(now, c.adaptiveConfig), now
 	}
 	s.room.pacer, s.room.news = s, s.lifted
@@ -295,7 +296,7 @@ func (s *SharedLimiter) learn(e ending) {
 		return
 	}
 	e.cost = min(e.cost, s.maxCost()) // more was never let go
-	now := clock()
+	now := clock.Now()
 	s.room.mu.Lock()
 	now = s.room.advance(now)
 	e.sent = s.room.sentAt(e.sent)
@@ -305,7 +306,7 @@ func (s *SharedLimiter) learn(e ending) {
 }
 
 // heed is learn under the lock.
-func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
+func (s *SharedLimiter) heed(now clock.Instant, e ending) (events []Event) {
 	late := s.epochAt != 0 && e.sent != 0 && e.sent <= s.epochAt
 	slower := false
 	var pause time.Duration // of this worker's own, or asked for
@@ -315,7 +316,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 	}
 	if s.isOpen() {
 		late = s.brake.late(e.sent)
-		pause = max(pause, s.brake.learn(now, e, 0, never))
+		pause = max(pause, s.brake.learn(now, e, 0, clock.Never))
 	}
 	if s.local != nil {
 		was := s.local.law.limit()
@@ -372,7 +373,7 @@ func (s *SharedLimiter) heed(now instant, e ending) (events []Event) {
 }
 
 // answered notes a call that the server let through, which is to be told.
-func (s *SharedLimiter) answered(now instant, e ending, late bool) {
+func (s *SharedLimiter) answered(now clock.Instant, e ending, late bool) {
 	s.oks, s.cost = s.oks+int64(e.cost), e.cost
 	if q := e.quota; q != nil {
 		if q.Reset > 0 && q.Remaining < e.cost && s.quota.Remaining >= e.cost {
@@ -381,7 +382,7 @@ func (s *SharedLimiter) answered(now instant, e ending, late bool) {
 			s.urgent = true
 		}
 		s.quotaAt = now
-		s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), year)}
+		s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), clock.Year)}
 	}
 	if s.unproved && !late {
 		// That the door is open again is worth telling at once.
@@ -448,8 +449,8 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 		return
 	}
 	s.room.mu.Lock()
-	now := s.room.advance(clock())
-	paused := s.room.pause(now, now.after(d))
+	now := s.room.advance(clock.Now())
+	paused := s.room.pause(now, now.Add(d))
 	s.pauseAll(now, d)
 	s.hurry(now)
 	if paused {
@@ -464,8 +465,8 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 
 // pauseAll notes a pause that everyone is to hear of at once, unless they know of a longer
 // one. What is longer than may be shared would seem a longer one each time that it is told.
-func (s *SharedLimiter) pauseAll(now instant, d time.Duration) {
-	if until := now.after(min(d, MaxSharedPause)); until > max(now, s.common) {
+func (s *SharedLimiter) pauseAll(now clock.Instant, d time.Duration) {
+	if until := now.Add(min(d, MaxSharedPause)); until > max(now, s.common) {
 		s.common, s.newPause, s.urgent = until, true, true
 	}
 }
@@ -481,7 +482,7 @@ func (s *SharedLimiter) Resume() {
 		return
 	}
 	s.room.mu.Lock()
-	now := s.room.advance(clock())
+	now := s.room.advance(clock.Now())
 	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
 	left := s.room.leftAt(now)
 	if left > 0 {
@@ -498,7 +499,7 @@ func (s *SharedLimiter) Resume() {
 
 // stopped tells the law of this worker until when nobody goes, whatever the server
 // would give.
-func (s *SharedLimiter) stopped(now instant) {
+func (s *SharedLimiter) stopped(now clock.Instant) {
 	if s.local != nil {
 		s.local.law.stopped(now, max(now, s.room.resume))
 	}
@@ -527,6 +528,6 @@ func (s *SharedLimiter) Stats() SharedStats {
 	st.Workers = s.known.Workers
 	st.Degraded, st.Err = s.degraded != 0, s.err
 	st.Waiting = s.room.waiting
-	st.PauseLeft = s.room.leftAt(s.room.advance(clock()))
+	st.PauseLeft = s.room.leftAt(s.room.advance(clock.Now()))
 	return st
 }

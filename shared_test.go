@@ -20,6 +20,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // faultyStore is a store whose next answers can be spoilt.
@@ -169,7 +171,7 @@ func TestSharedMaximumIsNotRoundedUp(t *testing.T) {
 				for range 3 {
 					start := time.Now()
 					require.NoError(t, s.WaitN(t.Context(), 1))
-					assert.GreaterOrEqual(t, time.Since(start), ceilSeconds(1/float64(tt.limit))-time.Microsecond)
+					assert.GreaterOrEqual(t, time.Since(start), clock.CeilSeconds(1/float64(tt.limit))-time.Microsecond)
 				}
 			})
 		})
@@ -762,7 +764,7 @@ func TestSharedStoreFails(t *testing.T) {
 		{"too many slots", nonsense(func(r *StoreReply) { r.Slots = math.MaxInt }), 0, fmt.Sprintf("cruise: store gave %d slots: want 0 to 1", math.MaxInt)},
 		{"negative slots", nonsense(func(r *StoreReply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
 		{"no span", nonsense(func(r *StoreReply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and less than 876000h0m0s"},
-		{"slots next year", nonsense(func(r *StoreReply) { r.Wait = year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
+		{"slots next year", nonsense(func(r *StoreReply) { r.Wait = clock.Year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
 		{"endless pause", nonsense(func(r *StoreReply) { r.Pause = math.MaxInt64 }), 0, "cruise: store gave a pause of 2562047h47m16.854775807s: want 0 to 744h0m0s"},
 		{"nobody there", nonsense(func(r *StoreReply) { r.Workers = 0 }), 0, "cruise: store gave 0 workers, level 0, 0 resumes: want 1 or more, 0 or more, 0 or more"},
 		{"an epoch after which none could come", nonsense(func(r *StoreReply) { r.Epoch = math.MaxInt64 }), 0, "cruise: store gave epoch 9223372036854775807, rate 1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
@@ -815,7 +817,7 @@ func TestSharedStoreGivesTooMuch(t *testing.T) {
 		{"at once", 1, func(q StoreRequest) StoreReply { return StoreReply{Slots: q.Want, Span: 1, Epoch: 1} }},
 		{"at once, for calls that cost more", 7, func(q StoreRequest) StoreReply { return StoreReply{Slots: q.Want, Span: 1, Epoch: 1} }},
 		{"saved for a year", 1, func(q StoreRequest) StoreReply {
-			return StoreReply{Slots: q.Want, Wait: -year, Span: time.Hour, Epoch: 1}
+			return StoreReply{Slots: q.Want, Wait: -clock.Year, Span: time.Hour, Epoch: 1}
 		}},
 		{"anew each time", 1, func(q StoreRequest) StoreReply {
 			return StoreReply{Slots: q.Want, Span: time.Duration(q.Want) * time.Second / 10, Epoch: q.Epoch + 1}
@@ -864,7 +866,7 @@ func TestSharedStoreGivesTooMuch(t *testing.T) {
 
 // Workers that share pauses alone do so at whatever rate: no store is told one of 0.
 func TestSharedPauseOnlyIsForAnyRate(t *testing.T) {
-	for _, most := range []rate.Limit{rate.Every(year), 1e-6, 1e9, rate.Inf} {
+	for _, most := range []rate.Limit{rate.Every(clock.Year), 1e-6, 1e9, rate.Inf} {
 		synctest.Test(t, func(t *testing.T) {
 			store := NewMemoryStore()
 			a := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(most)))
@@ -1167,7 +1169,7 @@ func TestSharedToldAgain(t *testing.T) {
 					for range 300 {
 						time.Sleep(100 * time.Millisecond)
 						s.room.mu.Lock()
-						s.begin(s.room.advance(clock()), 0)
+						s.begin(s.room.advance(clock.Now()), 0)
 						s.room.mu.Unlock()
 					}
 					synctest.Wait()
@@ -1249,12 +1251,12 @@ func TestSharedDeadline(t *testing.T) {
 					s := fleet(t, store, 1, steady(10)...)[0]
 					require.NoError(t, s.WaitN(t.Context(), 1))
 					synctest.Wait()
-					now := clock()
-					s.slots.add(now, now.after(100*ms), 100*ms, tt.slots)
+					now := clock.Now()
+					s.slots.add(now, now.Add(100*ms), 100*ms, tt.slots)
 					ctx, cancel := context.WithTimeout(t.Context(), left)
 					defer cancel()
 					err := s.WaitN(ctx, tt.cost)
-					assert.Equal(t, left < tt.after, errors.Is(err, ErrDeadline) && clock() == now, "%v", err)
+					assert.Equal(t, left < tt.after, errors.Is(err, ErrDeadline) && clock.Now() == now, "%v", err)
 					time.Sleep(time.Minute) // for the last syncs
 				})
 			})
@@ -1278,7 +1280,7 @@ func TestSharedDeadlineWithoutStore(t *testing.T) {
 		}
 		_, err := wait(20 * time.Second)
 		require.ErrorIs(t, err, ErrDeadline)
-		again := s.next.since(clock())
+		again := s.next.Sub(clock.Now())
 		require.Greater(t, again, 2*ms)
 		took, err := wait(again - ms)
 		require.ErrorIs(t, err, ErrDeadline)
@@ -1360,7 +1362,7 @@ func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &MemoryStore{begun: clock()}
+				store := &MemoryStore{begun: clock.Now()}
 				s := fleet(t, &distantStore{Store: store, rtt: ms}, 1, WithInitialRate(1))[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Minute)
@@ -1413,9 +1415,9 @@ func TestSharedSlotsOutliveTheStore(t *testing.T) {
 		s := fleet(t, store, 1, steady(10)...)[0]
 		require.NoError(t, s.WaitN(t.Context(), 1))
 		synctest.Wait()
-		now := clock()
+		now := clock.Now()
 		s.slots.drop()
-		s.slots.add(now, now.after(300*ms), 100*ms, 5)
+		s.slots.add(now, now.Add(300*ms), 100*ms, 5)
 		store.mu.Lock()
 		store.Store = NewMemoryStore()
 		store.mu.Unlock()
@@ -1426,7 +1428,7 @@ func TestSharedSlotsOutliveTheStore(t *testing.T) {
 		synctest.Wait()
 		newcomer := fleet(t, store, 1, steady(10)...)[0]
 		require.NoError(t, newcomer.WaitN(t.Context(), 1))
-		assert.Equal(t, 800*ms, clock().since(now))
+		assert.Equal(t, 800*ms, clock.Now().Sub(now))
 	})
 }
 
@@ -1688,8 +1690,8 @@ func TestSharedLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
 
 // Slots that were saved up are due together, and void together, however long ago.
 func TestSharedSavedSlotsExpire(t *testing.T) {
-	const second = instant(time.Second)
-	for after, want := range map[instant]int{second: 100, 3 * second: 69, 7 * second / 2: 64, 8 * second: 19, 3600 * second: 0} {
+	const second = clock.Instant(time.Second)
+	for after, want := range map[clock.Instant]int{second: 100, 3 * second: 69, 7 * second / 2: 64, 8 * second: 19, 3600 * second: 0} {
 		var l leases
 		now := 3600 * second
 		l.add(now, now-second, 100*time.Millisecond, 100)
@@ -1746,14 +1748,14 @@ func TestSharedLateTimer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := fleet(t, NewMemoryStore(), 1, steady(rate.Every(tt.gap))...)[0]
-				now := clock()
-				s.syncedAt, s.next = now, now.after(time.Hour) // asks for none
-				s.slots.add(now, now.after(10*ms), tt.gap, 10)
+				now := clock.Now()
+				s.syncedAt, s.next = now, now.Add(time.Hour) // asks for none
+				s.slots.add(now, now.Add(10*ms), tt.gap, 10)
 				if tt.waiting > 0 {
 					require.Equal(t, 10*ms, s.slot(now, 1))
 				}
 				s.room.waiting = tt.waiting
-				s.slot(now.after(10*ms+tt.late), 1)
+				s.slot(now.Add(10*ms+tt.late), 1)
 				assert.Equal(t, tt.want, s.slots.n)
 			})
 		})
@@ -1901,17 +1903,17 @@ func TestSharedReportsAtOnce(t *testing.T) {
 				s := fleet(t, store, 1, WithInitialRate(10), WithMaxRate(20))[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				before := store.syncs
-				now := clock()
+				now := clock.Now()
 				s.unproved = false // else it is told in any case
-				s.known.Ceiling, s.known.Rate, s.next = tt.ceiling, tt.rate, now.after(tt.next)
-				s.slots.add(now, now.after(time.Second), time.Second, tt.slots)
+				s.known.Ceiling, s.known.Rate, s.next = tt.ceiling, tt.rate, now.Add(tt.next)
+				s.slots.add(now, now.Add(time.Second), time.Second, tt.slots)
 				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
 				synctest.Wait()
 				assert.Equal(t, tt.want, store.syncs-before)
 				if tt.want > 0 {
 					assert.EqualValues(t, 1, store.last.Successes)
 					assert.Zero(t, store.last.Want, "which would be out of turn")
-					assert.Equal(t, now.after(tt.next), s.next)
+					assert.Equal(t, now.Add(tt.next), s.next)
 				}
 			})
 		})
@@ -1976,7 +1978,7 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 					time.Sleep(slow)
 					return store.Store.Sync(ctx, q)
 				})
-				now := clock()
+				now := clock.Now()
 				s.slots.add(now, now, time.Millisecond, 100)
 				before, start := store.syncs, time.Now()
 				learn(tt.f)
@@ -2013,7 +2015,7 @@ func TestSharedCounts(t *testing.T) {
 		}
 		s.room.mu.Lock()
 		s.syncing = false
-		s.hurry(s.room.advance(clock()))
+		s.hurry(s.room.advance(clock.Now()))
 		s.room.mu.Unlock()
 		synctest.Wait()
 		assert.EqualValues(t, 4, store.last.Failed)
@@ -2048,7 +2050,7 @@ func TestSharedQuotaIsToldWithinBounds(t *testing.T) {
 	}{
 		{"nothing left", Quota{Limit: 1}, Quota{Limit: 1}},
 		{"less than nothing", Quota{Limit: -1, Remaining: -5, Reset: -time.Second}, Quota{}},
-		{"too much", Quota{Limit: math.MaxInt, Remaining: math.MaxInt, Reset: math.MaxInt64}, Quota{Limit: math.MaxInt32, Remaining: math.MaxInt32, Reset: year}},
+		{"too much", Quota{Limit: math.MaxInt, Remaining: math.MaxInt, Reset: math.MaxInt64}, Quota{Limit: math.MaxInt32, Remaining: math.MaxInt32, Reset: clock.Year}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -2195,7 +2197,7 @@ func TestSharedStateSteps(t *testing.T) {
 			{"a longer one", second, told(ask(1), func(q *StoreRequest) { q.Pause, q.NewPause = 9*second, true }), StoreReply{Wait: 9 * second, Pause: 9 * second, Epoch: 1, Rate: 10e6}},
 			{"lifted", 2 * second, told(ask(1), func(q *StoreRequest) { q.Resume = true }), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 			{"known from before", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause = 8 * second }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"a century", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause, q.NewPause = 100*year, true }), StoreReply{Wait: MaxSharedPause, Pause: MaxSharedPause, Epoch: 1, Rate: 10e6}},
+			{"a century", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause, q.NewPause = 100*clock.Year, true }), StoreReply{Wait: MaxSharedPause, Pause: MaxSharedPause, Epoch: 1, Rate: 10e6}},
 		}},
 		{"one cut for one congestion", []step{
 			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
@@ -2341,7 +2343,7 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 				time.Sleep(300 * ms) // for few calls, so that the pause is among the last 250
 				over.Store(true)
 				busy.Wait()
-				assert.InEpsilon(t, tt.given, lawOf(b).given(b.room.advance(clock())), .12)
+				assert.InEpsilon(t, tt.given, lawOf(b).given(b.room.advance(clock.Now())), .12)
 			})
 		})
 	}

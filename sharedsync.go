@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // The times of a worker, beside those of the shared law.
@@ -30,7 +32,7 @@ var (
 
 // pass, peek, deserted, atLeast, hold and maxCost make a limiter the pacer of its own room.
 
-func (s *SharedLimiter) pass(now instant, n int) time.Duration {
+func (s *SharedLimiter) pass(now clock.Instant, n int) time.Duration {
 	if wait := s.peek(now, n); wait > 0 {
 		return wait
 	}
@@ -47,7 +49,7 @@ func (s *SharedLimiter) pass(now instant, n int) time.Duration {
 }
 
 // peek is pass for a call that does not go yet.
-func (s *SharedLimiter) peek(now instant, n int) time.Duration {
+func (s *SharedLimiter) peek(now clock.Instant, n int) time.Duration {
 	switch {
 	case s.degraded != 0:
 		return s.fallen(now, n)
@@ -66,26 +68,26 @@ func (s *SharedLimiter) peek(now instant, n int) time.Duration {
 			s.local = nil
 			return 0
 		}
-		wait = min(s.local.peek(now, n), s.settled.since(now))
+		wait = min(s.local.peek(now, n), s.settled.Sub(now))
 	}
 	return wait
 }
 
 // pays is what paid becomes when a call of cost n goes now.
-func (s *SharedLimiter) pays(now instant, n int) instant {
+func (s *SharedLimiter) pays(now clock.Instant, n int) clock.Instant {
 	gap := s.leastGap()
-	return max(s.paid, now-instant(n-1)*gap) + instant(n)*gap
+	return max(s.paid, now-clock.Instant(n-1)*gap) + clock.Instant(n)*gap
 }
 
 // leastGap is between two slots at this worker's own maximum rate.
-func (s *SharedLimiter) leastGap() instant { return instant(1e15 / s.sharedLaw.Max) }
+func (s *SharedLimiter) leastGap() clock.Instant { return clock.Instant(1e15 / s.sharedLaw.Max) }
 
 // tooMuch is how long a call must wait although it has its slots, in case the store has
 // given more than the worker's own maximum rate makes. Slots that are late by up to
 // slotLife are not more, nor is a burst that was saved.
-func (s *SharedLimiter) tooMuch(now instant, n int) time.Duration {
-	saved := instant(s.sharedLaw.Burst+1) * s.leastGap()
-	return max(0, (s.pays(now, n) - saved).since(now.after(slotLife)))
+func (s *SharedLimiter) tooMuch(now clock.Instant, n int) time.Duration {
+	saved := clock.Instant(s.sharedLaw.Burst+1) * s.leastGap()
+	return max(0, (s.pays(now, n) - saved).Sub(now.Add(slotLife)))
 }
 
 // isAlone reports whether the rate is that of this worker.
@@ -97,9 +99,9 @@ func (s *SharedLimiter) isOpen() bool {
 }
 
 // slot is how long from now the next call must wait for a slot.
-func (s *SharedLimiter) slot(now instant, n int) time.Duration {
+func (s *SharedLimiter) slot(now clock.Instant, n int) time.Duration {
 	life := slotLife
-	if s.due != 0 && now.since(s.due) > slotLate && s.room.waiting > 0 {
+	if s.due != 0 && now.Sub(s.due) > slotLate && s.room.waiting > 0 {
 		// The timer was late, and so may be those of all workers: all that they missed
 		// would go at once.
 		life = slotLate
@@ -115,17 +117,17 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 	if wait, ok := s.slots.wait(now, n); ok {
 		if s.room.seat.queued { // a limit around holds up the call, and slots for the next would get old
 			s.ask(now, listenAbove)
-		} else if now.since(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
+		} else if now.Sub(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
 		}
-		if left := max(0, syncHorizon-now.since(s.syncedAt)); wait > left { // others may be told to stop meanwhile
+		if left := max(0, syncHorizon-now.Sub(s.syncedAt)); wait > left { // others may be told to stop meanwhile
 			s.ask(now, syncHorizon)
 			if left > 0 {
 				wait = left
 			}
 		}
 		if wait > 0 {
-			s.due = now.after(wait)
+			s.due = now.Add(wait)
 		}
 		return wait
 	}
@@ -133,37 +135,37 @@ func (s *SharedLimiter) slot(now instant, n int) time.Duration {
 }
 
 // ask asks for news alone, if the last are so old.
-func (s *SharedLimiter) ask(now instant, old time.Duration) {
-	if !s.syncing && now.since(s.syncedAt) >= old {
+func (s *SharedLimiter) ask(now clock.Instant, old time.Duration) {
+	if !s.syncing && now.Sub(s.syncedAt) >= old {
 		s.send(now, s.account(now))
 	}
 }
 
 // await is begin, and returns how long a call must wait for what the sync brings: never
 // while that is under way, else until it may begin.
-func (s *SharedLimiter) await(now instant, n int) time.Duration {
+func (s *SharedLimiter) await(now clock.Instant, n int) time.Duration {
 	if s.begin(now, n); s.syncing {
-		return never
+		return clock.Never
 	}
-	return s.next.since(now)
+	return s.next.Sub(now)
 }
 
 // fresh is how long a call must wait for news of pauses: 0 unless there have been
 // none for long. One that a limit around has held up would lose its place there.
-func (s *SharedLimiter) fresh(now instant) time.Duration {
-	if now.since(s.syncedAt) < syncPeriod {
+func (s *SharedLimiter) fresh(now clock.Instant) time.Duration {
+	if now.Sub(s.syncedAt) < syncPeriod {
 		return 0
 	}
 	s.begin(now, 0)
-	if now.since(s.syncedAt) < 2*syncPeriod || !s.syncing || s.room.seat.queued {
+	if now.Sub(s.syncedAt) < 2*syncPeriod || !s.syncing || s.room.seat.queued {
 		return 0
 	}
-	return never // until the sync ends
+	return clock.Never // until the sync ends
 }
 
 // isOld reports whether the rate may be another one by now: a worker whose calls wait has
 // news more often.
-func (s *SharedLimiter) isOld(now instant) bool { return now.since(s.syncedAt) > 2*lastProbe }
+func (s *SharedLimiter) isOld(now clock.Instant) bool { return now.Sub(s.syncedAt) > 2*lastProbe }
 
 // period is how often to ask for news alone: as often as a worker syncs that is short
 // of slots, so that a large fleet asks no more than when it runs.
@@ -176,15 +178,15 @@ func (s *SharedLimiter) period() time.Duration {
 
 // lifted asks in a pause, for a call that it holds up, whether another worker has
 // ended it, and returns when to do so again.
-func (s *SharedLimiter) lifted(now instant) time.Duration {
-	if wait := s.period() - now.since(s.syncedAt); wait > 0 {
+func (s *SharedLimiter) lifted(now clock.Instant) time.Duration {
+	if wait := s.period() - now.Sub(s.syncedAt); wait > 0 {
 		return wait
 	}
 	return s.await(now, 0)
 }
 
 // fallen is how long a call must wait while the store cannot be reached.
-func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
+func (s *SharedLimiter) fallen(now clock.Instant, n int) time.Duration {
 	wait := s.await(now, n)
 	switch {
 	case s.local != nil:
@@ -196,18 +198,18 @@ func (s *SharedLimiter) fallen(now instant, n int) time.Duration {
 }
 
 // deserted tells that nobody waits any more, though nobody went.
-func (s *SharedLimiter) deserted(now instant) {
+func (s *SharedLimiter) deserted(now clock.Instant) {
 	if s.local != nil {
 		s.local.deserted(now)
 	}
 }
 
-func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
+func (s *SharedLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	switch {
 	case s.isAlone() && s.local != nil:
 		return s.local.atLeast(now, ahead, n)
 	case s.isAlone() && s.conf.fallback == FallbackClosed:
-		return max(0, s.next.since(now)) // nobody asks sooner whether the store is back
+		return max(0, s.next.Sub(now)) // nobody asks sooner whether the store is back
 	case s.isAlone():
 		return 0
 	}
@@ -225,13 +227,13 @@ func (s *SharedLimiter) atLeast(now instant, ahead int64, n int) time.Duration {
 	slots := float64(missing)
 	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.sharedLaw.Max)/1e6
 	if ceiling == 0 && limit < most {
-		limit = min(most, limit*math.Exp(now.since(s.syncedAt).Seconds()))
-		return ceilSeconds(max(math.Log1p(slots/limit), slots/most))
+		limit = min(most, limit*math.Exp(now.Sub(s.syncedAt).Seconds()))
+		return clock.CeilSeconds(max(math.Log1p(slots/limit), slots/most))
 	}
-	return ceilSeconds(slots / max(limit, min(ceiling, most)))
+	return clock.CeilSeconds(slots / max(limit, min(ceiling, most)))
 }
 
-func (s *SharedLimiter) hold(now, until instant) {
+func (s *SharedLimiter) hold(now, until clock.Instant) {
 	if s.local != nil {
 		s.local.hold(now, until)
 	}
@@ -261,7 +263,7 @@ func (s *SharedLimiter) want(n int) int {
 }
 
 // hurry begins a sync if something is to be told at once.
-func (s *SharedLimiter) hurry(now instant) {
+func (s *SharedLimiter) hurry(now clock.Instant) {
 	if s.urgent && s.degraded == 0 && !s.syncing {
 		s.next = now
 		s.begin(now, 0)
@@ -270,7 +272,7 @@ func (s *SharedLimiter) hurry(now instant) {
 
 // begin starts a sync, unless there is one or it is too early. n is the cost of
 // the call that asks for it.
-func (s *SharedLimiter) begin(now instant, n int) {
+func (s *SharedLimiter) begin(now clock.Instant, n int) {
 	if s.syncing || now < s.next {
 		return
 	}
@@ -291,24 +293,24 @@ func (s *SharedLimiter) begin(now instant, n int) {
 // and it may be seconds until it asks for more. Before the first throttle it tells them at
 // once, as the store must know by then what the server gives, unless the rate is as high
 // as it may be. A quota it tells within a period, as it may be that of a new window.
-func (s *SharedLimiter) report(now instant) {
+func (s *SharedLimiter) report(now clock.Instant) {
 	switch {
 	case s.slots.n > 0 || s.degraded != 0 || s.syncing:
 	case s.known.Ceiling == 0 && s.known.Rate < s.sharedLaw.Max && now < s.next:
 		s.send(now, s.account(now))
 	case s.quotaAt != 0:
-		s.next = min(s.next, s.syncedAt.after(syncPeriod))
+		s.next = min(s.next, s.syncedAt.Add(syncPeriod))
 	}
 }
 
-func (s *SharedLimiter) send(now instant, q StoreRequest) {
+func (s *SharedLimiter) send(now clock.Instant, q StoreRequest) {
 	s.syncing, s.urgent = true, s.newPause // a pause that account has left for the next sync
 	s.turn++
 	s.stats.Syncs++
 	if !s.failing { // else it has what the first try left
-		s.answerBy = now.after(s.conf.timeout)
+		s.answerBy = now.Add(s.conf.timeout)
 	}
-	go s.sync(s.turn, q, s.answerBy.since(now))
+	go s.sync(s.turn, q, s.answerBy.Sub(now))
 }
 
 // initial is the rate to begin at: unless WithInitialRate says it, it is so many calls of
@@ -322,8 +324,8 @@ func (s *SharedLimiter) initial(cost int) int64 {
 
 // account is what to tell the store. It is taken off what is yet to be told: failed puts
 // back what must be told again.
-func (s *SharedLimiter) account(now instant) StoreRequest {
-	if now.since(s.resumedAt) > lastProbe+s.conf.timeout {
+func (s *SharedLimiter) account(now clock.Instant) StoreRequest {
+	if now.Sub(s.resumedAt) > lastProbe+s.conf.timeout {
 		s.resume = false // there may be another pause now
 	}
 	q := StoreRequest{
@@ -333,10 +335,10 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
 	}
-	if q.Epoch > 1 && now.since(s.syncedAt) > keptFor {
+	if q.Epoch > 1 && now.Sub(s.syncedAt) > keptFor {
 		q.Epoch = 1 // whatever others have learned since then counts
 	}
-	if left := s.common.since(now); left > 0 {
+	if left := s.common.Sub(now); left > 0 {
 		if !s.newPause {
 			// As much as the request may take, so that a pause does not grow by
 			// being told.
@@ -345,7 +347,7 @@ func (s *SharedLimiter) account(now instant) StoreRequest {
 		q.Pause = max(0, left)
 	}
 	if s.quotaAt != 0 {
-		q.Quota, q.QuotaAge = new(s.quota), now.since(s.quotaAt)
+		q.Quota, q.QuotaAge = new(s.quota), now.Sub(s.quotaAt)
 	}
 	s.oks, s.errs, s.refused, s.quotaAt, s.throttled = 0, 0, 0, 0, false
 	s.newPause, s.resume = s.newPause && s.resume, false // a pause that came after a Resume is told after it
@@ -360,7 +362,7 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest, within time.Duration) 
 	stop := context.AfterFunc(ctx, func() {
 		s.room.mu.Lock()
 		if s.turn == turn && s.degraded == 0 {
-			now := s.room.advance(clock())
+			now := s.room.advance(clock.Now())
 			s.untold = append(s.untold, s.degrade(now, q, errStoreTimeout)...)
 			s.room.changed(now)
 		}
@@ -381,7 +383,7 @@ func (s *SharedLimiter) answer(q StoreRequest, reply StoreReply, err error, onTi
 		err = errStoreTimeout
 	}
 	s.room.mu.Lock()
-	now := s.room.advance(clock())
+	now := s.room.advance(clock.Now())
 	s.syncing = false
 	if err != nil {
 		s.stats.Failures++
@@ -412,9 +414,9 @@ func (r StoreReply) check(q StoreRequest) error {
 	switch {
 	case r.Slots < 0 || r.Slots > max(q.Want, q.Least):
 		return fmt.Errorf("cruise: store gave %d slots: want 0 to %d", r.Slots, max(q.Want, q.Least))
-	case r.Slots > 0 && (r.Span <= 0 || r.Span > farthest):
-		return fmt.Errorf("cruise: store gave slots for %v: want more than 0, and less than %v", r.Span, farthest)
-	case r.Wait > syncHorizon && r.Slots > 0 || r.Wait > farthest || r.Wait < -farthest:
+	case r.Slots > 0 && (r.Span <= 0 || r.Span > clock.Farthest):
+		return fmt.Errorf("cruise: store gave slots for %v: want more than 0, and less than %v", r.Span, clock.Farthest)
+	case r.Wait > syncHorizon && r.Slots > 0 || r.Wait > clock.Farthest || r.Wait < -clock.Farthest:
 		return fmt.Errorf("cruise: store gave slots from %v on: want at most %v", r.Wait, syncHorizon)
 	case r.Epoch < 1 || r.Epoch > sharedMostEpoch || r.Rate < 1 || r.Rate > sharedMostRate*1e6 || r.Ceiling < 0:
 		return fmt.Errorf("cruise: store gave epoch %d, rate %d, ceiling %d: want 1 to %d, 1 to 1000000000000, 0 or more", r.Epoch, r.Rate, r.Ceiling, int64(sharedMostEpoch))
@@ -427,7 +429,7 @@ func (r StoreReply) check(q StoreRequest) error {
 }
 
 // failed is for a sync that failed.
-func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events []Event) {
+func (s *SharedLimiter) failed(now clock.Instant, q StoreRequest, err error) (events []Event) {
 	again := s.degraded == 0 && !s.failing && !errors.Is(err, context.DeadlineExceeded)
 	s.failing = again
 	// The store may have heard it, and only its answer was lost. By the epoch, the
@@ -447,7 +449,7 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 		return nil
 	}
 	s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
-	s.next = now.after(upperHalf(s.backTime))
+	s.next = now.Add(upperHalf(s.backTime))
 	if s.degraded == 0 {
 		return s.degrade(now, q, err)
 	}
@@ -456,7 +458,7 @@ func (s *SharedLimiter) failed(now instant, q StoreRequest, err error) (events [
 }
 
 // degrade goes on without the store, after a request that was not answered.
-func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events []Event) {
+func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (events []Event) {
 	s.degraded, s.err = now, err
 	s.slots.drop()
 	pause := time.Duration(0)
@@ -470,20 +472,20 @@ func (s *SharedLimiter) degrade(now instant, q StoreRequest, err error) (events 
 			s.local = s.fairShare(now, q.Throttled)
 			s.room.rehold(now)
 		}
-		pause = min(pause, ceilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
+		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
 	case s.conf.fallback == FallbackOpen:
 		s.brake = brake{backoff: s.conf.pause, forgive: s.conf.forgive}
 	default:
 		pause = 0 // nobody goes in any case
 	}
-	if s.room.pause(now, now.after(pause)) {
+	if s.room.pause(now, now.Add(pause)) {
 		events = append(events, pausedFor(pause))
 	}
 	return append(events, StoreDegraded{Err: err})
 }
 
 // newLocal is a limiter of this worker alone.
-func (s *SharedLimiter) newLocal(now instant, c adaptiveConfig) *AdaptiveLimiter {
+func (s *SharedLimiter) newLocal(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	a := newAdaptive(now, c)
 	a.line = &s.room
 	return a
@@ -491,7 +493,7 @@ func (s *SharedLimiter) newLocal(now instant, c adaptiveConfig) *AdaptiveLimiter
 
 // fairShare is a limiter that begins at this worker's share of the rate, with
 // nothing saved.
-func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter {
+func (s *SharedLimiter) fairShare(now clock.Instant, throttled bool) *AdaptiveLimiter {
 	c := s.conf.adaptiveConfig
 	if s.known.Rate <= 0 {
 		return s.newLocal(now, c)
@@ -508,18 +510,18 @@ func (s *SharedLimiter) fairShare(now instant, throttled bool) *AdaptiveLimiter 
 	a := s.newLocal(now, c)
 	// It is no newcomer, so it probes as slowly as those who have been there
 	// for long.
-	a.law.first = now - instant(time.Hour)
+	a.law.first = now - clock.Instant(time.Hour)
 	a.hold(now, now)
 	return a
 }
 
 // adopt takes what the store has answered.
-func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events []Event) {
+func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (events []Event) {
 	if s.degraded != 0 {
-		events = append(events, StoreRecovered{After: now.since(s.degraded)})
+		events = append(events, StoreRecovered{After: now.Sub(s.degraded)})
 		// Other workers that were cut off may not be back yet. Until they are, this
 		// one keeps to its share.
-		s.settled = now.after(2 * s.backTime)
+		s.settled = now.Add(2 * s.backTime)
 		s.degraded, s.err, s.backTime = 0, nil, 0
 	}
 	s.failing = false
@@ -542,7 +544,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		events = append(events, e)
 	}
 
-	until := now.after(r.Pause)
+	until := now.Add(r.Pause)
 	paused := false
 	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
 		events = append(events, Resumed{Left: s.room.leftAt(now)})
@@ -555,7 +557,7 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 	} else if r.Pause > 0 && until > s.common && !s.resume {
 		s.common = until
 		// A pause that is known seems to move by the time that answers take.
-		news := until.since(s.room.resume) > s.conf.timeout
+		news := until.Sub(s.room.resume) > s.conf.timeout
 		paused = s.room.pause(now, until)
 		if news {
 			events = append(events, pausedFor(r.Pause))
@@ -568,19 +570,19 @@ func (s *SharedLimiter) adopt(now instant, q StoreRequest, r StoreReply) (events
 		slots = 0
 	}
 	if slots > 0 {
-		s.slots.add(now, now+instant(r.Wait), r.Span/time.Duration(slots), slots)
+		s.slots.add(now, now+clock.Instant(r.Wait), r.Span/time.Duration(slots), slots)
 	}
 
-	if dt := now.since(s.syncedAt); s.syncedAt != 0 {
+	if dt := now.Sub(s.syncedAt); s.syncedAt != 0 {
 		s.demand = (s.demand*demandOver.Seconds() + float64(s.taken)) / (demandOver + min(dt, time.Hour)).Seconds()
 	}
 	old := s.isOld(now)
 	s.taken, s.syncedAt = 0, now
 	s.known = r
 	if q.Want > 0 {
-		s.next = now.after(s.gap(q, r))
+		s.next = now.Add(s.gap(q, r))
 	} else if r.Rate > was {
-		s.next = min(s.next, now.after(rand.N(s.period())))
+		s.next = min(s.next, now.Add(rand.N(s.period())))
 	}
 	if paused || now < s.room.resume || r.Rate < was || old {
 		s.room.changed(now)
@@ -615,18 +617,18 @@ type leases struct {
 
 // A lease is a row of slots: the first is due at at, the others each gap later.
 type lease struct {
-	at  instant
+	at  clock.Instant
 	gap time.Duration
 	n   int
 }
 
 // add adds slots. Those that were saved up, for a burst, are due now, not long ago.
-func (l *leases) add(now, at instant, gap time.Duration, n int) {
+func (l *leases) add(now, at clock.Instant, gap time.Duration, n int) {
 	gap = max(1, gap)
 	l.n += n
-	if saved := int(min(int64(now.since(at)/gap), int64(n))); saved > 0 {
+	if saved := int(min(int64(now.Sub(at)/gap), int64(n))); saved > 0 {
 		l.all = append(l.all, lease{now, 1, saved})
-		at, n = at+instant(saved)*instant(gap), n-saved
+		at, n = at+clock.Instant(saved)*clock.Instant(gap), n-saved
 	}
 	if n > 0 {
 		l.all = append(l.all, lease{at, gap, n})
@@ -639,7 +641,7 @@ func (l *leases) drop() { l.all, l.n = l.all[:0], 0 }
 func (l *leases) cut(n int) {
 	first := &l.all[0]
 	first.n -= n
-	first.at += instant(n) * instant(first.gap)
+	first.at += clock.Instant(n) * clock.Instant(first.gap)
 	l.n -= n
 	if first.n == 0 {
 		l.all = append(l.all[:0], l.all[1:]...)
@@ -648,20 +650,20 @@ func (l *leases) cut(n int) {
 
 // skip drops the slots that were due before a time. Those that come later outlive a pause
 // until then, also one that is lifted: there is none to make up for them for an interval.
-func (l *leases) skip(until instant) {
+func (l *leases) skip(until clock.Instant) {
 	for len(l.all) > 0 && l.all[0].at < until {
 		first := l.all[0]
-		l.cut(int(min(int64(first.n), 1+int64((until.since(first.at)-1)/first.gap))))
+		l.cut(int(min(int64(first.n), 1+int64((until.Sub(first.at)-1)/first.gap))))
 	}
 }
 
 // expire drops the slots that have been due for longer than life. For a call of cost n
 // life counts from when the last of n slots is due. No slot is void before the next one is
 // due: so of all workers no more than one call goes late.
-func (l *leases) expire(now instant, n int, life time.Duration) {
+func (l *leases) expire(now clock.Instant, n int, life time.Duration) {
 	for l.n > 0 {
 		first := l.all[0]
-		over := now.since(first.at) - max(life, first.gap) - time.Duration(n-1)*first.gap
+		over := now.Sub(first.at) - max(life, first.gap) - time.Duration(n-1)*first.gap
 		if over <= 0 {
 			return
 		}
@@ -670,13 +672,13 @@ func (l *leases) expire(now instant, n int, life time.Duration) {
 }
 
 // wait is how long from now n slots are due, if there are as many.
-func (l *leases) wait(now instant, n int) (wait time.Duration, ok bool) {
+func (l *leases) wait(now clock.Instant, n int) (wait time.Duration, ok bool) {
 	if l.n < n {
 		return 0, false
 	}
 	for _, x := range l.all {
 		if n <= x.n {
-			return max(0, x.at.since(now)+time.Duration(n-1)*x.gap), true
+			return max(0, x.at.Sub(now)+time.Duration(n-1)*x.gap), true
 		}
 		n -= x.n
 	}
@@ -684,12 +686,12 @@ func (l *leases) wait(now instant, n int) (wait time.Duration, ok bool) {
 }
 
 // reach is how long from now the last slot is due, 0 if none is.
-func (l *leases) reach(now instant) time.Duration {
+func (l *leases) reach(now clock.Instant) time.Duration {
 	if len(l.all) == 0 {
 		return 0
 	}
 	last := l.all[len(l.all)-1]
-	return max(0, last.at.since(now)+time.Duration(last.n)*last.gap)
+	return max(0, last.at.Sub(now)+time.Duration(last.n)*last.gap)
 }
 
 // take takes the first n slots, which are due.

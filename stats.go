@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A ScopeKey is a key in a scope, as given to [Retrier.Scope]. Of a key of more
@@ -128,7 +130,7 @@ func (r *room) now() (waiting int, pause time.Duration) {
 	if r.seat.queued {
 		waiting--
 	}
-	return waiting, r.leftAt(r.advance(clock()))
+	return waiting, r.leftAt(r.advance(clock.Now()))
 }
 
 // path is the scopes of an entry, the outermost first.

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"sync"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A Store is where workers on many machines meet: what they share of one scope,
@@ -28,7 +30,7 @@ type Store interface {
 // [NewMemoryStore].
 type MemoryStore struct {
 	mu    sync.Mutex // guards the fields below
-	begun instant
+	begun clock.Instant
 	state SharedState
 }
 
@@ -37,7 +39,7 @@ var _ Store = (*MemoryStore)(nil)
 var errZeroStore = errors.New("cruise: MemoryStore not made by NewMemoryStore")
 
 // NewMemoryStore returns a store of a scope that nobody knows yet.
-func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: clock()} }
+func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: clock.Now()} }
 
 // Sync carries out a request at once. It fails only if ctx has ended.
 func (m *MemoryStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
@@ -52,5 +54,5 @@ func (m *MemoryStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, err
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.state.Sync(clock().since(m.begun), q), nil
+	return m.state.Sync(clock.Now().Sub(m.begun), q), nil
 }

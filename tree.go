@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // Rooms form a tree: a call that enters a room passes it and all those above it,
@@ -88,7 +90,7 @@ func (l *treeLock) lockPatiently() {
 // room below another needs one, and the one above too.
 type peeker interface {
 	pacer
-	peek(now instant, n int) time.Duration
+	peek(now clock.Instant, n int) time.Duration
 }
 
 var (
@@ -101,7 +103,7 @@ var (
 // A deserter is a pacer that has to know when nobody waits any more though nobody went.
 type deserter interface {
 	pacer
-	deserted(now instant)
+	deserted(now clock.Instant)
 }
 
 var (
@@ -113,7 +115,7 @@ var (
 // longer: while they do, its scope is kept if there is room.
 type counter interface {
 	pacer
-	counts(now instant) bool
+	counts(now clock.Instant) bool
 }
 
 var (
@@ -173,7 +175,7 @@ func (r *room) around() *room {
 
 // pausedUntil is when the last pause of r and of the rooms above ends, or has ended, in the time
 // of r; zero if there was none.
-func (r *room) pausedUntil() (until instant) {
+func (r *room) pausedUntil() (until clock.Instant) {
 	for x := r; x != nil; x = x.up {
 		if x.resume != 0 {
 			until = max(until, x.reading(x.resume)+r.skew)
@@ -183,7 +185,7 @@ func (r *room) pausedUntil() (until instant) {
 }
 
 // peek is pass for a call that does not go yet.
-func (r *room) peek(now instant, n int) time.Duration {
+func (r *room) peek(now clock.Instant, n int) time.Duration {
 	if pause := r.held(now); pause > 0 {
 		return pause
 	}
@@ -195,7 +197,7 @@ func (r *room) peek(now instant, n int) time.Duration {
 
 // passAll lets a call go through r and all rooms above, where nobody waits, and
 // reports whether it did, and when.
-func (r *room) passAll(now instant, n int) (sent instant, ok bool) {
+func (r *room) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) {
 	reading := r.reading(now)
 	for x := r; x != nil; x = x.up {
 		if x.waiting > 0 || x.peek(x.advance(reading), n) > 0 {
@@ -211,7 +213,7 @@ func (r *room) passAll(now instant, n int) (sent instant, ok bool) {
 
 // stand gives the head of the line its seat above, or takes it away if r itself
 // holds it up, and reports whether that changed anything above.
-func (r *room) stand(now instant) (changed bool) {
+func (r *room) stand(now clock.Instant) (changed bool) {
 	for w := r.head(); w != nil; w = r.head() {
 		if w.below != nil && !w.below.open(r.reading(now)) {
 			continue
@@ -275,13 +277,13 @@ func (r *room) rise(w *waiter) (changed bool) {
 
 // open reports whether r, whose seat is the head of the line above, holds it up
 // no more. If it does, the seat is given up, so another one is the head.
-func (r *room) open(reading instant) bool {
+func (r *room) open(reading clock.Instant) bool {
 	r.stand(r.advance(reading))
 	return r.up.head() == &r.seat
 }
 
 // passBelow lets the head of the line go, whose seat was just let go above.
-func (r *room) passBelow(reading instant) {
+func (r *room) passBelow(reading clock.Instant) {
 	now := r.advance(reading)
 	w := r.head()
 	r.seat.queued = true // as it was until now: what the pacer keeps for it may go

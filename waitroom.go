@@ -6,6 +6,8 @@ import (
 	"math"
 	"sync/atomic"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A pacer decides when calls may leave a room. It is a state machine of
@@ -15,12 +17,12 @@ import (
 type pacer interface {
 	// pass lets a call of cost n go now and returns 0, or returns how long from
 	// now it must wait: never if only an event can let it go.
-	pass(now instant, n int) time.Duration
+	pass(now clock.Instant, n int) time.Duration
 	// atLeast is a lower bound of the time until a call of cost n goes, behind
 	// others of a cost in all.
-	atLeast(now instant, ahead int64, n int) time.Duration
+	atLeast(now clock.Instant, ahead int64, n int) time.Duration
 	// hold tells that nobody goes before until.
-	hold(now, until instant)
+	hold(now, until clock.Instant)
 	// maxCost is the highest cost that is ever let go. It never changes.
 	maxCost() int
 }
@@ -39,26 +41,26 @@ type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
 	pacer  pacer
-	delays *delays // the pacer, if it gives each waiter a time of its own
-	last   instant // latest time seen, so that time never runs backwards
-	skew   instant // the room's time less the clock's: see advance
-	resume instant // nobody goes before
-	usedUp instant // until when a quota is, if there is a pause
+	delays *delays       // the pacer, if it gives each waiter a time of its own
+	last   clock.Instant // latest time seen, so that time never runs backwards
+	skew   clock.Instant // the room's time less the clock's: see advance
+	resume clock.Instant // nobody goes before
+	usedUp clock.Instant // until when a quota is, if there is a pause
 	// news is asked, when a pause holds up or would refuse a call, whether somebody
 	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is
 	// to be asked again, or never while an answer is under way: whoever gets that calls
 	// changed if the pause lasts.
-	news    func(now instant) time.Duration
+	news    func(now clock.Instant) time.Duration
 	lines   [classes]line
 	waiting int
-	calls   int         // that wait here or in rooms below, also those that a room below holds up
-	busy    atomic.Bool // somebody waits
-	skipped int         // turns that went past waiting background work
-	timer   *time.Timer // for the head of the line; nil while nobody waits
-	fires   instant     // when that should go off
+	calls   int           // that wait here or in rooms below, also those that a room below holds up
+	busy    atomic.Bool   // somebody waits
+	skipped int           // turns that went past waiting background work
+	timer   *time.Timer   // for the head of the line; nil while nobody waits
+	fires   clock.Instant // when that should go off
 
 	catchUp time.Duration // lateness of the timer that is made up for
-	behind  instant       // after a late timer, the time for which the pacer is asked next; else zero
+	behind  clock.Instant // after a late timer, the time for which the pacer is asked next; else zero
 	branch
 }
 
@@ -70,7 +72,7 @@ var errNilContext = errors.New("cruise: nil context")
 var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
 
 // admit is enter for a call that may cost nothing, or more than is ever let go.
-func (r *room) admit(ctx context.Context, n int) (came, sent instant, err error) {
+func (r *room) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	switch {
 	case r.pacer == nil:
 		return came, sent, errZeroLimiter
@@ -98,11 +100,11 @@ func (r *room) checkCost(n int) error {
 //
 // The error is that of the context with its cause, or an [*Error] whose reason
 // is ErrDeadline, ErrServerDelay or ErrQuotaExhausted, with nothing taken.
-func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error) {
+func (r *room) enter(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	if ctx == nil {
 		return came, sent, errNilContext
 	}
-	came = clock()
+	came = clock.Now()
 	if ctx.Err() != nil {
 		return came, sent, contextError(ctx)
 	}
@@ -123,7 +125,7 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 	r.mu.Unlock()
 	w := newWaiter(ctx, n) // asks the context, which may be anyone's code
 	r.mu.Lock()
-	now = r.advance(clock())
+	now = r.advance(clock.Now())
 	w.came = now
 	if r.delays != nil {
 		w.class = r.delays.class()
@@ -163,7 +165,7 @@ func (r *room) enter(ctx context.Context, n int) (came, sent instant, err error)
 }
 
 // outlook is what is known of the wait of w, behind others of a cost in all.
-func (r *room) outlook(now instant, w *waiter, ahead int64) Waiting {
+func (r *room) outlook(now clock.Instant, w *waiter, ahead int64) Waiting {
 	wait := r.least(now, w, ahead)
 	o := Waiting{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: r.leftAt(now)}
 	for x := r.up; x != nil; x = x.up {
@@ -175,7 +177,7 @@ func (r *room) outlook(now instant, w *waiter, ahead int64) Waiting {
 }
 
 func newWaiter(ctx context.Context, n int) *waiter {
-	w := &waiter{n: n, class: firstClass, maxPause: never, done: make(chan struct{})}
+	w := &waiter{n: n, class: firstClass, maxPause: clock.Never, done: make(chan struct{})}
 	if c := callOf(ctx); c != nil {
 		w.maxPause, w.observer = c.retrier.maxServerDelay, c.retrier.observer
 		background, retry := c.kind()
@@ -187,7 +189,7 @@ func newWaiter(ctx context.Context, n int) *waiter {
 		}
 	}
 	if t, ok := ctx.Deadline(); ok {
-		w.deadline = deadlineOf(t)
+		w.deadline = clock.Deadline(t)
 	}
 	return w
 }
@@ -200,7 +202,7 @@ func (r *room) abandon(w *waiter) bool {
 		return false
 	}
 	first := r.head() == w
-	now := r.advance(clock())
+	now := r.advance(clock.Now())
 	r.quit(now, w)
 	if first || r.delays != nil { // there who was behind w may be ready before the head
 		r.release(now)
@@ -215,14 +217,14 @@ func (r *room) abandon(w *waiter) bool {
 // A limiter may outlive its clock: in tests each synctest bubble has its own,
 // which begins decades away from the real one and earlier than the last bubble's
 // end. The room's time goes on from where it was.
-func (r *room) advance(reading instant) instant {
+func (r *room) advance(reading clock.Instant) clock.Instant {
 	now := reading + r.skew
 	if now < r.last {
-		r.skew = max(r.skew, r.last-clock())
+		r.skew = max(r.skew, r.last-clock.Now())
 		return r.last
 	}
-	if d := now.since(r.last); d > 10*year && r.last != 0 {
-		r.skew -= instant(d)
+	if d := now.Sub(r.last); d > 10*clock.Year && r.last != 0 {
+		r.skew -= clock.Instant(d)
 		return r.last
 	}
 	r.last = now
@@ -230,10 +232,10 @@ func (r *room) advance(reading instant) instant {
 }
 
 // reading is the inverse of advance: what the clock said at a time of the room.
-func (r *room) reading(now instant) instant { return now - r.skew }
+func (r *room) reading(now clock.Instant) clock.Instant { return now - r.skew }
 
 // sentAt is the room's time of a call that it let go at a reading, zero if that is.
-func (r *room) sentAt(t instant) instant {
+func (r *room) sentAt(t clock.Instant) clock.Instant {
 	if t == 0 {
 		return 0
 	}
@@ -280,11 +282,11 @@ func (r *room) refuses(ctx context.Context, n int) error {
 	w := newWaiter(ctx, n) // asks the context, which may be anyone's code
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.refusal(r.advance(clock()), w, r.ahead(w.class))
+	return r.refusal(r.advance(clock.Now()), w, r.ahead(w.class))
 }
 
 // refusal is why w need not wait at all, behind others of a cost in all.
-func (r *room) refusal(now instant, w *waiter, ahead int64) error {
+func (r *room) refusal(now clock.Instant, w *waiter, ahead int64) error {
 	err := r.refuse(now, w, ahead)
 	for x := r.up; x != nil && err == nil; x = x.up {
 		err = x.refuse(x.advance(r.reading(now)), w, 0) // who knows how many are ahead
@@ -292,14 +294,14 @@ func (r *room) refusal(now instant, w *waiter, ahead int64) error {
 	return err
 }
 
-func (r *room) refuse(now instant, w *waiter, ahead int64) error {
+func (r *room) refuse(now clock.Instant, w *waiter, ahead int64) error {
 	pause := r.leftAt(now)
-	if pause > 0 && r.news != nil && r.news(now) == never {
+	if pause > 0 && r.news != nil && r.news(now) == clock.Never {
 		return nil // the pause may be over: the answer will tell
 	}
 	if pause > w.maxPause {
 		reason := ErrServerDelay
-		if r.usedUp.since(now) > w.maxPause {
+		if r.usedUp.Sub(now) > w.maxPause {
 			reason = ErrQuotaExhausted
 		}
 		return &Error{Reason: reason, RetryAfter: pause, Paused: pause}
@@ -308,22 +310,22 @@ func (r *room) refuse(now instant, w *waiter, ahead int64) error {
 		return nil
 	}
 	// A call that would go at the deadline races its context.
-	if wait := r.least(now, w, ahead); wait >= w.deadline.since(r.reading(now)) {
+	if wait := r.least(now, w, ahead); wait >= w.deadline.Sub(r.reading(now)) {
 		return &Error{Reason: ErrDeadline, RetryAfter: wait, Paused: pause, Ahead: int(min(ahead, math.MaxInt))}
 	}
 	return nil
 }
 
 // least is how long w must wait at least, behind others of a cost in all.
-func (r *room) least(now instant, w *waiter, ahead int64) time.Duration {
+func (r *room) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
 	if r.delays != nil {
-		return max(0, r.delays.goes(w, r.resume).since(now))
+		return max(0, r.delays.goes(w, r.resume).Sub(now))
 	}
 	pause := r.leftAt(now)
-	if wait := pause + r.pacer.atLeast(now.after(pause), ahead, w.n); wait >= 0 {
+	if wait := pause + r.pacer.atLeast(now.Add(pause), ahead, w.n); wait >= 0 {
 		return wait
 	}
-	return never // overflow
+	return clock.Never // overflow
 }
 
 // head is who goes next; nil if nobody waits.
@@ -367,21 +369,21 @@ func (r *room) count(w *waiter, n int) {
 }
 
 // quit takes w out of the line without letting it go.
-func (r *room) quit(now instant, w *waiter) {
+func (r *room) quit(now clock.Instant, w *waiter) {
 	r.leave(w)
 	r.deserted(now)
 }
 
 // deserted must follow when a call that was told to wait will not go: a pacer may have to
 // know that nobody waits any more.
-func (r *room) deserted(now instant) {
+func (r *room) deserted(now clock.Instant) {
 	if p, ok := r.pacer.(deserter); ok && r.waiting == 0 {
 		p.deserted(now)
 	}
 }
 
 // letGo lets w go, which is the head of the line.
-func (r *room) letGo(now instant, w *waiter) {
+func (r *room) letGo(now clock.Instant, w *waiter) {
 	r.leave(w)
 	switch {
 	case w.class.background():
@@ -394,7 +396,7 @@ func (r *room) letGo(now instant, w *waiter) {
 		return
 	}
 	if r.delays != nil {
-		r.delays.slept(now.since(w.came))
+		r.delays.slept(now.Sub(w.came))
 	}
 	w.sent = r.reading(now)
 	close(w.done)
@@ -402,7 +404,7 @@ func (r *room) letGo(now instant, w *waiter) {
 
 // release lets go whoever may go, and sets the timer for the next. It must
 // follow every change of the line, of the pause and of the pacer.
-func (r *room) release(now instant) {
+func (r *room) release(now clock.Instant) {
 	if r.up != nil {
 		if r.stand(now) {
 			r.up.release(r.up.advance(r.reading(now)))
@@ -425,9 +427,9 @@ func (r *room) release(now instant) {
 
 // due is pass for the head of the line. In the room of a DelayLimiter it is below 0 if w
 // might have gone before now.
-func (r *room) due(now instant, w *waiter) time.Duration {
+func (r *room) due(now clock.Instant, w *waiter) time.Duration {
 	if r.delays != nil {
-		return r.delays.ready(w, r.resume).since(now)
+		return r.delays.ready(w, r.resume).Sub(now)
 	}
 	return r.pass(now, w.n)
 }
@@ -439,7 +441,7 @@ func (r *room) disarm() {
 	}
 }
 
-func (r *room) pass(now instant, n int) time.Duration {
+func (r *room) pass(now clock.Instant, n int) time.Duration {
 	if pause := r.held(now); pause > 0 {
 		return pause
 	}
@@ -450,7 +452,7 @@ func (r *room) pass(now instant, n int) time.Duration {
 }
 
 // held is how long the pause lasts, or until news is to be asked again if that is sooner.
-func (r *room) held(now instant) time.Duration {
+func (r *room) held(now clock.Instant) time.Duration {
 	pause := r.leftAt(now)
 	if pause > 0 && r.news != nil {
 		pause = min(pause, r.news(now))
@@ -460,33 +462,33 @@ func (r *room) held(now instant) time.Duration {
 
 // late reports whether there is a late timer to make up for. Whoever was held up by a room
 // above for longer than timers are late was not held up by a timer.
-func (r *room) late(now instant) bool {
-	return r.behind != 0 && now.since(r.behind) <= r.catchUp
+func (r *room) late(now clock.Instant) bool {
+	return r.behind != 0 && now.Sub(r.behind) <= r.catchUp
 }
 
 // makeUp asks the pacer, by pass or peek, as if the timer had not been late: at the time
 // at which it should have gone off, then whenever the pacer says that a turn is due, up to
 // now.
-func (r *room) makeUp(now instant, n int, ask func(instant, int) time.Duration) time.Duration {
+func (r *room) makeUp(now clock.Instant, n int, ask func(clock.Instant, int) time.Duration) time.Duration {
 	for {
 		wait := ask(r.behind, n)
-		if late := now.since(r.behind); wait == 0 || wait > late {
+		if late := now.Sub(r.behind); wait == 0 || wait > late {
 			return max(0, wait-late)
 		}
-		r.behind = r.behind.after(wait)
+		r.behind = r.behind.Add(wait)
 	}
 }
 
-func (r *room) arm(now instant, wait time.Duration) {
-	if wait != never {
-		wait = min(wait, year) // advance would take a step of many for another clock
+func (r *room) arm(now clock.Instant, wait time.Duration) {
+	if wait != clock.Never {
+		wait = min(wait, clock.Year) // advance would take a step of many for another clock
 	}
-	r.behind, r.fires = 0, now.after(wait)
+	r.behind, r.fires = 0, now.Add(wait)
 	switch {
-	case r.timer == nil && wait == never:
+	case r.timer == nil && wait == clock.Never:
 	case r.timer == nil:
 		r.timer = time.AfterFunc(wait, r.tick)
-	case wait == never:
+	case wait == clock.Never:
 		r.timer.Stop()
 	default:
 		r.timer.Reset(wait)
@@ -497,17 +499,17 @@ func (r *room) arm(now instant, wait time.Duration) {
 func (r *room) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.advance(clock())
+	now := r.advance(clock.Now())
 	if r.catchUp > 0 && now > r.fires {
-		r.behind = max(r.fires, now-instant(r.catchUp))
+		r.behind = max(r.fires, now-clock.Instant(r.catchUp))
 	}
 	r.release(now)
 }
 
 // pause lets nobody go before until. It reports whether that is later than
 // before: pauses are only ever extended.
-func (r *room) pause(now, until instant) bool {
-	until = min(until, now.after(farthest))
+func (r *room) pause(now, until clock.Instant) bool {
+	until = min(until, now.Add(clock.Farthest))
 	if until <= max(now, r.resume) {
 		return false
 	}
@@ -517,33 +519,33 @@ func (r *room) pause(now, until instant) bool {
 }
 
 // pauseBy is pause for what an attempt taught.
-func (r *room) pauseBy(now instant, e ending, d time.Duration) bool {
+func (r *room) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 	if e.outcome == OutcomeQuotaExhausted {
-		r.usedUp = max(r.usedUp, now.after(e.retryAfter))
+		r.usedUp = max(r.usedUp, now.Add(e.retryAfter))
 	}
-	return r.pause(now, now.after(d))
+	return r.pause(now, now.Add(d))
 }
 
 // lift ends the pause.
-func (r *room) lift(now instant) {
+func (r *room) lift(now clock.Instant) {
 	r.resume, r.usedUp = now, 0
 	r.pacer.hold(now, now)
 }
 
 // rehold keeps a pause in force across a change of the pacer's rate.
-func (r *room) rehold(now instant) {
+func (r *room) rehold(now clock.Instant) {
 	if now < r.resume {
 		r.pacer.hold(now, r.resume)
 	}
 }
 
 // leftAt is what is left of the pause at a time, 0 if there is none.
-func (r *room) leftAt(now instant) time.Duration { return max(0, r.resume.since(now)) }
+func (r *room) leftAt(now clock.Instant) time.Duration { return max(0, r.resume.Sub(now)) }
 
 func (r *room) pauseLeft() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.leftAt(r.advance(clock()))
+	return r.leftAt(r.advance(clock.Now()))
 }
 
 // counts reports whether calls that went keep later ones waiting for longer: a limiter
@@ -555,7 +557,7 @@ func (r *room) counts() bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return p.counts(r.advance(clock()))
+	return p.counts(r.advance(clock.Now()))
 }
 
 // pauseFor is Pause of the limiters. It reports whether the pause is new or
@@ -566,8 +568,8 @@ func (r *room) pauseFor(d time.Duration) bool {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.advance(clock())
-	if !r.pause(now, now.after(d)) {
+	now := r.advance(clock.Now())
+	if !r.pause(now, now.Add(d)) {
 		return false
 	}
 	r.changed(now)
@@ -582,7 +584,7 @@ func (r *room) resumeNow() (left time.Duration) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.advance(clock())
+	now := r.advance(clock.Now())
 	left = r.leftAt(now)
 	if left > 0 {
 		r.lift(now)
@@ -594,14 +596,14 @@ func (r *room) resumeNow() (left time.Duration) {
 // changed must follow a change for the slower, once the state is whole again:
 // whoever cannot make their deadline any more, or will not wait that long, is
 // told so now; or if a room below holds them up, as soon as that lets them go.
-func (r *room) changed(now instant) {
+func (r *room) changed(now clock.Instant) {
 	r.sweep(now)
 	r.release(now)
 }
 
 // sweep refuses all in line, and in the rooms below whose seats stand there, who need not
 // wait any longer.
-func (r *room) sweep(now instant) {
+func (r *room) sweep(now clock.Instant) {
 	row, ahead := r.row(), int64(0)
 	for c := range row {
 		if r.delays != nil || class(c) == backgroundRetryClass {

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 func TestRoomContext(t *testing.T) {
@@ -235,7 +237,7 @@ func TestRoomLetsGoWhoIsAboutToLeave(t *testing.T) {
 		synctest.Wait()
 		b.room.mu.Lock()
 		cancel()
-		now := b.room.advance(clock())
+		now := b.room.advance(clock.Now())
 		b.tokens.setLimit(now, rate.Inf)
 		b.room.release(now)
 		b.room.mu.Unlock()

@@ -15,6 +15,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A turn is what became of a call in a line: when it left, since the line began,
@@ -44,7 +46,7 @@ func (q *queue) join(who string, n int) { q.joinWith(context.Background(), who, 
 
 // retry joins as the second attempt of a Retrier's call.
 func (q *queue) retry(who string, n int) {
-	q.joinWith(attemptContext(context.Background(), 2, never), who, n)
+	q.joinWith(attemptContext(context.Background(), 2, clock.Never), who, n)
 }
 
 func (q *queue) joinWith(ctx context.Context, who string, n int) {
@@ -126,7 +128,7 @@ func TestRoom(t *testing.T) {
 		{"a first attempt under a Retrier is no retry", 10, 1, func(t *testing.T, q *queue) {
 			q.join("a", 1)
 			q.join("b", 1)
-			q.joinWith(attemptContext(context.Background(), 1, never), "first", 1)
+			q.joinWith(attemptContext(context.Background(), 1, clock.Never), "first", 1)
 		}, []turn{{"a", 0, nil}, {"b", 100 * ms, nil}, {"first", 200 * ms, nil}}},
 		{"small costs do not starve a large one", 10, 5, func(t *testing.T, q *queue) {
 			q.join("drain", 5)
@@ -322,7 +324,7 @@ func TestRoom(t *testing.T) {
 		{"a retry need only make it past other retries", 10, 1, func(t *testing.T, q *queue) {
 			q.join("a", 1)
 			q.join("b", 1)
-			q.joinWith(attemptContext(within(t, 101*ms), 2, never), "retry", 1)
+			q.joinWith(attemptContext(within(t, 101*ms), 2, clock.Never), "retry", 1)
 		}, []turn{{"a", 0, nil}, {"retry", 100 * ms, nil}, {"b", 200 * ms, nil}}},
 		{"a deadline within a pause is refused at once", 10, 1, func(t *testing.T, q *queue) {
 			q.Pause(second)
@@ -373,9 +375,9 @@ func TestRoom(t *testing.T) {
 			q.join("c", 1)
 		}, []turn{{"a", 0, nil}, {"b", 1, nil}, {"c", 2, nil}}},
 		{"a pause may be longer than a step of the clock", rate.Inf, 1, func(t *testing.T, q *queue) {
-			q.Pause(20 * year)
+			q.Pause(20 * clock.Year)
 			q.join("a", 1)
-		}, []turn{{"a", 20 * year, nil}}},
+		}, []turn{{"a", 20 * clock.Year, nil}}},
 		{"once in 317 years is a wait without end", 1e-10, 1, func(t *testing.T, q *queue) {
 			q.join("a", 1)
 			q.join("b", 1)
@@ -427,8 +429,8 @@ func TestPauseLeft(t *testing.T) {
 				assert.Equal(t, 40*time.Second, l.PauseLeft())
 				l.Resume()
 				assert.Zero(t, l.PauseLeft())
-				l.Pause(2 * year)
-				time.Sleep(2 * year)
+				l.Pause(2 * clock.Year)
+				time.Sleep(2 * clock.Year)
 				assert.Zero(t, l.PauseLeft(), "though nobody looked for so long")
 			})
 		})

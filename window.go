@@ -6,6 +6,8 @@ import (
 	"math"
 	"sort"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A Window is a limit of N calls in any time of length Per.
@@ -71,7 +73,7 @@ func checkWindows(windows []Window) error {
 	seen := make(map[time.Duration]int)
 	for i, w := range windows {
 		f.want(w.N >= 1 && w.N <= math.MaxInt32, "window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32)
-		f.want(w.Per > 0 && w.Per <= farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, farthest)
+		f.want(w.Per > 0 && w.Per <= clock.Farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, clock.Farthest)
 		at := seen[w.Per]
 		f.want(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
 		seen[w.Per] = i + 1
@@ -122,7 +124,7 @@ func (s *SlidingWindow) Waiting() int {
 func (s *SlidingWindow) Free() int {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
-	now := s.room.advance(clock())
+	now := s.room.advance(clock.Now())
 	free := s.spans.most
 	for i := range s.spans.all {
 		w := &s.spans.all[i]
@@ -139,7 +141,7 @@ type spans struct {
 
 	// After a pause:
 	resuming bool
-	resumed  instant
+	resumed  clock.Instant
 	since    int // calls since then
 }
 
@@ -157,7 +159,7 @@ func newSpans(windows []Window) spans {
 	return s
 }
 
-func (s *spans) pass(now instant, n int) time.Duration {
+func (s *spans) pass(now clock.Instant, n int) time.Duration {
 	if wait := s.peek(now, n); wait > 0 {
 		return wait
 	}
@@ -171,11 +173,11 @@ func (s *spans) pass(now instant, n int) time.Duration {
 }
 
 // peek is pass for a call that does not go yet.
-func (s *spans) peek(now instant, n int) time.Duration {
+func (s *spans) peek(now clock.Instant, n int) time.Duration {
 	for i := range s.all {
 		s.all[i].expire(now)
 	}
-	if s.resuming && now.since(s.resumed) >= s.over() {
+	if s.resuming && now.Sub(s.resumed) >= s.over() {
 		s.resuming = false
 	}
 	return s.atLeast(now, 0, n)
@@ -184,7 +186,7 @@ func (s *spans) peek(now instant, n int) time.Duration {
 // over is how long calls are spread after a pause.
 func (s *spans) over() time.Duration { return min(s.all[0].per, herdOver) }
 
-func (s *spans) atLeast(now instant, ahead int64, n int) time.Duration {
+func (s *spans) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	var wait time.Duration
 	for _, w := range s.all { // copies: a pause that ends by then may be lifted before
 		w.expire(now)
@@ -193,16 +195,16 @@ func (s *spans) atLeast(now instant, ahead int64, n int) time.Duration {
 	if s.resuming {
 		spread := s.over()
 		if first, before := s.all[0].n, int64(s.since)+ahead; before < int64(first) {
-			spread = min(spread, ceilSeconds(spread.Seconds()*float64(before)/float64(first)))
+			spread = min(spread, clock.CeilSeconds(spread.Seconds()*float64(before)/float64(first)))
 		}
-		wait = max(wait, spread-now.since(s.resumed))
+		wait = max(wait, spread-now.Sub(s.resumed))
 	}
 	return wait
 }
 
 func (s *spans) maxCost() int { return s.most }
 
-func (s *spans) counts(now instant) bool {
+func (s *spans) counts(now clock.Instant) bool {
 	for i := range s.all {
 		s.all[i].expire(now)
 		if s.all[i].size > 0 {
@@ -216,7 +218,7 @@ func (s *spans) counts(now instant) bool {
 const herdOver = time.Minute
 
 // hold spreads what comes after a pause over the shortest window, or herdOver.
-func (s *spans) hold(_, until instant) {
+func (s *spans) hold(_, until clock.Instant) {
 	s.resuming, s.resumed, s.since = true, until, 0
 }
 
@@ -229,13 +231,13 @@ type span struct {
 	ring  []entry // grows as needed
 	head  int     // the oldest
 	size  int
-	gone  int64   // calls that left the window
-	begun instant // first call of the newest entry
+	gone  int64         // calls that left the window
+	begun clock.Instant // first call of the newest entry
 }
 
 // entry is calls that count as gone at one moment.
 type entry struct {
-	at   instant
+	at   clock.Instant
 	upto int64 // calls ever, with these
 }
 
@@ -262,8 +264,8 @@ func (w *span) used() int { return int(w.upto() - w.gone) }
 // expire forgets what left the window: of calls that follow each other little, but all of it
 // for each who waits when a pause comes. So it looks for the oldest that stays in steps that
 // double, and between the last two.
-func (w *span) expire(at instant) {
-	stays := func(i int) bool { return at.since(w.oldest(i).at) < w.per }
+func (w *span) expire(at clock.Instant) {
+	stays := func(i int) bool { return at.Sub(w.oldest(i).at) < w.per }
 	n := 1
 	for n <= w.size && !stays(n-1) {
 		n *= 2
@@ -279,10 +281,10 @@ func (w *span) expire(at instant) {
 }
 
 // add counts n calls.
-func (w *span) add(at instant, n int) {
+func (w *span) add(at clock.Instant, n int) {
 	upto := w.upto() + int64(n)
 	if w.size > 0 {
-		if e := w.oldest(w.size - 1); at == e.at || at.since(w.begun) < w.grain {
+		if e := w.oldest(w.size - 1); at == e.at || at.Sub(w.begun) < w.grain {
 			e.at, e.upto = at, upto
 			return
 		}
@@ -302,7 +304,7 @@ func (w *span) add(at instant, n int) {
 // wait is the least time until n more calls have gone; it is exact if they may
 // all go at once. Call m waits for the one n before it, which may be one that is
 // still to come itself.
-func (w *span) wait(at instant, n int64) time.Duration {
+func (w *span) wait(at clock.Instant, n int64) time.Duration {
 	m := int64(w.used()) + n
 	rounds := (m - 1) / int64(w.n)
 	if rounds == 0 {
@@ -314,8 +316,8 @@ func (w *span) wait(at instant, n int64) time.Duration {
 		i := sort.Search(w.size, func(i int) bool { return w.oldest(i).upto-w.gone >= m })
 		from = w.oldest(i).at
 	}
-	if rounds > int64(never/w.per) {
-		return never
+	if rounds > int64(clock.Never/w.per) {
+		return clock.Never
 	}
-	return time.Duration(rounds)*w.per - at.since(from) // less than per
+	return time.Duration(rounds)*w.per - at.Sub(from) // less than per
 }

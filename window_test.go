@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 func TestNewSlidingWindow(t *testing.T) {
@@ -23,7 +25,7 @@ func TestNewSlidingWindow(t *testing.T) {
 		{"one", []Window{{100, 100 * time.Second}}, ""},
 		{"two", []Window{{10, time.Second}, {1000, 24 * time.Hour}}, ""},
 		{"the longest first", []Window{{1000, 24 * time.Hour}, {10, time.Second}}, ""},
-		{"largest", []Window{{math.MaxInt32, farthest}}, ""},
+		{"largest", []Window{{math.MaxInt32, clock.Farthest}}, ""},
 		{"smallest", []Window{{1, 1}}, ""},
 		{"none", nil, "no window"},
 		{"no calls", []Window{{0, time.Second}}, "N 0"},
@@ -56,7 +58,7 @@ func FuzzNewSlidingWindow(f *testing.F) {
 		if err != nil {
 			return
 		}
-		now := instant(1)
+		now := clock.Instant(1)
 		if wait := s.spans.atLeast(now, 0, max(1, cost)); wait < 0 {
 			t.Fatalf("negative wait %v", wait)
 		}
@@ -67,14 +69,14 @@ func FuzzNewSlidingWindow(f *testing.F) {
 			t.Fatalf("a fresh window made cost %d wait %v", cost, wait)
 		}
 		wait := s.spans.pass(now, cost)
-		if wait < 0 || wait == never {
+		if wait < 0 || wait == clock.Never {
 			t.Fatalf("then %v", wait)
 		}
 		if wait > 0 {
 			if least := s.spans.atLeast(now, 0, cost); least > wait {
 				t.Fatalf("at least %v, but %v is enough", least, wait)
 			}
-			if again := s.spans.pass(now.after(wait), cost); again != 0 {
+			if again := s.spans.pass(now.Add(wait), cost); again != 0 {
 				t.Fatalf("waited %v, then %v", wait, again)
 			}
 		}
@@ -128,7 +130,7 @@ func TestSlidingWindowNeverHoldsMore(t *testing.T) {
 					if rnd.IntN(4) == 0 {
 						n = 1 + rnd.IntN(s.most)
 					}
-					wait := s.pass(instant(at), n)
+					wait := s.pass(clock.Instant(at), n)
 					if wait < 0 {
 						t.Fatalf("seed %d: wait %v", seed, wait)
 					}
@@ -169,10 +171,10 @@ func TestSlidingWindowWaitsNoLongerThanNeeded(t *testing.T) {
 			for _, w := range windows {
 				want = max(want, modelWait(calls, w, at, n))
 			}
-			if least := s.atLeast(instant(at), 0, n); least != want {
+			if least := s.atLeast(clock.Instant(at), 0, n); least != want {
 				t.Fatalf("seed %d: at least %v for %d at %v, want %v", seed, least, n, at, want)
 			}
-			got := s.pass(instant(at), n)
+			got := s.pass(clock.Instant(at), n)
 			if got != want {
 				t.Fatalf("seed %d: wait %v for %d at %v, want %v", seed, got, n, at, want)
 			}
@@ -203,7 +205,7 @@ func modelWait(calls []went, w Window, at time.Duration, n int) time.Duration {
 			return then - at
 		}
 	}
-	return never
+	return clock.Never
 }
 
 // A full approximate window gives a call back at most a ten thousandth of its
@@ -230,7 +232,7 @@ func TestSlidingWindowApproximation(t *testing.T) {
 					used -= calls[oldest].n
 					oldest++
 				}
-				switch wait := s.pass(instant(at), burst); {
+				switch wait := s.pass(clock.Instant(at), burst); {
 				case wait == 0:
 					calls = append(calls, went{at, burst})
 					used += burst
@@ -389,7 +391,7 @@ func TestSlidingWindowRefusesWhatIsSpread(t *testing.T) {
 // What can't be said in a Duration is a wait without end.
 func TestSlidingWindowOfCenturies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := Must(NewSlidingWindow(Window{1, farthest}))
+		s := Must(NewSlidingWindow(Window{1, clock.Farthest}))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		_ = s.WaitN(ctx, 1)
@@ -399,12 +401,12 @@ func TestSlidingWindowOfCenturies(t *testing.T) {
 		}
 		refused := func(name string) {
 			start := time.Now()
-			if err := s.WaitN(within(t, year), 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
+			if err := s.WaitN(within(t, clock.Year), 1); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
 				t.Errorf("%s: got %v after %v", name, err, time.Since(start))
 			}
 		}
 		refused("behind two")
-		s.Pause(farthest / 2)
+		s.Pause(clock.Farthest / 2)
 		refused("in a pause, behind two")
 		go func() { _ = s.WaitN(ctx, 1) }()
 		synctest.Wait()
@@ -476,7 +478,7 @@ func TestZeroPacers(t *testing.T) {
 func TestSlidingWindowForgets(t *testing.T) {
 	s := newSpans([]Window{{10, time.Second}, {100, time.Minute}})
 	rnd := rand.New(rand.NewPCG(1, 3))
-	now, calls := instant(1), 0
+	now, calls := clock.Instant(1), 0
 	for calls < 2000 {
 		if s.pass(now, 1) == 0 {
 			calls++
@@ -486,13 +488,13 @@ func TestSlidingWindowForgets(t *testing.T) {
 			if w.size > w.n {
 				t.Fatalf("%d calls are kept of a window of %d", w.size, w.n)
 			}
-			if w.size > 0 && now.since(w.oldest(0).at) >= w.per {
-				t.Fatalf("a call of %v ago is kept of a window of %v", now.since(w.oldest(0).at), w.per)
+			if w.size > 0 && now.Sub(w.oldest(0).at) >= w.per {
+				t.Fatalf("a call of %v ago is kept of a window of %v", now.Sub(w.oldest(0).at), w.per)
 			}
 		}
-		now = now.after(50 * ms)
+		now = now.Add(50 * ms)
 		if rnd.IntN(20) == 0 { // so that many leave at once, or all
-			now = now.after(time.Duration(rnd.Int64N(int64(70 * time.Second))))
+			now = now.Add(time.Duration(rnd.Int64N(int64(70 * time.Second))))
 		}
 	}
 }
@@ -514,8 +516,8 @@ func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 // What a full window costs each call that goes, and each one that waits when a pause comes.
 func BenchmarkSlidingWindow(b *testing.B) {
 	const n, per = ExactCalls, 10 * time.Second
-	const step = instant(per / n)
-	full := func() (s spans, now instant) {
+	const step = clock.Instant(per / n)
+	full := func() (s spans, now clock.Instant) {
 		s = newSpans([]Window{{n, per}})
 		for range n {
 			now += step
@@ -535,7 +537,7 @@ func BenchmarkSlidingWindow(b *testing.B) {
 	b.Run("a pause, for each who waits", func(b *testing.B) {
 		s, now := full()
 		for b.Loop() {
-			if wait := s.atLeast(now.after(2*per), 0, 1); wait > 0 {
+			if wait := s.atLeast(now.Add(2*per), 0, 1); wait > 0 {
 				b.Fatal(wait)
 			}
 		}
