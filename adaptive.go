@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -91,7 +92,7 @@ type LimiterOption interface {
 }
 
 type adaptiveConfig struct {
-	faults
+	check.Errors
 	initial  rate.Limit
 	min, max rate.Limit // min 0: not given
 	burst    int
@@ -114,7 +115,7 @@ func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.lim
 // says: the burst has to be saved up first.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(isLimit(limit), "WithInitialRate(%v): "+wantLimit, shown(limit))
+		c.Check(check.IsLimit(limit), "WithInitialRate(%v): "+check.WantLimit, check.LimitText(limit))
 		c.initial = limit
 	})
 }
@@ -124,7 +125,7 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 // initial or maximum rate if that is less.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", shown(limit))
+		c.Check(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", check.LimitText(limit))
 		c.min = limit
 	})
 }
@@ -138,7 +139,7 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 // effect.
 func WithMaxRate(limit rate.Limit) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(isLimit(limit), "WithMaxRate(%v): "+wantLimit, shown(limit))
+		c.Check(check.IsLimit(limit), "WithMaxRate(%v): "+check.WantLimit, check.LimitText(limit))
 		c.max = limit
 	})
 }
@@ -148,7 +149,7 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 // milliseconds' worth of the rate, at least 1, or the highest cost of a call that went.
 func WithBurst(n int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(isBurst(n), "WithBurst(%d): "+wantBurst, n)
+		c.Check(check.IsBurst(n), "WithBurst(%d): "+check.WantBurst, n)
 		c.burst = n
 	})
 }
@@ -157,7 +158,7 @@ func WithBurst(n int) LimiterOption {
 // and below 1. Default 0.5.
 func WithDecreaseFactor(factor float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
+		c.Check(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
 		c.decrease = factor
 	})
 }
@@ -167,7 +168,7 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 // Default 0.1. The 100 become up to 400 while throttles find the ceiling where it was.
 func WithIncrease(share float64) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
+		c.Check(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
 		c.increase = share
 	})
 }
@@ -198,7 +199,7 @@ func WithPauseBackoff(b Backoff) LimiterOption {
 // pause backoff goes back by one level, 1 or more. Default 10.
 func WithForgiveAfter(calls int) LimiterOption {
 	return limiterOption(func(c *adaptiveConfig) {
-		c.want(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
+		c.Check(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
 		c.forgive = calls
 	})
 }
@@ -213,15 +214,15 @@ var defaultMinRate = rate.Every(10 * time.Minute)
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	c := defaultAdaptive()
 	for i, opt := range opts {
-		if c.want(opt != nil, "option %d is nil", i+1) {
+		if c.Check(opt != nil, "option %d is nil", i+1) {
 			opt.limiter(&c)
 		}
 	}
-	if len(c.faults) == 0 {
+	if len(c.Errors) == 0 {
 		c.checkRates()
 	}
-	if len(c.faults) > 0 {
-		return nil, errors.Join(c.faults...)
+	if len(c.Errors) > 0 {
+		return nil, errors.Join(c.Errors...)
 	}
 	return newAdaptive(clock.Now(), c), nil
 }
@@ -243,9 +244,9 @@ func (c *adaptiveConfig) checkRates() {
 	if c.min == 0 {
 		c.min = min(defaultMinRate, c.initial, c.max)
 	}
-	c.want(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", shown(c.min), shown(c.max))
-	c.want(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
-		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", shown(c.initial), shown(c.min), shown(c.max))
+	c.Check(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", check.LimitText(c.min), check.LimitText(c.max))
+	c.Check(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
+		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", check.LimitText(c.initial), check.LimitText(c.min), check.LimitText(c.max))
 }
 
 func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
@@ -451,7 +452,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 		return errZeroLimiter
 	}
 	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
-		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", shown(limit), shown(a.min), shown(a.max))
+		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", check.LimitText(limit), check.LimitText(a.min), check.LimitText(a.max))
 	}
 	a.room.mu.Lock()
 	now := a.room.advance(clock.Now())

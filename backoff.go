@@ -8,6 +8,8 @@ import (
 	"strings"
 	"text/tabwriter"
 	"time"
+
+	"github.com/a7df5faa/cruise/internal/check"
 )
 
 // Backoff says how long to wait before a retry: a delay that grows from retry
@@ -32,7 +34,7 @@ type BackoffOption func(*backoffConfig)
 
 type backoffConfig struct {
 	Backoff
-	faults
+	check.Errors
 }
 
 // WithBase sets the delay before the first retry, prior to jitter: above 0 and
@@ -40,7 +42,7 @@ type backoffConfig struct {
 func WithBase(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.base = d
-		c.want(d > 0, "WithBase(%v): want above 0", d)
+		c.Check(d > 0, "WithBase(%v): want above 0", d)
 	}
 }
 
@@ -50,7 +52,7 @@ func WithBase(d time.Duration) BackoffOption {
 func WithMultiplier(m float64) BackoffOption {
 	return func(c *backoffConfig) {
 		c.multiplier = m
-		c.want(m >= 1 && m <= math.MaxFloat64, "WithMultiplier(%v): want 1 or more, and finite", m)
+		c.Check(m >= 1 && m <= math.MaxFloat64, "WithMultiplier(%v): want 1 or more, and finite", m)
 	}
 }
 
@@ -59,7 +61,7 @@ func WithMultiplier(m float64) BackoffOption {
 func WithMaxDelay(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.max = d
-		c.want(d > 0, "WithMaxDelay(%v): want above 0", d)
+		c.Check(d > 0, "WithMaxDelay(%v): want above 0", d)
 	}
 }
 
@@ -67,8 +69,8 @@ func WithMaxDelay(d time.Duration) BackoffOption {
 func WithJitter(j Jitter) BackoffOption {
 	return func(c *backoffConfig) {
 		c.jitter = j
-		c.want(j.share >= 0 && j.share <= 1, "ProportionalJitter(%v): want 0 to 1", j.share)
-		c.want(j.extra >= 0, "AdditiveJitter(%v): want 0 or more", j.extra)
+		c.Check(j.share >= 0 && j.share <= 1, "ProportionalJitter(%v): want 0 to 1", j.share)
+		c.Check(j.extra >= 0, "AdditiveJitter(%v): want 0 or more", j.extra)
 	}
 }
 
@@ -79,7 +81,7 @@ func WithJitter(j Jitter) BackoffOption {
 func WithRetries(n int) BackoffOption {
 	return func(c *backoffConfig) {
 		c.retries = n
-		c.want(n >= 1, "WithRetries(%d): want 1 or more; leave it out for no limit", n)
+		c.Check(n >= 1, "WithRetries(%d): want 1 or more; leave it out for no limit", n)
 	}
 }
 
@@ -201,16 +203,16 @@ func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
 	c := backoffConfig{Backoff: b}
 	for i, opt := range opts {
-		if c.want(opt != nil, "option %d is nil", i+1) {
+		if c.Check(opt != nil, "option %d is nil", i+1) {
 			opt(&c)
 		}
 	}
 	if c.base > 0 && c.max > 0 {
-		c.want(c.base <= c.max, "WithMaxDelay(%v): want at least the base of %v: raise it, or lower WithBase", c.max, c.base)
-		c.want(c.jitter.extra <= c.max, "AdditiveJitter(%v): want at most the maximum of %v, see WithMaxDelay", c.jitter.extra, c.max)
+		c.Check(c.base <= c.max, "WithMaxDelay(%v): want at least the base of %v: raise it, or lower WithBase", c.max, c.base)
+		c.Check(c.jitter.extra <= c.max, "AdditiveJitter(%v): want at most the maximum of %v, see WithMaxDelay", c.jitter.extra, c.max)
 	}
-	if len(c.faults) > 0 {
-		return Backoff{}, errors.Join(c.faults...)
+	if len(c.Errors) > 0 {
+		return Backoff{}, errors.Join(c.Errors...)
 	}
 	return c.Backoff, nil
 }

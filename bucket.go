@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -40,9 +41,9 @@ var _ Learner = (*TokenBucket)(nil)
 // is full, burst calls at once. It starts full. limit must be above 0, or
 // [rate.Inf]; burst must be 1 to 2^31-1.
 func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
-	var f faults
-	f.want(isLimit(limit), "limit %v: "+wantLimit, shown(limit))
-	f.want(isBurst(burst), "burst %d: "+wantBurst, burst)
+	var f check.Errors
+	f.Check(check.IsLimit(limit), "limit %v: "+check.WantLimit, check.LimitText(limit))
+	f.Check(check.IsBurst(burst), "burst %d: "+check.WantBurst, burst)
 	if len(f) > 0 {
 		return nil, errors.Join(f...)
 	}
@@ -86,8 +87,8 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 	if b.room.pacer == nil {
 		return errZeroLimiter
 	}
-	if !isLimit(limit) {
-		return fmt.Errorf("cruise: limit %v: "+wantLimit, shown(limit))
+	if !check.IsLimit(limit) {
+		return fmt.Errorf("cruise: limit %v: "+check.WantLimit, check.LimitText(limit))
 	}
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()

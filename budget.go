@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -42,11 +43,11 @@ const (
 // gives ratio and each second refill. capacity must be 1 to 2^31-1, ratio and
 // refill 0 to 2^31-1 and not both 0.
 func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
-	var f faults
-	f.want(capacity >= 1 && capacity <= math.MaxInt32, "budget capacity %v: want 1 to %d", capacity, math.MaxInt32)
-	f.want(ratio >= 0 && ratio <= math.MaxInt32, "budget ratio %v: want 0 to %d", ratio, math.MaxInt32)
-	f.want(refill >= 0 && refill <= math.MaxInt32, "budget refill %v: want 0 to %d", refill, math.MaxInt32)
-	f.want(ratio != 0 || refill != 0, "budget ratio and refill 0: want one above 0, or it never recovers")
+	var f check.Errors
+	f.Check(capacity >= 1 && capacity <= math.MaxInt32, "budget capacity %v: want 1 to %d", capacity, math.MaxInt32)
+	f.Check(ratio >= 0 && ratio <= math.MaxInt32, "budget ratio %v: want 0 to %d", ratio, math.MaxInt32)
+	f.Check(refill >= 0 && refill <= math.MaxInt32, "budget refill %v: want 0 to %d", refill, math.MaxInt32)
+	f.Check(ratio != 0 || refill != 0, "budget ratio and refill 0: want one above 0, or it never recovers")
 	if len(f) > 0 {
 		return nil, errors.Join(f...)
 	}

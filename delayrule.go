@@ -5,6 +5,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -126,20 +127,20 @@ var herokuBackoff = Must(NewBackoff(WithBase(herokuSleep*105/100), WithMultiplie
 	WithMaxDelay(15*time.Minute), WithJitter(ProportionalJitter(1./21))))
 
 func (r DelayRule) check() error {
-	var f faults
-	f.want(r.First > 0, "DelayRule: First %v: want above 0", r.First)
-	f.want(r.Add >= 0, "DelayRule: Add %v: want 0 or more", r.Add)
-	f.want(r.Factor == 0 || r.Factor >= 1 && r.Factor <= math.MaxFloat64, "DelayRule: Factor %v: want 1 or more, and finite", r.Factor)
-	f.want(r.Max >= r.First && r.Max <= clock.Farthest, "DelayRule: Max %v: want First or more, at most %v", r.Max, clock.Farthest)
-	f.want(r.Every >= 0, "DelayRule: Every %d: want 0 or more", r.Every)
-	f.want(r.LowerFactor == 0 || r.LowerFactor > 0 && r.LowerFactor < 1, "DelayRule: LowerFactor %v: want above 0 and below 1, or 0 for none", r.LowerFactor)
-	f.want(r.LowerBy >= 0, "DelayRule: LowerBy %v: want 0 or more", r.LowerBy)
-	f.want(r.LowerRemaining >= 0, "DelayRule: LowerRemaining %d: want 0 or more", r.LowerRemaining)
-	f.want(r.LowerFactor != 0 || r.LowerBy != 0 || r.LowerRemaining != 0 || r.Reset, "DelayRule: nothing lowers the delay: want LowerFactor, LowerBy, LowerRemaining or Reset")
-	f.want(r.NoneBelow >= 0, "DelayRule: NoneBelow %v: want 0 or more", r.NoneBelow)
-	f.want(r.JitterBelow >= 0 && r.JitterBelow <= 1, "DelayRule: JitterBelow %v: want 0 to 1", r.JitterBelow)
-	f.want(r.JitterAbove >= 0 && r.JitterAbove <= 1, "DelayRule: JitterAbove %v: want 0 to 1", r.JitterAbove)
-	f.want(r.JitterMax >= 0, "DelayRule: JitterMax %v: want 0 or more", r.JitterMax)
+	var f check.Errors
+	f.Check(r.First > 0, "DelayRule: First %v: want above 0", r.First)
+	f.Check(r.Add >= 0, "DelayRule: Add %v: want 0 or more", r.Add)
+	f.Check(r.Factor == 0 || r.Factor >= 1 && r.Factor <= math.MaxFloat64, "DelayRule: Factor %v: want 1 or more, and finite", r.Factor)
+	f.Check(r.Max >= r.First && r.Max <= clock.Farthest, "DelayRule: Max %v: want First or more, at most %v", r.Max, clock.Farthest)
+	f.Check(r.Every >= 0, "DelayRule: Every %d: want 0 or more", r.Every)
+	f.Check(r.LowerFactor == 0 || r.LowerFactor > 0 && r.LowerFactor < 1, "DelayRule: LowerFactor %v: want above 0 and below 1, or 0 for none", r.LowerFactor)
+	f.Check(r.LowerBy >= 0, "DelayRule: LowerBy %v: want 0 or more", r.LowerBy)
+	f.Check(r.LowerRemaining >= 0, "DelayRule: LowerRemaining %d: want 0 or more", r.LowerRemaining)
+	f.Check(r.LowerFactor != 0 || r.LowerBy != 0 || r.LowerRemaining != 0 || r.Reset, "DelayRule: nothing lowers the delay: want LowerFactor, LowerBy, LowerRemaining or Reset")
+	f.Check(r.NoneBelow >= 0, "DelayRule: NoneBelow %v: want 0 or more", r.NoneBelow)
+	f.Check(r.JitterBelow >= 0 && r.JitterBelow <= 1, "DelayRule: JitterBelow %v: want 0 to 1", r.JitterBelow)
+	f.Check(r.JitterAbove >= 0 && r.JitterAbove <= 1, "DelayRule: JitterAbove %v: want 0 to 1", r.JitterAbove)
+	f.Check(r.JitterMax >= 0, "DelayRule: JitterMax %v: want 0 or more", r.JitterMax)
 	return errors.Join(f...)
 }
 

@@ -3,6 +3,7 @@ package cruise
 import (
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -20,7 +21,7 @@ var (
 )
 
 type config struct {
-	faults
+	check.Errors
 	limiterOpts     []LimiterOption
 	limiter         Limiter
 	limiterSet      bool
@@ -48,8 +49,8 @@ type config struct {
 // are for the limiter's own constructor. Default: an [AdaptiveLimiter] of the Retrier's own.
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
-		c.want(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
-		c.want(l == nil || !nils.Is(l), "WithLimiter(nil %T): want what its constructor returns without an error", l)
+		c.Check(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
+		c.Check(l == nil || !nils.Is(l), "WithLimiter(nil %T): want what its constructor returns without an error", l)
 		c.limiter, c.limiterSet = l, true
 	})
 }
@@ -79,7 +80,7 @@ func WithThrottleBackoff(b Backoff) Option {
 // [Unlimited]. Default 5.
 func WithMaxAttempts(n int) Option {
 	return option(func(c *config) {
-		c.want(n >= 1, "WithMaxAttempts(%d): want 1 or more, or Unlimited", n)
+		c.Check(n >= 1, "WithMaxAttempts(%d): want 1 or more, or Unlimited", n)
 		c.maxAttempts = n
 	})
 }
@@ -89,7 +90,7 @@ func WithMaxAttempts(n int) Option {
 // the context's.
 func WithMaxElapsed(d time.Duration) Option {
 	return option(func(c *config) {
-		c.want(d > 0, "WithMaxElapsed(%v): want above 0", d)
+		c.Check(d > 0, "WithMaxElapsed(%v): want above 0", d)
 		c.maxElapsed = d
 	})
 }
@@ -100,7 +101,7 @@ func WithMaxElapsed(d time.Duration) Option {
 // Default 5 minutes.
 func WithMaxServerDelay(d time.Duration) Option {
 	return option(func(c *config) {
-		c.want(d > 0, "WithMaxServerDelay(%v): want above 0", d)
+		c.Check(d > 0, "WithMaxServerDelay(%v): want above 0", d)
 		c.maxServerDelay = d
 	})
 }
@@ -112,7 +113,7 @@ func WithMaxServerDelay(d time.Duration) Option {
 // which lasts until the body is closed. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return option(func(c *config) {
-		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)
+		c.Check(d > 0, "WithAttemptTimeout(%v): want above 0", d)
 		c.attemptTimeout, c.tookLong = d, &attemptTimeoutError{d}
 	})
 }
@@ -138,8 +139,8 @@ func WithNestedRetries() Option {
 // host is down, retries of others go on: see [Retrier.Scope].
 func WithBudget(b *Budget) Option {
 	return option(func(c *config) {
-		c.want(b != nil, "WithBudget(nil): want a Budget, or WithoutBudget")
-		c.want(b == nil || b.capacity != 0, "WithBudget(zero Budget): want one made by NewBudget")
+		c.Check(b != nil, "WithBudget(nil): want a Budget, or WithoutBudget")
+		c.Check(b == nil || b.capacity != 0, "WithBudget(zero Budget): want one made by NewBudget")
 		c.budget, c.budgetSet = b, true
 	})
 }
@@ -152,7 +153,7 @@ func WithoutBudget() Option {
 // WithClassifier asks f what an error means before [Classify] is asked.
 func WithClassifier(f Classifier) Option {
 	return option(func(c *config) {
-		c.want(f != nil, "WithClassifier(nil): want a Classifier")
+		c.Check(f != nil, "WithClassifier(nil): want a Classifier")
 		c.classifier = f
 	})
 }
@@ -165,7 +166,7 @@ func WithClassifier(f Classifier) Option {
 // already.
 func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 	return option(func(c *config) {
-		c.want(limiter != nil, "WithScopeLimiter(nil): want a function")
+		c.Check(limiter != nil, "WithScopeLimiter(nil): want a function")
 		c.scopeLimiter = limiter
 	})
 }
@@ -176,7 +177,7 @@ func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 // key is used again. Default 10,000.
 func WithMaxScopes(n int) Option {
 	return option(func(c *config) {
-		c.want(n >= 1, "WithMaxScopes(%d): want 1 or more", n)
+		c.Check(n >= 1, "WithMaxScopes(%d): want 1 or more", n)
 		c.maxScopes = n
 	})
 }
@@ -186,18 +187,18 @@ func WithMaxScopes(n int) Option {
 // bucket is not full, that of x/time too, or a window not empty. Default 30 minutes.
 func WithScopeIdle(d time.Duration) Option {
 	return option(func(c *config) {
-		c.want(d > 0, "WithScopeIdle(%v): want above 0", d)
+		c.Check(d > 0, "WithScopeIdle(%v): want above 0", d)
 		c.scopeIdle = d
 	})
 }
 
 type observerOption struct{ Observer }
 
-func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.observer, &c.faults) }
-func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.faults) }
+func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.observer, &c.Errors) }
+func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.Errors) }
 
-func (o observerOption) beside(others Observer, f *faults) Observer {
-	if !f.want(!nils.Is(o.Observer), "WithObserver(nil): want an Observer") {
+func (o observerOption) beside(others Observer, f *check.Errors) Observer {
+	if !f.Check(!nils.Is(o.Observer), "WithObserver(nil): want an Observer") {
 		return others
 	}
 	return both(others, o.Observer)

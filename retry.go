@@ -53,7 +53,7 @@ func New(opts ...Option) (*Retrier, error) {
 	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff}}
 	c := &r.config
 	for i, opt := range opts {
-		if c.want(opt != nil, "option %d is nil", i+1) {
+		if c.Check(opt != nil, "option %d is nil", i+1) {
 			opt.retrier(c)
 		}
 	}
@@ -64,14 +64,14 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		limiter, err := NewAdaptiveLimiter(opts...)
 		if err != nil {
-			c.faults = append(c.faults, err)
+			c.Errors = append(c.Errors, err)
 		}
 		c.limiter = limiter
 	} else {
-		c.want(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or NewSharedLimiter, or WithScopeLimiter for those of scopes", c.limiter)
-		c.want(len(c.limiterOpts) == 0 || c.limiter != nil || c.scopeLimiter == nil, "WithScopeLimiter makes all limiters, so that an option such as WithMaxRate tunes none: want it given to their constructor")
+		c.Check(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or NewSharedLimiter, or WithScopeLimiter for those of scopes", c.limiter)
+		c.Check(len(c.limiterOpts) == 0 || c.limiter != nil || c.scopeLimiter == nil, "WithScopeLimiter makes all limiters, so that an option such as WithMaxRate tunes none: want it given to their constructor")
 		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
-			c.faults = append(c.faults, err)
+			c.Errors = append(c.Errors, err)
 		}
 	}
 	if !c.budgetSet {
@@ -83,8 +83,8 @@ func New(opts ...Option) (*Retrier, error) {
 			c.maxAttempts = min(n, Unlimited-1) + 1
 		}
 	}
-	if len(c.faults) > 0 {
-		return nil, errors.Join(c.faults...)
+	if len(c.Errors) > 0 {
+		return nil, errors.Join(c.Errors...)
 	}
 	r.gate = gateOf(c.limiter)
 	c.scopes = newScopes(c)

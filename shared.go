@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
@@ -136,7 +137,7 @@ const DefaultStoreTimeout = 100 * time.Millisecond
 // when it comes. Default [DefaultStoreTimeout].
 func WithStoreTimeout(d time.Duration) SharedOption {
 	return sharedOption(func(c *sharedConfig) {
-		c.want(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)
+		c.Check(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)
 		c.timeout = d
 	})
 }
@@ -163,7 +164,7 @@ const (
 // [FallbackShare].
 func WithFallback(f Fallback) SharedOption {
 	return sharedOption(func(c *sharedConfig) {
-		c.want(f <= FallbackOpen, "WithFallback(%d): want FallbackShare, FallbackClosed or FallbackOpen", f)
+		c.Check(f <= FallbackOpen, "WithFallback(%d): want FallbackShare, FallbackClosed or FallbackOpen", f)
 		c.fallback = f
 	})
 }
@@ -201,17 +202,17 @@ const (
 func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
 	c := sharedConfig{adaptiveConfig: defaultAdaptive(), timeout: DefaultStoreTimeout}
 	c.cold = 0 // others of the scope may have succeeded
-	c.want(!nils.Is(store), "NewSharedLimiter: store is nil: want a Store")
+	c.Check(!nils.Is(store), "NewSharedLimiter: store is nil: want a Store")
 	for i, opt := range opts {
-		if c.want(opt != nil, "option %d is nil", i+1) {
+		if c.Check(opt != nil, "option %d is nil", i+1) {
 			opt.shared(&c)
 		}
 	}
-	if len(c.faults) == 0 {
+	if len(c.Errors) == 0 {
 		c.checkShared()
 	}
-	if len(c.faults) > 0 {
-		return nil, errors.Join(c.faults...)
+	if len(c.Errors) > 0 {
+		return nil, errors.Join(c.Errors...)
 	}
 	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
 	if c.pauseOnly {
@@ -228,12 +229,12 @@ func (c *sharedConfig) checkShared() {
 		return
 	}
 	const bounds = "want %v to %.0f calls per second for a shared rate"
-	c.want(c.min >= sharedLeastRate && c.min <= sharedMostRate, "WithMinRate(%v): "+bounds, shown(c.min), sharedLeastRate, sharedMostRate)
-	c.want(c.max == rate.Inf || c.max <= sharedMostRate, "WithMaxRate(%v): "+bounds, shown(c.max), sharedLeastRate, sharedMostRate)
-	c.want(c.initial == rate.Inf || c.initial <= sharedMostRate, "WithInitialRate(%v): "+bounds, shown(c.initial), sharedLeastRate, sharedMostRate)
-	c.want(c.burst <= sharedMostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.burst, sharedMostCost)
-	c.want(c.decrease >= 1e-6 && c.decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.decrease)
-	c.want(c.increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.increase)
+	c.Check(c.min >= sharedLeastRate && c.min <= sharedMostRate, "WithMinRate(%v): "+bounds, check.LimitText(c.min), sharedLeastRate, sharedMostRate)
+	c.Check(c.max == rate.Inf || c.max <= sharedMostRate, "WithMaxRate(%v): "+bounds, check.LimitText(c.max), sharedLeastRate, sharedMostRate)
+	c.Check(c.initial == rate.Inf || c.initial <= sharedMostRate, "WithInitialRate(%v): "+bounds, check.LimitText(c.initial), sharedLeastRate, sharedMostRate)
+	c.Check(c.burst <= sharedMostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.burst, sharedMostCost)
+	c.Check(c.decrease >= 1e-6 && c.decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.decrease)
+	c.Check(c.increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.increase)
 }
 
 // law is what a store is told of the options.

@@ -7,6 +7,7 @@ import (
 	"sort"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -68,14 +69,14 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 }
 
 func checkWindows(windows []Window) error {
-	var f faults
-	f.want(len(windows) > 0, "no window: want one or more")
+	var f check.Errors
+	f.Check(len(windows) > 0, "no window: want one or more")
 	seen := make(map[time.Duration]int)
 	for i, w := range windows {
-		f.want(w.N >= 1 && w.N <= math.MaxInt32, "window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32)
-		f.want(w.Per > 0 && w.Per <= clock.Farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, clock.Farthest)
+		f.Check(w.N >= 1 && w.N <= math.MaxInt32, "window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32)
+		f.Check(w.Per > 0 && w.Per <= clock.Farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, clock.Farthest)
 		at := seen[w.Per]
-		f.want(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
+		f.Check(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
 		seen[w.Per] = i + 1
 	}
 	return errors.Join(f...)
