@@ -12,6 +12,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/pacer"
 )
 
 // AdaptiveLimiter finds the rate that a server gives, keeps to it, and makes
@@ -58,7 +59,7 @@ type AdaptiveLimiter struct {
 	housing       // whose lock guards the fields below too
 	line    *room // where calls wait for it: its own, or that of the SharedLimiter that it is a part of
 	law     *aimd
-	tokens  bucket
+	tokens  pacer.Bucket
 	largest int           // the highest cost of calls that went, or that wait
 	dearest int           // the highest cost of calls that went
 	spent   bool          // a pause took what was saved, and nobody went since
@@ -259,12 +260,12 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 			min: float64(c.min), max: perSecond(c.max),
 			decrease: c.decrease, increase: c.increase, cold: c.cold,
 		}, brake{backoff: c.pause, forgive: c.forgive}),
-		tokens:  newBucket(rate.Inf, 1),
+		tokens:  pacer.NewBucket(rate.Inf, 1),
 		largest: 1,
 		dearest: 1,
 	}
 	a.line = &a.room
-	a.room.pacer, a.room.last = a, now // the law knows the time, from which it goes on by whatever clock
+	a.room.policy, a.room.last = a, now // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.setLimit(now, float64(initial))
 		a.apply(now)
@@ -293,7 +294,7 @@ func (a *AdaptiveLimiter) Learn(f Feedback) {
 }
 
 func (a *AdaptiveLimiter) learn(e ending) {
-	if e.cost <= 0 || a.room.pacer == nil {
+	if e.cost <= 0 || a.room.policy == nil {
 		return
 	}
 	now := clock.Now()
@@ -374,7 +375,7 @@ func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
 	if is := a.law.limit(); is != was {
 		a.apply(a.told)
 		if this.why == CauseQuota && 2*is < was {
-			a.tokens.spend() // others have used up what was saved here
+			a.tokens.Drain() // others have used up what was saved here
 		}
 	}
 	a.count(e)
@@ -429,15 +430,15 @@ func (a *AdaptiveLimiter) apply(now clock.Instant) {
 	case !math.IsInf(limit, 1):
 		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
 	}
-	if burst > 0 && burst != a.tokens.burst {
-		a.tokens.setBurst(now, burst)
+	if burst > 0 && burst != a.tokens.Burst() {
+		a.tokens.SetBurst(now, burst)
 	}
-	a.tokens.setLimit(now, limitOf(limit))
+	a.tokens.SetLimit(now, limitOf(limit))
 	a.room.rehold(now)
 }
 
 // paced reports whether there is a rate.
-func (a *AdaptiveLimiter) paced() bool { return a.tokens.limit != rate.Inf }
+func (a *AdaptiveLimiter) paced() bool { return a.tokens.Limit() != rate.Inf }
 
 // Limit returns the rate in calls per second, [rate.Inf] while there is none: before
 // the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one.
@@ -448,7 +449,7 @@ func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 // the maximum rate if there is one. The error says what is allowed, with nothing
 // changed: the minimum to the maximum rate, or rate.Inf.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
-	if a.room.pacer == nil {
+	if a.room.policy == nil {
 		return errZeroLimiter
 	}
 	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
@@ -492,7 +493,7 @@ func (a *AdaptiveLimiter) Resume() {
 
 // stopped tells the law until when nobody goes, whatever the server would give.
 func (a *AdaptiveLimiter) stopped() {
-	if a.room.pacer == nil {
+	if a.room.policy == nil {
 		return
 	}
 	a.room.mu.Lock()
@@ -507,7 +508,7 @@ func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.room.pauseLeft() 
 
 // Stats returns what the limiter is doing now.
 func (a *AdaptiveLimiter) Stats() AdaptiveStats {
-	if a.room.pacer == nil {
+	if a.room.policy == nil {
 		return AdaptiveStats{}
 	}
 	a.room.mu.Lock()
@@ -528,7 +529,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 // room.
 
 func (a *AdaptiveLimiter) pass(now clock.Instant, n int) time.Duration {
-	if wait := a.ask(now, n, (*bucket).pass); wait > 0 {
+	if wait := a.ask(now, n, (*pacer.Bucket).Pass); wait > 0 {
 		return wait
 	}
 	a.law.sent(now)
@@ -541,7 +542,7 @@ func (a *AdaptiveLimiter) pass(now clock.Instant, n int) time.Duration {
 
 // peek is pass for a call that does not go yet.
 func (a *AdaptiveLimiter) peek(now clock.Instant, n int) time.Duration {
-	wait := a.ask(now, n, (*bucket).peek)
+	wait := a.ask(now, n, (*pacer.Bucket).Peek)
 	if wait == 0 {
 		a.law.free(now) // only a room above may hold it up
 	}
@@ -568,7 +569,7 @@ func (a *AdaptiveLimiter) relax(now clock.Instant) {
 }
 
 // ask asks the law, and then the tokens, by pass or peek.
-func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*bucket, clock.Instant, int) time.Duration) time.Duration {
+func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
 	a.openMail(now)
 	a.told = now
 	wait := a.law.wait(now)
@@ -586,11 +587,10 @@ func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*bucket, clo
 }
 
 func (a *AdaptiveLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	b := a.tokens // a copy: whoever is in time at the rate that it may have soon is not refused
-	b.limit = limitOf(a.law.soon())
-	wait := b.atLeast(now, ahead, n)
+	b := a.tokens.WithLimit(limitOf(a.law.soon())) // whoever is in time at the rate that it may have soon is not refused
+	wait := b.AtLeast(now, ahead, n)
 	if in, rate := a.law.renewed(now); wait > in { // for the rest, the next window's rate
-		wait = in + clock.CeilSeconds((wait-in).Seconds()*float64(b.limit)/rate)
+		wait = in + clock.CeilSeconds((wait-in).Seconds()*float64(b.Limit())/rate)
 	}
 	return wait
 }
@@ -602,15 +602,15 @@ func (a *AdaptiveLimiter) maxCost() int {
 	return math.MaxInt32
 }
 
-func (a *AdaptiveLimiter) counts(now clock.Instant) bool { return a.tokens.counts(now) }
+func (a *AdaptiveLimiter) counts(now clock.Instant) bool { return a.tokens.Counts(now) }
 
 func (a *AdaptiveLimiter) hold(now, until clock.Instant) {
 	if a.paced() || until <= now { // a pause ends, whatever has become of the rate
-		a.tokens.hold(now, until)
+		a.tokens.Pause(now, until)
 	}
 	if a.paced() {
 		if !a.spent { // else pauses that are shorter than a call interval would let nobody go
-			a.tokens.spend() // the server has none of that
+			a.tokens.Drain() // the server has none of that
 			a.spent = true
 		}
 	}

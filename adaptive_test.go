@@ -451,15 +451,15 @@ func TestAdaptiveBurstIsNotThatOfCallsThatNeverWent(t *testing.T) {
 func TestAdaptiveBurstFollowsTheRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := Must(NewAdaptiveLimiter(WithInitialRate(1000)))
-		assert.Equal(t, 10, a.tokens.burst)
+		assert.Equal(t, 10, a.tokens.Burst())
 		time.Sleep(time.Second)
 		require.NoError(t, a.SetLimit(200))
-		assert.Equal(t, 2, a.tokens.burst)
+		assert.Equal(t, 2, a.tokens.Burst())
 		start := time.Now()
 		calls(t, a, 3)
 		assert.Equal(t, 5*ms, time.Since(start), "of the ten tokens saved, two are left")
 		require.NoError(t, a.SetLimit(99))
-		assert.Equal(t, 1, a.tokens.burst)
+		assert.Equal(t, 1, a.tokens.Burst())
 	})
 }
 

@@ -53,7 +53,7 @@ type roomBrake struct {
 
 // stop learns from an attempt, and pauses the room if that asks for it.
 func (b *roomBrake) stop(r *room, e ending) {
-	if e.cost <= 0 || r.pacer == nil || !e.outcome.stops() && !b.set.Load() {
+	if e.cost <= 0 || r.policy == nil || !e.outcome.stops() && !b.set.Load() {
 		return
 	}
 	r.mu.Lock()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/pacer"
 )
 
 // TokenBucket is a limiter of a known rate: tokens refill at the limit up to the
@@ -30,8 +31,8 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {
-	housing        // whose lock guards the fields below too
-	tokens  bucket // its burst never changes
+	housing              // whose lock guards the fields below too
+	tokens  bucketPolicy // its burst never changes
 	brake   roomBrake
 }
 
@@ -48,10 +49,10 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		return nil, errors.Join(f...)
 	}
 	b := &TokenBucket{
-		tokens: newBucket(limit, burst),
+		tokens: bucketPolicy{pacer.NewBucket(limit, burst)},
 		brake:  roomBrake{brake: newBrake()},
 	}
-	b.room.pacer, b.room.catchUp = &b.tokens, timerGrain
+	b.room.policy, b.room.catchUp = &b.tokens, timerGrain
 	return b, nil
 }
 
@@ -78,13 +79,13 @@ func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.room, e) }
 func (b *TokenBucket) Limit() rate.Limit {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
-	return b.tokens.limit
+	return b.tokens.Limit()
 }
 
 // SetLimit changes the limit, also for those who wait. The error is that of
 // [NewTokenBucket], with nothing changed.
 func (b *TokenBucket) SetLimit(limit rate.Limit) error {
-	if b.room.pacer == nil {
+	if b.room.policy == nil {
 		return errZeroLimiter
 	}
 	if !check.IsLimit(limit) {
@@ -93,7 +94,7 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 	b.room.mu.Lock()
 	defer b.room.mu.Unlock()
 	now := b.room.advance(clock.Now())
-	b.tokens.setLimit(now, limit)
+	b.tokens.SetLimit(now, limit)
 	b.room.rehold(now)
 	b.room.changed(now)
 	return nil
@@ -123,101 +124,15 @@ func (b *TokenBucket) Waiting() int {
 // than a thousand calls a second.
 const timerGrain = 10 * time.Millisecond
 
-// bucket is the pacer of a token bucket: the arithmetic of x/time at explicit
-// times, without the lock and the conversions of times that are most of the price
-// there.
-type bucket struct {
-	limit  rate.Limit
-	burst  int
-	tokens float64 // at the time of last
-	last   clock.Instant
-	held   clock.Instant // when the last pause ends, or ended
-}
+// bucketPolicy lets a room ask a token bucket.
+type bucketPolicy struct{ pacer.Bucket }
 
-func newBucket(limit rate.Limit, burst int) bucket {
-	return bucket{limit: limit, burst: burst, tokens: float64(burst)}
-}
+func (b *bucketPolicy) pass(now clock.Instant, n int) time.Duration { return b.Pass(now, n) }
+func (b *bucketPolicy) peek(now clock.Instant, n int) time.Duration { return b.Peek(now, n) }
+func (b *bucketPolicy) hold(now, until clock.Instant)               { b.Pause(now, until) }
+func (b *bucketPolicy) maxCost() int                                { return b.Burst() }
+func (b *bucketPolicy) counts(now clock.Instant) bool               { return b.Counts(now) }
 
-// at is how many tokens there are. A pause leaves one at its end, if there would be one by
-// then, so that the first call leaves at that time, and the others after it at the limit: a
-// pause saves no burst. Before its end that one is lacking as far as it is away.
-func (b *bucket) at(now clock.Instant) float64 {
-	if b.held <= b.last || b.limit == rate.Inf {
-		return b.saved(now)
-	}
-	return min(min(1, b.saved(b.held))+now.Sub(b.held).Seconds()*float64(b.limit), float64(b.burst))
-}
-
-// saved is how many tokens there would be without a pause since last.
-func (b *bucket) saved(now clock.Instant) float64 {
-	tokens := b.tokens
-	if now > b.last {
-		tokens += now.Sub(b.last).Seconds() * float64(b.limit)
-	}
-	return min(tokens, float64(b.burst))
-}
-
-// settle must come before a change: what came until now stays. During a pause that is what
-// there would be without, as the pause may be lifted.
-func (b *bucket) settle(now clock.Instant) {
-	if b.held > now {
-		b.tokens = b.saved(now)
-	} else {
-		b.tokens = b.at(now)
-	}
-	b.last = max(b.last, now)
-}
-
-func (b *bucket) pass(now clock.Instant, n int) time.Duration {
-	if b.limit == rate.Inf {
-		return 0
-	}
-	left := b.at(now) - float64(n)
-	// Whoever lacks less than a nanosecond's worth goes.
-	if left < 0 && -left/float64(b.limit)*1e9 >= 1 {
-		return b.atLeast(now, 0, n)
-	}
-	b.tokens, b.last = left, max(b.last, now) // a late timer is made up for at an earlier time
-	return 0
-}
-
-// peek is pass for a call that does not go yet.
-func (b *bucket) peek(now clock.Instant, n int) time.Duration { return b.atLeast(now, 0, n) }
-
-func (b *bucket) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	if b.limit == rate.Inf {
-		return 0
-	}
-	return clock.CeilSeconds((float64(ahead) + float64(n) - b.at(now)) / float64(b.limit))
-}
-
-func (b *bucket) maxCost() int { return b.burst }
-
-func (b *bucket) counts(now clock.Instant) bool {
-	return b.limit != rate.Inf && b.at(now) < float64(b.burst)
-}
-
-func (b *bucket) hold(now, until clock.Instant) {
-	if b.held <= now {
-		if until <= now {
-			return // there is no pause to lift
-		}
-		b.settle(now)
-	}
-	b.held = until
-}
-
-// spend takes away what was saved up by the time of the last change.
-func (b *bucket) spend() { b.tokens = min(0, b.tokens) }
-
-func (b *bucket) setLimit(now clock.Instant, limit rate.Limit) {
-	b.settle(now)
-	// Who goes for less than a nanosecond's worth leaves that lacking. It is many tokens at a
-	// limit far above one a nanosecond, and hours of a lower one.
-	b.tokens, b.limit = max(-1, b.tokens), limit
-}
-
-func (b *bucket) setBurst(now clock.Instant, burst int) {
-	b.settle(now)
-	b.burst = burst
+func (b *bucketPolicy) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
+	return b.AtLeast(now, ahead, n)
 }

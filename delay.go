@@ -59,7 +59,7 @@ func NewDelayLimiter(rule DelayRule) (*DelayLimiter, error) {
 		rule.JitterMax = clock.Never
 	}
 	d := &DelayLimiter{delays: delays{rule: rule}}
-	d.room.pacer, d.room.delays = &d.delays, &d.delays
+	d.room.policy, d.room.delays = &d.delays, &d.delays
 	return d, nil
 }
 
@@ -78,7 +78,7 @@ func (d *DelayLimiter) WaitN(ctx context.Context, n int) error {
 func (d *DelayLimiter) Learn(f Feedback) { d.learn(f.ending()) }
 
 func (d *DelayLimiter) learn(e ending) {
-	if e.cost <= 0 || d.room.pacer == nil {
+	if e.cost <= 0 || d.room.policy == nil {
 		return
 	}
 	d.room.mu.Lock()

@@ -175,7 +175,7 @@ func TestScopeHoldsNothing(t *testing.T) {
 			if outer {
 				inner := slow.Limiter().(*TokenBucket)
 				inner.room.mu.Lock()
-				if got := inner.tokens.at(clock.Now()); got != 5 {
+				if got := inner.tokens.Tokens(clock.Now()); got != 5 {
 					t.Errorf("inner bucket has %v left of 5", got)
 				}
 				inner.room.mu.Unlock()

@@ -86,7 +86,7 @@ func newScopes(c *config) *scopes {
 // not made by its constructor.
 func roomOf(l Limiter) *room {
 	if own, ok := ownOf(l); ok {
-		if _, ok := own.house().pacer.(peeker); ok {
+		if _, ok := own.house().policy.(peeker); ok {
 			return own.house()
 		}
 	}

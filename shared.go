@@ -219,7 +219,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 		now := clock.Now()
 		s.local, s.room.last = s.newLocal(now, c.adaptiveConfig), now
 	}
-	s.room.pacer, s.room.news = s, s.lifted
+	s.room.policy, s.room.news = s, s.lifted
 	return s, nil
 }
 
@@ -293,7 +293,7 @@ func (s *SharedLimiter) Learn(f Feedback) {
 }
 
 func (s *SharedLimiter) learn(e ending) {
-	if e.cost <= 0 || s.room.pacer == nil {
+	if e.cost <= 0 || s.room.policy == nil {
 		return
 	}
 	e.cost = min(e.cost, s.maxCost()) // more was never let go
@@ -446,7 +446,7 @@ func (s *SharedLimiter) Limit() rate.Limit { return s.Stats().Limit }
 // already. The others hear of it as they sync, and of [MaxSharedPause] at most. d of 0 or
 // less does nothing.
 func (s *SharedLimiter) Pause(d time.Duration) {
-	if s.room.pacer == nil {
+	if s.room.policy == nil {
 		return
 	}
 	s.room.mu.Lock()
@@ -479,7 +479,7 @@ func (s *SharedLimiter) pauseAll(now clock.Instant, d time.Duration) {
 // the others ends if a sync reaches the store within 5 s. After that it must be given
 // again, as it would end a pause that may have begun since.
 func (s *SharedLimiter) Resume() {
-	if s.room.pacer == nil {
+	if s.room.policy == nil {
 		return
 	}
 	s.room.mu.Lock()

@@ -86,23 +86,23 @@ func (l *treeLock) lockPatiently() {
 	l.Lock()
 }
 
-// A peeker is a pacer that can tell the wait of a call that does not go yet. A
+// A peeker is a policy that can tell the wait of a call that does not go yet. A
 // room below another needs one, and the one above too.
 type peeker interface {
-	pacer
+	policy
 	peek(now clock.Instant, n int) time.Duration
 }
 
 var (
-	_ peeker = (*bucket)(nil)
-	_ peeker = (*spans)(nil)
+	_ peeker = (*bucketPolicy)(nil)
+	_ peeker = (*windowPolicy)(nil)
 	_ peeker = (*AdaptiveLimiter)(nil)
 	_ peeker = (*SharedLimiter)(nil)
 )
 
-// A deserter is a pacer that has to know when nobody waits any more though nobody went.
+// A deserter is a policy that has to know when nobody waits any more though nobody went.
 type deserter interface {
-	pacer
+	policy
 	deserted(now clock.Instant)
 }
 
@@ -111,16 +111,16 @@ var (
 	_ deserter = (*SharedLimiter)(nil)
 )
 
-// A counter is a pacer that can tell whether calls that went keep later ones waiting for
+// A counter is a policy that can tell whether calls that went keep later ones waiting for
 // longer: while they do, its scope is kept if there is room.
 type counter interface {
-	pacer
+	policy
 	counts(now clock.Instant) bool
 }
 
 var (
-	_ counter = (*bucket)(nil)
-	_ counter = (*spans)(nil)
+	_ counter = (*bucketPolicy)(nil)
+	_ counter = (*windowPolicy)(nil)
 	_ counter = (*AdaptiveLimiter)(nil)
 )
 
@@ -158,7 +158,7 @@ func (r *room) adopt(up *room) bool {
 // go too. A Retrier tells those of its own scopes by itself.
 func (r *room) teachAbove(e ending) {
 	for x := r.around(); x != nil; x = x.around() {
-		if l, ok := x.pacer.(gate); ok {
+		if l, ok := x.policy.(gate); ok {
 			l.learn(e.elsewhere())
 		}
 	}
@@ -190,9 +190,9 @@ func (r *room) peek(now clock.Instant, n int) time.Duration {
 		return pause
 	}
 	if r.late(now) {
-		return r.makeUp(now, n, r.pacer.(peeker).peek)
+		return r.makeUp(now, n, r.policy.(peeker).peek)
 	}
-	return r.pacer.(peeker).peek(now, n)
+	return r.policy.(peeker).peek(now, n)
 }
 
 // passAll lets a call go through r and all rooms above, where nobody waits, and

@@ -10,11 +10,11 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// A pacer decides when calls may leave a room. It is a state machine of
+// A policy decides when calls may leave a room. It is a state machine of
 // explicit times; the room calls it with its lock held, and with a time before
 // that of an earlier call only to make up for a late timer. It may be a
 // peeker, a deserter and a counter too.
-type pacer interface {
+type policy interface {
 	// pass lets a call of cost n go now and returns 0, or returns how long from
 	// now it must wait: never if only an event can let it go.
 	pass(now clock.Instant, n int) time.Duration
@@ -40,7 +40,7 @@ type pacer interface {
 type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
-	pacer  pacer
+	policy policy
 	delays *delays       // the pacer, if it gives each waiter a time of its own
 	last   clock.Instant // latest time seen, so that time never runs backwards
 	skew   clock.Instant // the room's time less the clock's: see advance
@@ -74,7 +74,7 @@ var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
 // admit is enter for a call that may cost nothing, or more than is ever let go.
 func (r *room) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	switch {
-	case r.pacer == nil:
+	case r.policy == nil:
 		return came, sent, errZeroLimiter
 	case n <= 0:
 		return free(ctx, n)
@@ -88,7 +88,7 @@ func (r *room) admit(ctx context.Context, n int) (came, sent clock.Instant, err 
 // checkCost is an error for a cost that r, or a room around it, never lets go.
 func (r *room) checkCost(n int) error {
 	for x := r; x != nil; x = x.around() {
-		if most := x.pacer.maxCost(); n > most {
+		if most := x.policy.maxCost(); n > most {
 			return costError(n, most)
 		}
 	}
@@ -322,7 +322,7 @@ func (r *room) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
 		return max(0, r.delays.goes(w, r.resume).Sub(now))
 	}
 	pause := r.leftAt(now)
-	if wait := pause + r.pacer.atLeast(now.Add(pause), ahead, w.n); wait >= 0 {
+	if wait := pause + r.policy.atLeast(now.Add(pause), ahead, w.n); wait >= 0 {
 		return wait
 	}
 	return clock.Never // overflow
@@ -377,7 +377,7 @@ func (r *room) quit(now clock.Instant, w *waiter) {
 // deserted must follow when a call that was told to wait will not go: a pacer may have to
 // know that nobody waits any more.
 func (r *room) deserted(now clock.Instant) {
-	if p, ok := r.pacer.(deserter); ok && r.waiting == 0 {
+	if p, ok := r.policy.(deserter); ok && r.waiting == 0 {
 		p.deserted(now)
 	}
 }
@@ -446,9 +446,9 @@ func (r *room) pass(now clock.Instant, n int) time.Duration {
 		return pause
 	}
 	if r.late(now) {
-		return r.makeUp(now, n, r.pacer.pass)
+		return r.makeUp(now, n, r.policy.pass)
 	}
-	return r.pacer.pass(now, n)
+	return r.policy.pass(now, n)
 }
 
 // held is how long the pause lasts, or until news is to be asked again if that is sooner.
@@ -514,7 +514,7 @@ func (r *room) pause(now, until clock.Instant) bool {
 		return false
 	}
 	r.resume = until
-	r.pacer.hold(now, until)
+	r.policy.hold(now, until)
 	return true
 }
 
@@ -529,13 +529,13 @@ func (r *room) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 // lift ends the pause.
 func (r *room) lift(now clock.Instant) {
 	r.resume, r.usedUp = now, 0
-	r.pacer.hold(now, now)
+	r.policy.hold(now, now)
 }
 
 // rehold keeps a pause in force across a change of the pacer's rate.
 func (r *room) rehold(now clock.Instant) {
 	if now < r.resume {
-		r.pacer.hold(now, r.resume)
+		r.policy.hold(now, r.resume)
 	}
 }
 
@@ -551,7 +551,7 @@ func (r *room) pauseLeft() time.Duration {
 // counts reports whether calls that went keep later ones waiting for longer: a limiter
 // that is made anew would let those go.
 func (r *room) counts() bool {
-	p, ok := r.pacer.(counter)
+	p, ok := r.policy.(counter)
 	if !ok {
 		return false
 	}
@@ -563,7 +563,7 @@ func (r *room) counts() bool {
 // pauseFor is Pause of the limiters. It reports whether the pause is new or
 // extends another.
 func (r *room) pauseFor(d time.Duration) bool {
-	if r.pacer == nil {
+	if r.policy == nil {
 		return false
 	}
 	r.mu.Lock()
@@ -579,7 +579,7 @@ func (r *room) pauseFor(d time.Duration) bool {
 // resumeNow is Resume of the limiters. It returns what was left of the pause, 0 if there
 // was none.
 func (r *room) resumeNow() (left time.Duration) {
-	if r.pacer == nil {
+	if r.policy == nil {
 		return 0
 	}
 	r.mu.Lock()

@@ -238,7 +238,7 @@ func TestRoomLetsGoWhoIsAboutToLeave(t *testing.T) {
 		b.room.mu.Lock()
 		cancel()
 		now := b.room.advance(clock.Now())
-		b.tokens.setLimit(now, rate.Inf)
+		b.tokens.SetLimit(now, rate.Inf)
 		b.room.release(now)
 		b.room.mu.Unlock()
 		assert.NoError(t, <-went)

@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"math"
-	"sort"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/pacer"
 )
 
 // A Window is a limit of N calls in any time of length Per.
@@ -51,7 +51,7 @@ const ExactCalls = 10_000
 // value admits nothing, with an error that says so.
 type SlidingWindow struct {
 	housing // whose lock guards the fields below too
-	spans   spans
+	windows windowPolicy
 	brake   roomBrake
 }
 
@@ -63,8 +63,12 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	if err := checkWindows(windows); err != nil {
 		return nil, err
 	}
-	s := &SlidingWindow{spans: newSpans(windows), brake: roomBrake{brake: newBrake()}}
-	s.room.pacer = &s.spans
+	all := make([]pacer.Window, len(windows))
+	for i, w := range windows {
+		all[i] = pacer.Window(w)
+	}
+	s := &SlidingWindow{windows: windowPolicy{pacer.NewWindows(all)}, brake: roomBrake{brake: newBrake()}}
+	s.room.policy = &s.windows
 	return s, nil
 }
 
@@ -125,200 +129,18 @@ func (s *SlidingWindow) Waiting() int {
 func (s *SlidingWindow) Free() int {
 	s.room.mu.Lock()
 	defer s.room.mu.Unlock()
-	now := s.room.advance(clock.Now())
-	free := s.spans.most
-	for i := range s.spans.all {
-		w := &s.spans.all[i]
-		w.expire(now)
-		free = min(free, w.n-w.used())
-	}
-	return free
+	return s.windows.Free(s.room.advance(clock.Now()))
 }
 
-// spans is the pacer of several windows at once.
-type spans struct {
-	all  []span // the shortest first
-	most int    // smallest N
+// windowPolicy lets a room ask sliding windows.
+type windowPolicy struct{ pacer.Windows }
 
-	// After a pause:
-	resuming bool
-	resumed  clock.Instant
-	since    int // calls since then
-}
+func (s *windowPolicy) pass(now clock.Instant, n int) time.Duration { return s.Pass(now, n) }
+func (s *windowPolicy) peek(now clock.Instant, n int) time.Duration { return s.Peek(now, n) }
+func (s *windowPolicy) hold(now, until clock.Instant)               { s.Pause(now, until) }
+func (s *windowPolicy) maxCost() int                                { return s.MaxCost() }
+func (s *windowPolicy) counts(now clock.Instant) bool               { return s.Counts(now) }
 
-func newSpans(windows []Window) spans {
-	s := spans{most: math.MaxInt32}
-	for _, w := range windows {
-		x := span{n: w.N, per: w.Per}
-		if w.N > ExactCalls {
-			x.grain = (w.Per + ExactCalls - 1) / ExactCalls
-		}
-		s.all = append(s.all, x)
-		s.most = min(s.most, w.N)
-	}
-	sort.Slice(s.all, func(i, j int) bool { return s.all[i].per < s.all[j].per })
-	return s
-}
-
-func (s *spans) pass(now clock.Instant, n int) time.Duration {
-	if wait := s.peek(now, n); wait > 0 {
-		return wait
-	}
-	for i := range s.all {
-		s.all[i].add(now, n)
-	}
-	if s.resuming {
-		s.since += n
-	}
-	return 0
-}
-
-// peek is pass for a call that does not go yet.
-func (s *spans) peek(now clock.Instant, n int) time.Duration {
-	for i := range s.all {
-		s.all[i].expire(now)
-	}
-	if s.resuming && now.Sub(s.resumed) >= s.over() {
-		s.resuming = false
-	}
-	return s.atLeast(now, 0, n)
-}
-
-// over is how long calls are spread after a pause.
-func (s *spans) over() time.Duration { return min(s.all[0].per, herdOver) }
-
-func (s *spans) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	var wait time.Duration
-	for _, w := range s.all { // copies: a pause that ends by then may be lifted before
-		w.expire(now)
-		wait = max(wait, w.wait(now, ahead+int64(n)))
-	}
-	if s.resuming {
-		spread := s.over()
-		if first, before := s.all[0].n, int64(s.since)+ahead; before < int64(first) {
-			spread = min(spread, clock.CeilSeconds(spread.Seconds()*float64(before)/float64(first)))
-		}
-		wait = max(wait, spread-now.Sub(s.resumed))
-	}
-	return wait
-}
-
-func (s *spans) maxCost() int { return s.most }
-
-func (s *spans) counts(now clock.Instant) bool {
-	for i := range s.all {
-		s.all[i].expire(now)
-		if s.all[i].size > 0 {
-			return true
-		}
-	}
-	return false
-}
-
-// herdOver is the longest time over which calls are spread after a pause.
-const herdOver = time.Minute
-
-// hold spreads what comes after a pause over the shortest window, or herdOver.
-func (s *spans) hold(_, until clock.Instant) {
-	s.resuming, s.resumed, s.since = true, until, 0
-}
-
-// span is one window: the calls that went within its length, oldest first.
-type span struct {
-	n     int
-	per   time.Duration
-	grain time.Duration // calls this close count as one entry; 0: only those of one moment
-
-	ring  []entry // grows as needed
-	head  int     // the oldest
-	size  int
-	gone  int64         // calls that left the window
-	begun clock.Instant // first call of the newest entry
-}
-
-// entry is calls that count as gone at one moment.
-type entry struct {
-	at   clock.Instant
-	upto int64 // calls ever, with these
-}
-
-// oldest returns the i-th oldest entry.
-func (w *span) oldest(i int) *entry {
-	i += w.head
-	if i >= len(w.ring) {
-		i -= len(w.ring)
-	}
-	return &w.ring[i]
-}
-
-// upto is the number of calls ever.
-func (w *span) upto() int64 {
-	if w.size == 0 {
-		return w.gone
-	}
-	return w.oldest(w.size - 1).upto
-}
-
-// used is the number of calls in the window.
-func (w *span) used() int { return int(w.upto() - w.gone) }
-
-// expire forgets what left the window: of calls that follow each other little, but all of it
-// for each who waits when a pause comes. So it looks for the oldest that stays in steps that
-// double, and between the last two.
-func (w *span) expire(at clock.Instant) {
-	stays := func(i int) bool { return at.Sub(w.oldest(i).at) < w.per }
-	n := 1
-	for n <= w.size && !stays(n-1) {
-		n *= 2
-	}
-	if n = sort.Search(min(n-1, w.size), stays); n == 0 {
-		return
-	}
-	w.gone = w.oldest(n - 1).upto
-	if w.head += n; w.head >= len(w.ring) {
-		w.head -= len(w.ring)
-	}
-	w.size -= n
-}
-
-// add counts n calls.
-func (w *span) add(at clock.Instant, n int) {
-	upto := w.upto() + int64(n)
-	if w.size > 0 {
-		if e := w.oldest(w.size - 1); at == e.at || at.Sub(w.begun) < w.grain {
-			e.at, e.upto = at, upto
-			return
-		}
-	}
-	if w.size == len(w.ring) {
-		ring := make([]entry, max(4, 2*len(w.ring)))
-		for i := range w.size {
-			ring[i] = *w.oldest(i)
-		}
-		w.ring, w.head = ring, 0
-	}
-	w.size++
-	*w.oldest(w.size - 1) = entry{at, upto}
-	w.begun = at
-}
-
-// wait is the least time until n more calls have gone; it is exact if they may
-// all go at once. Call m waits for the one n before it, which may be one that is
-// still to come itself.
-func (w *span) wait(at clock.Instant, n int64) time.Duration {
-	m := int64(w.used()) + n
-	rounds := (m - 1) / int64(w.n)
-	if rounds == 0 {
-		return 0
-	}
-	m -= rounds * int64(w.n)
-	from := at
-	if m <= int64(w.used()) {
-		i := sort.Search(w.size, func(i int) bool { return w.oldest(i).upto-w.gone >= m })
-		from = w.oldest(i).at
-	}
-	if rounds > int64(clock.Never/w.per) {
-		return clock.Never
-	}
-	return time.Duration(rounds)*w.per - at.Sub(from) // less than per
+func (s *windowPolicy) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
+	return s.AtLeast(now, ahead, n)
 }

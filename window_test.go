@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"sync"
 	"testing"
@@ -59,24 +58,24 @@ func FuzzNewSlidingWindow(f *testing.F) {
 			return
 		}
 		now := clock.Instant(1)
-		if wait := s.spans.atLeast(now, 0, max(1, cost)); wait < 0 {
+		if wait := s.windows.AtLeast(now, 0, max(1, cost)); wait < 0 {
 			t.Fatalf("negative wait %v", wait)
 		}
-		if cost = max(1, cost); cost > s.spans.most {
-			cost = s.spans.most
+		if cost = max(1, cost); cost > s.windows.MaxCost() {
+			cost = s.windows.MaxCost()
 		}
-		if wait := s.spans.pass(now, cost); wait != 0 {
+		if wait := s.windows.Pass(now, cost); wait != 0 {
 			t.Fatalf("a fresh window made cost %d wait %v", cost, wait)
 		}
-		wait := s.spans.pass(now, cost)
+		wait := s.windows.Pass(now, cost)
 		if wait < 0 || wait == clock.Never {
 			t.Fatalf("then %v", wait)
 		}
 		if wait > 0 {
-			if least := s.spans.atLeast(now, 0, cost); least > wait {
+			if least := s.windows.AtLeast(now, 0, cost); least > wait {
 				t.Fatalf("at least %v, but %v is enough", least, wait)
 			}
-			if again := s.spans.pass(now.Add(wait), cost); again != 0 {
+			if again := s.windows.Pass(now.Add(wait), cost); again != 0 {
 				t.Fatalf("waited %v, then %v", wait, again)
 			}
 		}
@@ -103,151 +102,6 @@ func overfull(calls []went, w Window) (from time.Duration, held int, ok bool) {
 		sum -= calls[i].n
 	}
 	return 0, 0, false
-}
-
-func TestSlidingWindowNeverHoldsMore(t *testing.T) {
-	for _, tt := range []struct {
-		name    string
-		windows []Window
-	}{
-		{"one call", []Window{{1, time.Second}}},
-		{"a few", []Window{{7, time.Second}}},
-		{"a few and a day", []Window{{10, time.Second}, {1000, 24 * time.Hour}}},
-		{"three", []Window{{3, 10 * ms}, {20, 400 * ms}, {50, time.Minute}}},
-		{"tiny", []Window{{5, 3}}},
-		{"most that is exact", []Window{{ExactCalls, time.Second}}},
-		{"approximate", []Window{{25_000, time.Second}}},
-		{"approximate and exact", []Window{{100, 10 * ms}, {30_000, 4 * time.Second}}},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			for seed := range uint64(8) {
-				rnd := rand.New(rand.NewPCG(seed, 1))
-				s := newSpans(tt.windows)
-				per := tt.windows[0].Per
-				var calls []went
-				for at := time.Duration(0); len(calls) < 20_000; {
-					n := 1
-					if rnd.IntN(4) == 0 {
-						n = 1 + rnd.IntN(s.most)
-					}
-					wait := s.pass(clock.Instant(at), n)
-					if wait < 0 {
-						t.Fatalf("seed %d: wait %v", seed, wait)
-					}
-					if wait == 0 {
-						calls = append(calls, went{at, n})
-					}
-					switch rnd.IntN(8) {
-					case 0:
-						at += time.Duration(rnd.Int64N(int64(per) + 1))
-					case 1:
-						at += time.Duration(rnd.Int64N(int64(per)/1000 + 2))
-					default:
-						at += wait
-					}
-				}
-				for _, w := range tt.windows {
-					if from, held, bad := overfull(calls, w); bad {
-						t.Fatalf("seed %d: the window of %v from %v holds %d", seed, w, from, held)
-					}
-				}
-			}
-		})
-	}
-}
-
-// Whoever has waited as long as told may go, and not a nanosecond before: what
-// the slow model of all calls says too.
-func TestSlidingWindowWaitsNoLongerThanNeeded(t *testing.T) {
-	windows := []Window{{6, time.Second}, {20, 10 * time.Second}}
-	for seed := range uint64(50) {
-		rnd := rand.New(rand.NewPCG(seed, 2))
-		s := newSpans(windows)
-		var calls []went
-		at := time.Duration(0)
-		for range 300 {
-			n := 1 + rnd.IntN(6)
-			want := time.Duration(0)
-			for _, w := range windows {
-				want = max(want, modelWait(calls, w, at, n))
-			}
-			if least := s.atLeast(clock.Instant(at), 0, n); least != want {
-				t.Fatalf("seed %d: at least %v for %d at %v, want %v", seed, least, n, at, want)
-			}
-			got := s.pass(clock.Instant(at), n)
-			if got != want {
-				t.Fatalf("seed %d: wait %v for %d at %v, want %v", seed, got, n, at, want)
-			}
-			if got == 0 {
-				calls = append(calls, went{at, n})
-			}
-			at += time.Duration(rnd.Int64N(int64(300 * ms)))
-		}
-	}
-}
-
-// modelWait tries every moment at which something leaves the window.
-func modelWait(calls []went, w Window, at time.Duration, n int) time.Duration {
-	fits := func(at time.Duration) bool {
-		sum := n
-		for _, c := range calls {
-			if at-c.at < w.Per {
-				sum += c.n
-			}
-		}
-		return sum <= w.N
-	}
-	if fits(at) {
-		return 0
-	}
-	for _, c := range calls {
-		if then := c.at + w.Per; then > at && fits(then) {
-			return then - at
-		}
-	}
-	return clock.Never
-}
-
-// A full approximate window gives a call back at most a ten thousandth of its
-// length late.
-func TestSlidingWindowApproximation(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		w    Window
-		step time.Duration // between calls that are offered
-	}{
-		{"evenly", Window{50_000, time.Second}, 7 * time.Microsecond},
-		{"in bursts", Window{20_000, time.Second}, 300 * time.Microsecond},
-		{"all at once", Window{1 << 20, time.Minute}, time.Second},
-		{"shorter than it has grains", Window{20_000, 5 * time.Microsecond}, 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := newSpans([]Window{tt.w})
-			late := (tt.w.Per + ExactCalls - 1) / ExactCalls
-			var calls []went
-			oldest, used := 0, 0 // of what an exact window holds
-			burst := max(1, int(tt.step*time.Duration(tt.w.N)/tt.w.Per))
-			for at := time.Duration(0); len(calls) < 150_000 && at < 3*tt.w.Per; at += tt.step {
-				for oldest < len(calls) && at-calls[oldest].at >= tt.w.Per+late {
-					used -= calls[oldest].n
-					oldest++
-				}
-				switch wait := s.pass(clock.Instant(at), burst); {
-				case wait == 0:
-					calls = append(calls, went{at, burst})
-					used += burst
-				case used+burst <= tt.w.N:
-					t.Fatalf("at %v: waits %v with only %d in a window longer by %v", at, wait, used, late)
-				}
-			}
-			if from, held, bad := overfull(calls, tt.w); bad {
-				t.Fatalf("the window from %v holds %d", from, held)
-			}
-			if got := len(s.all[0].ring); got > 1<<14 {
-				t.Errorf("%d entries of memory", got)
-			}
-		})
-	}
 }
 
 func TestSlidingWindowWaits(t *testing.T) {
@@ -474,31 +328,6 @@ func TestZeroPacers(t *testing.T) {
 	}
 }
 
-// A window keeps no calls that have left it.
-func TestSlidingWindowForgets(t *testing.T) {
-	s := newSpans([]Window{{10, time.Second}, {100, time.Minute}})
-	rnd := rand.New(rand.NewPCG(1, 3))
-	now, calls := clock.Instant(1), 0
-	for calls < 2000 {
-		if s.pass(now, 1) == 0 {
-			calls++
-		}
-		for i := range s.all {
-			w := &s.all[i]
-			if w.size > w.n {
-				t.Fatalf("%d calls are kept of a window of %d", w.size, w.n)
-			}
-			if w.size > 0 && now.Sub(w.oldest(0).at) >= w.per {
-				t.Fatalf("a call of %v ago is kept of a window of %v", now.Sub(w.oldest(0).at), w.per)
-			}
-		}
-		now = now.Add(50 * ms)
-		if rnd.IntN(20) == 0 { // so that many leave at once, or all
-			now = now.Add(time.Duration(rnd.Int64N(int64(70 * time.Second))))
-		}
-	}
-}
-
 func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Must(NewSlidingWindow(Window{1000, time.Millisecond}))
@@ -509,37 +338,6 @@ func TestSlidingWindowPassesWithoutAllocation(t *testing.T) {
 		time.Sleep(2 * time.Millisecond)
 		if got := testing.AllocsPerRun(500, func() { _ = s.WaitN(ctx, 1) }); got != 0 {
 			t.Errorf("%v allocations", got)
-		}
-	})
-}
-
-// What a full window costs each call that goes, and each one that waits when a pause comes.
-func BenchmarkSlidingWindow(b *testing.B) {
-	const n, per = ExactCalls, 10 * time.Second
-	const step = clock.Instant(per / n)
-	full := func() (s spans, now clock.Instant) {
-		s = newSpans([]Window{{n, per}})
-		for range n {
-			now += step
-			s.pass(now, 1)
-		}
-		return s, now
-	}
-	b.Run("a call", func(b *testing.B) {
-		s, now := full()
-		for b.Loop() {
-			now += step
-			if wait := s.pass(now, 1); wait > 0 {
-				b.Fatal(wait)
-			}
-		}
-	})
-	b.Run("a pause, for each who waits", func(b *testing.B) {
-		s, now := full()
-		for b.Loop() {
-			if wait := s.atLeast(now.Add(2*per), 0, 1); wait > 0 {
-				b.Fatal(wait)
-			}
 		}
 	})
 }

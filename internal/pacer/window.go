@@ -1,0 +1,227 @@
+package pacer
+
+import (
+	"math"
+	"sort"
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// ExactCalls is the highest N of a [Window] that is kept exactly.
+const ExactCalls = 10_000
+
+// herdOver is the longest time over which calls are spread after a pause.
+const herdOver = time.Minute
+
+// A Window limits calls to N in any time of length Per.
+type Window struct {
+	N   int
+	Per time.Duration
+}
+
+// Windows keeps to several windows at once.
+type Windows struct {
+	all     []window // the shortest first
+	maxCost int      // the smallest N
+
+	// After a pause calls are spread:
+	spreading   bool
+	pausedUntil clock.Instant
+	passed      int // calls since the pause
+}
+
+// NewWindows returns empty windows. There must be at least one.
+func NewWindows(windows []Window) Windows {
+	s := Windows{maxCost: math.MaxInt32}
+	for _, w := range windows {
+		x := window{n: w.N, per: w.Per}
+		if w.N > ExactCalls {
+			x.grain = (w.Per + ExactCalls - 1) / ExactCalls
+		}
+		s.all = append(s.all, x)
+		s.maxCost = min(s.maxCost, w.N)
+	}
+	sort.Slice(s.all, func(i, j int) bool { return s.all[i].per < s.all[j].per })
+	return s
+}
+
+// MaxCost returns the smallest N: a call that costs more never goes.
+func (s *Windows) MaxCost() int { return s.maxCost }
+
+// Pass counts a call of cost n and returns 0. If a window is full it counts nothing and
+// returns how long the call must wait.
+func (s *Windows) Pass(now clock.Instant, n int) time.Duration {
+	if wait := s.Peek(now, n); wait > 0 {
+		return wait
+	}
+	for i := range s.all {
+		s.all[i].add(now, n)
+	}
+	if s.spreading {
+		s.passed += n
+	}
+	return 0
+}
+
+// Peek returns what Pass would, and counts nothing.
+func (s *Windows) Peek(now clock.Instant, n int) time.Duration {
+	for i := range s.all {
+		s.all[i].expire(now)
+	}
+	if s.spreading && now.Sub(s.pausedUntil) >= s.spreadOver() {
+		s.spreading = false
+	}
+	return s.AtLeast(now, 0, n)
+}
+
+// spreadOver returns the time over which calls are spread after a pause.
+func (s *Windows) spreadOver() time.Duration { return min(s.all[0].per, herdOver) }
+
+// AtLeast returns a lower bound of the wait of a call of cost n behind others of a total cost.
+// It changes nothing, as now may lie in the future: at the end of a pause that may be lifted
+// before.
+func (s *Windows) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
+	var wait time.Duration
+	for _, w := range s.all { // copies
+		w.expire(now)
+		wait = max(wait, w.wait(now, ahead+int64(n)))
+	}
+	if s.spreading {
+		spread := s.spreadOver()
+		if first, before := s.all[0].n, int64(s.passed)+ahead; before < int64(first) {
+			spread = min(spread, clock.CeilSeconds(spread.Seconds()*float64(before)/float64(first)))
+		}
+		wait = max(wait, spread-now.Sub(s.pausedUntil))
+	}
+	return wait
+}
+
+// Counts reports whether a window holds calls: new windows would let more calls go.
+func (s *Windows) Counts(now clock.Instant) bool {
+	for i := range s.all {
+		s.all[i].expire(now)
+		if s.all[i].size > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// Free returns the highest cost of a call that all windows have room for. Pauses make no
+// difference.
+func (s *Windows) Free(now clock.Instant) int {
+	free := s.maxCost
+	for i := range s.all {
+		w := &s.all[i]
+		w.expire(now)
+		free = min(free, w.n-w.used())
+	}
+	return free
+}
+
+// Pause sets the end of the pause, after which calls are spread over the shortest window, or
+// over a minute if that is shorter.
+func (s *Windows) Pause(_, until clock.Instant) {
+	s.spreading, s.pausedUntil, s.passed = true, until, 0
+}
+
+// A window holds the calls of one Window that are within its length, oldest first, in a ring
+// that grows as needed.
+type window struct {
+	n     int
+	per   time.Duration
+	grain time.Duration // calls this close share an entry; 0: only calls of one moment do
+
+	ring    []entry
+	head    int // the oldest
+	size    int
+	expired int64         // calls that left the window
+	began   clock.Instant // the first call of the newest entry
+}
+
+// An entry stands for calls that count as gone at one moment.
+type entry struct {
+	at    clock.Instant
+	total int64 // calls ever, up to these
+}
+
+// oldest returns the i-th oldest entry.
+func (w *window) oldest(i int) *entry {
+	i += w.head
+	if i >= len(w.ring) {
+		i -= len(w.ring)
+	}
+	return &w.ring[i]
+}
+
+// total returns the number of calls ever.
+func (w *window) total() int64 {
+	if w.size == 0 {
+		return w.expired
+	}
+	return w.oldest(w.size - 1).total
+}
+
+// used returns the number of calls in the window.
+func (w *window) used() int { return int(w.total() - w.expired) }
+
+// expire drops the entries that left the window. Between two calls these are few; for a
+// waiter at a pause they may be all. So the search doubles its steps until it finds an entry
+// that stays, and then bisects the last step.
+func (w *window) expire(at clock.Instant) {
+	stays := func(i int) bool { return at.Sub(w.oldest(i).at) < w.per }
+	n := 1
+	for n <= w.size && !stays(n-1) {
+		n *= 2
+	}
+	if n = sort.Search(min(n-1, w.size), stays); n == 0 {
+		return
+	}
+	w.expired = w.oldest(n - 1).total
+	if w.head += n; w.head >= len(w.ring) {
+		w.head -= len(w.ring)
+	}
+	w.size -= n
+}
+
+// add counts n calls.
+func (w *window) add(at clock.Instant, n int) {
+	total := w.total() + int64(n)
+	if w.size > 0 {
+		if e := w.oldest(w.size - 1); at == e.at || at.Sub(w.began) < w.grain {
+			e.at, e.total = at, total
+			return
+		}
+	}
+	if w.size == len(w.ring) {
+		ring := make([]entry, max(4, 2*len(w.ring)))
+		for i := range w.size {
+			ring[i] = *w.oldest(i)
+		}
+		w.ring, w.head = ring, 0
+	}
+	w.size++
+	*w.oldest(w.size - 1) = entry{at, total}
+	w.began = at
+}
+
+// wait returns the least time until n more calls have gone. It is exact if they may all go at
+// once. Call m waits for call m-N, which may itself be still to come.
+func (w *window) wait(at clock.Instant, n int64) time.Duration {
+	m := int64(w.used()) + n
+	rounds := (m - 1) / int64(w.n)
+	if rounds == 0 {
+		return 0
+	}
+	m -= rounds * int64(w.n)
+	from := at
+	if m <= int64(w.used()) {
+		i := sort.Search(w.size, func(i int) bool { return w.oldest(i).total-w.expired >= m })
+		from = w.oldest(i).at
+	}
+	if rounds > int64(clock.Never/w.per) {
+		return clock.Never
+	}
+	return time.Duration(rounds)*w.per - at.Sub(from) // less than per
+}
