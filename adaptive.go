@@ -265,7 +265,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 		dearest: 1,
 	}
 	a.line = &a.room
-	a.room.policy, a.room.last = a, now // the law knows the time, from which it goes on by whatever clock
+	a.room.policy, a.room.timeline.Last = a, now // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.setLimit(now, float64(initial))
 		a.apply(now)
@@ -357,7 +357,7 @@ func (a *AdaptiveLimiter) openMail(now clock.Instant) {
 	}
 	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
 	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
-	last := min(clock.Instant(m.at.Load())+a.room.skew, now)
+	last := min(clock.Instant(m.at.Load())+a.room.timeline.Skew, now)
 	step := max(0, last.Sub(a.told)) / time.Duration(n)
 	for i := range n {
 		at := last - clock.Instant(step)*clock.Instant(n-1-i)

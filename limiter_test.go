@@ -340,7 +340,7 @@ func TestThrottlesOfAnUnknownTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(1000, 1))
 		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), WithJitter(NoJitter())))
-		b.room.skew = -1
+		b.room.timeline.Skew = -1
 		for _, want := range []time.Duration{300 * ms, 600 * ms, 1200 * ms} {
 			b.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
 			assert.Equal(t, want, b.PauseLeft())

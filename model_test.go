@@ -238,7 +238,7 @@ func (r *modelRun) readOld(d int64) {
 	room := &r.bucket.room
 	room.mu.Lock()
 	defer room.mu.Unlock()
-	last := room.last
+	last := room.timeline.Last
 	if now := room.advance(max(r.start, r.start+clock.Instant(r.model.now-d))); now < last {
 		r.t.Errorf("time went back by %v", last.Sub(now))
 	}

@@ -217,7 +217,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
 	if c.pauseOnly {
 		now := clock.Now()
-		s.local, s.room.last = s.newLocal(now, c.adaptiveConfig), now
+		s.local, s.room.timeline.Last = s.newLocal(now, c.adaptiveConfig), now
 	}
 	s.room.policy, s.room.news = s, s.lifted
 	return s, nil

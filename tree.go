@@ -178,7 +178,7 @@ func (r *room) around() *room {
 func (r *room) pausedUntil() (until clock.Instant) {
 	for x := r; x != nil; x = x.up {
 		if x.resume != 0 {
-			until = max(until, x.reading(x.resume)+r.skew)
+			until = max(until, x.reading(x.resume)+r.timeline.Skew)
 		}
 	}
 	return until
@@ -205,8 +205,8 @@ func (r *room) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) {
 		}
 	}
 	for x := r; x != nil; x = x.up {
-		x.pass(x.last, n)
-		sent = max(sent, x.reading(x.last))
+		x.pass(x.timeline.Last, n)
+		sent = max(sent, x.reading(x.timeline.Last))
 	}
 	return sent, true
 }
@@ -266,7 +266,7 @@ func (r *room) rise(w *waiter) (changed bool) {
 	}
 	if w == nil {
 		if changed {
-			r.up.deserted(r.up.advance(r.reading(r.last)))
+			r.up.deserted(r.up.advance(r.reading(r.timeline.Last)))
 		}
 		return changed
 	}

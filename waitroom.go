@@ -40,12 +40,11 @@ type policy interface {
 type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
-	policy policy
-	delays *delays       // the pacer, if it gives each waiter a time of its own
-	last   clock.Instant // latest time seen, so that time never runs backwards
-	skew   clock.Instant // the room's time less the clock's: see advance
-	resume clock.Instant // nobody goes before
-	usedUp clock.Instant // until when a quota is, if there is a pause
+	policy   policy
+	delays   *delays        // the pacer, if it gives each waiter a time of its own
+	timeline clock.Timeline // the room's time, which may be another one than the clock's
+	resume   clock.Instant  // nobody goes before
+	usedUp   clock.Instant  // until when a quota is, if there is a pause
 	// news is asked, when a pause holds up or would refuse a call, whether somebody
 	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is
 	// to be asked again, or never while an answer is under way: whoever gets that calls
@@ -210,37 +209,14 @@ func (r *room) abandon(w *waiter) bool {
 	return true
 }
 
-// advance returns the room's time for a reading of the clock, or the latest time
-// seen if that is later: callers read the clock outside the lock, so they may
-// come in another order.
-//
-// A limiter may outlive its clock: in tests each synctest bubble has its own,
-// which begins decades away from the real one and earlier than the last bubble's
-// end. The room's time goes on from where it was.
-func (r *room) advance(reading clock.Instant) clock.Instant {
-	now := reading + r.skew
-	if now < r.last {
-		r.skew = max(r.skew, r.last-clock.Now())
-		return r.last
-	}
-	if d := now.Sub(r.last); d > 10*clock.Year && r.last != 0 {
-		r.skew -= clock.Instant(d)
-		return r.last
-	}
-	r.last = now
-	return now
-}
+// advance returns the room's time for a reading of the clock.
+func (r *room) advance(reading clock.Instant) clock.Instant { return r.timeline.Advance(reading) }
 
 // reading is the inverse of advance: what the clock said at a time of the room.
-func (r *room) reading(now clock.Instant) clock.Instant { return now - r.skew }
+func (r *room) reading(now clock.Instant) clock.Instant { return r.timeline.Reading(now) }
 
 // sentAt is the room's time of a call that it let go at a reading, zero if that is.
-func (r *room) sentAt(t clock.Instant) clock.Instant {
-	if t == 0 {
-		return 0
-	}
-	return t + r.skew
-}
+func (r *room) sentAt(t clock.Instant) clock.Instant { return r.timeline.At(t) }
 
 // row returns the lines of the room.
 func (r *room) row() []line {

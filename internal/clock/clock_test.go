@@ -61,3 +61,25 @@ func TestCeilSeconds(t *testing.T) {
 		})
 	}
 }
+
+func TestTimeline(t *testing.T) {
+	var line Timeline
+	now := Now()
+	assert.Equal(t, now, line.Advance(now))
+	assert.Equal(t, now.Add(time.Second), line.Advance(now.Add(time.Second)))
+	assert.Equal(t, now.Add(time.Second), line.Advance(now), "readings out of order")
+	assert.Zero(t, line.At(0))
+
+	line = Timeline{}
+	last := line.Advance(now.Add(20 * Year)) // a bubble that has ended
+	assert.Equal(t, last, line.Advance(now), "another clock begins earlier")
+	next := Now()
+	got := line.Advance(next)
+	assert.InDelta(t, int64(last), int64(got), float64(10*time.Second), "and the time goes on from there")
+	assert.Equal(t, next, line.Reading(got))
+	assert.Equal(t, got, line.At(next))
+
+	last = line.Last
+	assert.Equal(t, last, line.Advance(line.Reading(last).Add(11*Year)), "a step of many years is another clock")
+	assert.Equal(t, last.Add(time.Second), line.Advance(line.Reading(last).Add(time.Second)))
+}
