@@ -199,12 +199,6 @@ func TestBackoffAWSCap(t *testing.T) {
 	}
 }
 
-func TestBackoffHerokuCap(t *testing.T) {
-	if _, most := HerokuBackoff().bounds(100); most != 15*time.Minute {
-		t.Errorf("up to %v", most)
-	}
-}
-
 // Where all is jitter, it takes nothing to grow.
 func TestBackoffOfJitterAlone(t *testing.T) {
 	b := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Second), WithJitter(AdditiveJitter(time.Second))))

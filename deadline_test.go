@@ -13,6 +13,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 var errServer = errors.New("server says 503")
@@ -398,7 +399,7 @@ func TestQuotaIsTheReasonWhileItIsUsedUp(t *testing.T) {
 		"window": func() (cruise.Limiter, error) {
 			return cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})
 		},
-		"delay":  func() (cruise.Limiter, error) { return cruise.NewDelayLimiter(cruise.ResponsiveDelay()) },
+		"delay":  func() (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
 		"shared": func() (cruise.Limiter, error) { return cruise.NewSharedLimiter(cruise.NewMemoryStore()) },
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -43,7 +43,7 @@
 //
 //	a known rate                          WithLimiter(Must(NewTokenBucket(…)))
 //	at most N calls in any window         WithLimiter(Must(NewSlidingWindow(…)))
-//	one delay that all callers share      WithLimiter(Must(NewDelayLimiter(…)))
+//	one delay that all callers share      WithLimiter(Must(delay.New(…)))
 //	no more than a rate, less if need be  WithMaxRate
 //	limits by account, table, host        Retrier.Scope
 //	calls that cost several units         WithCost, at Do

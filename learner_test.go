@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 // witness is a limiter that lets everyone go, or refuses, and keeps what it is told.
@@ -360,7 +361,7 @@ func TestOnlyThrottlesPause(t *testing.T) {
 		"adaptive": cruise.Must(cruise.NewAdaptiveLimiter()),
 		"bucket":   cruise.Must(cruise.NewTokenBucket(1, 1)),
 		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second})),
-		"delay":    cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())),
+		"delay":    cruise.Must(delay.New(delay.HerokuGradual())),
 		"shared":   cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore())),
 	} {
 		t.Run(name, func(t *testing.T) {

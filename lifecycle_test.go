@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 func succeeds(context.Context) error { return nil }
@@ -78,7 +79,7 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
 		"delay": func() (limiter, func(chan struct{})) {
-			l := cruise.Must(cruise.NewDelayLimiter(cruise.LinearDelay(time.Minute)))
+			l := cruise.Must(delay.New(delay.Linear(time.Minute)))
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
 	}

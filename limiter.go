@@ -64,7 +64,6 @@ var (
 	_ housed = (*AdaptiveLimiter)(nil)
 	_ housed = (*TokenBucket)(nil)
 	_ housed = (*SlidingWindow)(nil)
-	_ housed = (*DelayLimiter)(nil)
 	_ housed = (*SharedLimiter)(nil)
 )
 
@@ -72,7 +71,7 @@ var (
 // another one: its own methods count, not those that it got with it.
 func ownOf(l Limiter) (own housed, ok bool) {
 	switch l.(type) {
-	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *DelayLimiter, *SharedLimiter:
+	case *AdaptiveLimiter, *TokenBucket, *SlidingWindow, *SharedLimiter:
 		own, ok = l.(housed)
 	}
 	return own, ok

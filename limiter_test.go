@@ -110,7 +110,6 @@ func TestPauseHoldsAllButFreeCalls(t *testing.T) {
 		"adaptive":       func() limiter { return Must(NewAdaptiveLimiter(WithInitialRate(1))) },
 		"before a rate":  func() limiter { return Must(NewAdaptiveLimiter()) },
 		"sliding window": func() limiter { return Must(NewSlidingWindow(Window{1, time.Second})) },
-		"delay":          func() limiter { return Must(NewDelayLimiter(LinearDelay(time.Second))) },
 		"shared":         func() limiter { return Must(NewSharedLimiter(NewMemoryStore(), WithInitialRate(1))) },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -290,7 +289,6 @@ func TestLearnIgnoresWhatWasNeverAdmitted(t *testing.T) {
 	for name, limiter := range map[string]func() (Learner, error){
 		"bucket":   func() (Learner, error) { return NewTokenBucket(1, 1) },
 		"window":   func() (Learner, error) { return NewSlidingWindow(Window{1, time.Second}) },
-		"delay":    func() (Learner, error) { return NewDelayLimiter(ResponsiveDelay()) },
 		"adaptive": func() (Learner, error) { return NewAdaptiveLimiter() },
 		"shared":   func() (Learner, error) { return NewSharedLimiter(NewMemoryStore()) },
 	} {
@@ -392,7 +390,7 @@ func TestWhatMustNotBeCopiedCannotBe(t *testing.T) {
 		return false
 	}
 	for _, typ := range []reflect.Type{
-		reflect.TypeFor[TokenBucket](), reflect.TypeFor[AdaptiveLimiter](), reflect.TypeFor[SlidingWindow](), reflect.TypeFor[DelayLimiter](),
+		reflect.TypeFor[TokenBucket](), reflect.TypeFor[AdaptiveLimiter](), reflect.TypeFor[SlidingWindow](),
 		reflect.TypeFor[SharedLimiter](), reflect.TypeFor[MemoryStore](), reflect.TypeFor[Budget](), reflect.TypeFor[Retrier](),
 	} {
 		assert.True(t, holdsLock(typ), "%v", typ)

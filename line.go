@@ -28,9 +28,8 @@ func (c class) background() bool { return c >= backgroundRetryClass }
 // of the one above.
 type waiter struct {
 	prev, next *waiter // in its line
-	class      class   // in the room of a DelayLimiter the shade of its jitter: see delays
+	class      class
 	n          int
-	came       clock.Instant
 	deadline   clock.Instant // zero if none
 	maxPause   time.Duration // refuses longer pauses
 	observer   Observer      // of the Retrier, nil if none

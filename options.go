@@ -228,8 +228,7 @@ func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
 // every 8 calls that go while background calls wait, one is a background call.
 // Calls of other Retriers within it yield too.
 //
-// A [DelayLimiter] makes no call wait for another, and a limiter of another
-// package knows no background; there it changes nothing.
+// A limiter of another package knows no background; there it changes nothing.
 func WithBackground() CallOption { return CallOption{background: true} }
 
 // WithoutRetries makes a call once, for what must not be sent twice. It is paced like

@@ -251,7 +251,7 @@ func TestReadmeShowsTheScoreboard(t *testing.T) {
 		"AWS SDK, adaptive mode":        "aws-adaptive",
 		"cenkalti/backoff v7":           "cenkalti",
 		"failsafe-go, adaptive limiter": "failsafe-adaptive",
-		"Heroku's proportional rule, by cruise's `DelayLimiter`": "heroku-proportional",
+		"Heroku's proportional rule, by cruise's `delay.Limiter`": "heroku-proportional",
 	} {
 		row := regexp.MustCompile(`(?m)^\| ` + client + ` \| 13 \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|`).FindStringSubmatch(suite)
 		require.NotNil(t, row, client)

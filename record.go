@@ -3,6 +3,8 @@ package cruise
 import (
 	"context"
 	"sync/atomic"
+
+	"github.com/a7df5faa/cruise/internal/terms"
 )
 
 // record is the context of a call's attempts. It marks what runs under a Retrier,
@@ -17,13 +19,16 @@ type record struct {
 
 type recordKey struct{}
 
-// Value finds the record itself under its key, and the scopes of its call.
+// Value returns the record itself under its key, the scopes of its call, and the longest pause
+// that the call waits for.
 func (r *record) Value(key any) any {
 	switch key {
 	case recordKey{}:
 		return r
 	case scopePathKey{}:
 		return r.retrier.scoped()
+	case terms.MaxPauseKey{}:
+		return r.retrier.maxServerDelay
 	}
 	return r.Context.Value(key)
 }

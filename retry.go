@@ -172,7 +172,7 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 
 // Limiter returns the limiter that attempts pass, nil if there is none. That of a
 // scope is its innermost, which may be another one after a long time without a
-// call. Limiters of this package, [DelayLimiter] apart, know those of them around: a WaitN
+// call. Limiters of this package know those of them around: a WaitN
 // waits for these too, and a Learn tells them that the call has ended.
 func (r *Retrier) Limiter() Limiter {
 	if r == nil {

@@ -35,11 +35,12 @@ import (
 //
 // A scope's Retrier is cheap: make one for each call, or keep it. Limiters are
 // kept as [WithMaxScopes] and [WithScopeIdle] say, never forgotten while a call
-// waits, is in flight, or a pause is in force. A budget is forgotten with its
-// limiter, and whole when the key is used again.
+// waits, is in flight, or a pause is in force; of a limiter of another package, a pause
+// that the server asked for. A budget is forgotten with its limiter, and whole when the
+// key is used again.
 //
 // Limiters of other packages cannot be asked without taking, so a call waits for one
-// after the other of them, and of each [DelayLimiter], the outermost first; the limiters
+// after the other of them, the outermost first; the limiters
 // of this package come last, all at one moment. A call that those would keep for too long
 // is refused before it takes anything.
 func (r *Retrier) Scope(scope, key string) *Retrier {

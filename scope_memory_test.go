@@ -121,7 +121,6 @@ func TestScopesThatCountNothingAreForgotten(t *testing.T) {
 		"bucket":   func() (Limiter, error) { return NewTokenBucket(1, 1) },
 		"window":   func() (Limiter, error) { return NewSlidingWindow(Window{1, time.Second}) },
 		"adaptive": func() (Limiter, error) { return NewAdaptiveLimiter(WithMaxRate(1)) },
-		"delay":    func() (Limiter, error) { return NewDelayLimiter(LinearDelay(time.Second)) },
 		"x/time":   func() (Limiter, error) { return rate.NewLimiter(1, 1), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -138,10 +137,9 @@ func TestScopesThatCountNothingAreForgotten(t *testing.T) {
 	}
 }
 
-// Limiters that are no part of a tree are not forgotten in a pause either.
+// A paused limiter is not forgotten.
 func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){
-		"delay":  func() (Limiter, error) { return NewDelayLimiter(LinearDelay(time.Second)) },
 		"shared": func() (Limiter, error) { return NewSharedLimiter(NewMemoryStore()) },
 		"window": func() (Limiter, error) { return NewSlidingWindow(Window{1000, time.Second}) },
 	} {

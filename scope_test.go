@@ -427,7 +427,6 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 		{"no outer limiter", []Option{WithoutLimiter()}, nil},
 		{"x/time", []Option{WithLimiter(rate.NewLimiter(rate.Inf, 1))}, nil},
 		{"x/time within", []Option{WithScopeLimiter(func(string, string) (Limiter, error) { return rate.NewLimiter(1, 1), nil })}, nil},
-		{"delay", []Option{WithLimiter(Must(NewDelayLimiter(ResponsiveDelay())))}, nil},
 		{"stranger", []Option{one(stranger{}, nil)}, nil},
 		{"refusing", []Option{one(stranger{refuses}, nil)}, refuses},
 		{"failing function", []Option{one(nil, refuses)}, refuses},
@@ -1027,7 +1026,6 @@ func TestScopeOfAnotherMakeWithinALimit(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){
 		"stranger": func() (Limiter, error) { return stranger{}, nil },
 		"x/time":   func() (Limiter, error) { return rate.NewLimiter(rate.Inf, 1), nil },
-		"delay":    func() (Limiter, error) { return NewDelayLimiter(ResponsiveDelay()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -1047,7 +1045,6 @@ func TestScopeOfAnotherMakeWithinALimit(t *testing.T) {
 // refused before it waits for limiters that have to be asked first, or takes of them.
 func TestScopeRefusesBeforeOthersAreAsked(t *testing.T) {
 	xtime := func() (Limiter, error) { return rate.NewLimiter(1, 2), nil }
-	delay := func() (Limiter, error) { return NewDelayLimiter(LinearDelay(5 * time.Second)) }
 	for _, tt := range []struct {
 		name           string
 		limiter        func() (Limiter, error)
@@ -1056,16 +1053,10 @@ func TestScopeRefusesBeforeOthersAreAsked(t *testing.T) {
 	}{
 		{"x/time, the deadline", xtime, 10 * time.Second, time.Hour, ErrDeadline},
 		{"x/time, the longest wait", xtime, time.Hour, 10 * time.Second, ErrServerDelay},
-		{"delay, the deadline", delay, 10 * time.Second, time.Hour, ErrDeadline},
-		{"delay, the longest wait", delay, time.Hour, 10 * time.Second, ErrServerDelay},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				around := Must(tt.limiter())
-				if d, is := around.(*DelayLimiter); is {
-					d.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1})
-					require.Positive(t, d.Delay())
-				}
 				r := Must(New(WithLimiter(around), WithMaxServerDelay(tt.most), buckets(10, 1)))
 				s := r.Scope("A", "a")
 				s.Limiter().(*TokenBucket).Pause(time.Minute)

@@ -44,9 +44,9 @@ type ScopeStats struct {
 //
 // Which scopes there are is settled when the loop begins; each limiter is asked
 // when its turn comes, and no lock is held in the loop's body. Of a limiter that is
-// neither of this package nor of x/time, and has no method Stats() [AdaptiveStats],
-// only Path, Limiter and Retries are known. Looking does not keep a scope from being
-// forgotten.
+// neither of this package nor of x/time, Path, Limiter and Retries are known, and what its
+// methods Stats() [AdaptiveStats], Waiting() int and PauseLeft() [time.Duration] tell, if it
+// has them. Looking does not keep a scope from being forgotten.
 func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 	return func(yield func(ScopeStats) bool) {
 		if r == nil || r.scopes == nil {
@@ -117,7 +117,12 @@ func statsOf(l Limiter) (s ScopeStats) {
 	s.Limit = min(s.Limit, rate.Inf) // where it is not ours, it may be a float's infinity too
 	if own, ok := ownOf(l); ok {
 		s.Waiting, s.PauseLeft = own.house().now()
+		return s
 	}
+	if l, ok := l.(interface{ Waiting() int }); ok {
+		s.Waiting = l.Waiting()
+	}
+	s.PauseLeft = max(s.PauseLeft, pauseOf(l))
 	return s
 }
 

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 func ExampleRetrier_Scopes() {
@@ -48,7 +49,7 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 		{"bucket, paused", cruise.Must(cruise.NewTokenBucket(2, 1)), throttled, stats{2, 3, 4 * time.Second}},
 		{"bucket, not paused", cruise.Must(cruise.NewTokenBucket(.1, 1)), succeeds, stats{.1, 3, 0}},
 		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
-		{"delays, paused", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
+		{"delays, paused", cruise.Must(delay.New(delay.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
 		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
 		{"x/time, of an infinite limit, which JSON has not", rate.NewLimiter(rate.Limit(math.Inf(1)), 1), succeeds, stats{rate.Inf, 0, 0}},
 		{"somebody's", strangers{}, succeeds, stats{}},
@@ -91,7 +92,7 @@ func TestScopesTellsWhichLimitersLearn(t *testing.T) {
 		{"shared, pauses alone", cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithPauseOnly())), true},
 		{"bucket", cruise.Must(cruise.NewTokenBucket(2, 1)), false},
 		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), false},
-		{"delays", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), false},
+		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), false},
 		{"x/time", rate.NewLimiter(2, 1), false},
 		{"somebody's", strangers{}, false},
 	} {

@@ -257,7 +257,7 @@ func (r *room) rise(w *waiter) (changed bool) {
 	if seat.queued {
 		if w != nil && seat.class == r.rank(w) {
 			changed = seat.n != w.n
-			r.up.row()[seat.class].cost += int64(w.n - seat.n)
+			r.up.lines[seat.class].cost += int64(w.n - seat.n)
 			seat.n = w.n
 			return changed
 		}

@@ -41,7 +41,6 @@ type room struct {
 	mu treeLock // guards the fields below and the pacer; no code of others runs under it
 
 	policy   policy
-	delays   *delays        // the pacer, if it gives each waiter a time of its own
 	timeline clock.Timeline // the room's time, which may be another one than the clock's
 	resume   clock.Instant  // nobody goes before
 	usedUp   clock.Instant  // until when a quota is, if there is a pause
@@ -125,10 +124,6 @@ func (r *room) enter(ctx context.Context, n int) (came, sent clock.Instant, err 
 	w := newWaiter(ctx, n) // asks the context, which may be anyone's code
 	r.mu.Lock()
 	now = r.advance(clock.Now())
-	w.came = now
-	if r.delays != nil {
-		w.class = r.delays.class()
-	}
 	ahead := r.ahead(w.class)
 	if err := r.refusal(now, w, ahead); err != nil {
 		for x := r; x != nil; x = x.up {
@@ -203,7 +198,7 @@ func (r *room) abandon(w *waiter) bool {
 	first := r.head() == w
 	now := r.advance(clock.Now())
 	r.quit(now, w)
-	if first || r.delays != nil { // there who was behind w may be ready before the head
+	if first {
 		r.release(now)
 	}
 	return true
@@ -218,17 +213,9 @@ func (r *room) reading(now clock.Instant) clock.Instant { return r.timeline.Read
 // sentAt is the room's time of a call that it let go at a reading, zero if that is.
 func (r *room) sentAt(t clock.Instant) clock.Instant { return r.timeline.At(t) }
 
-// row returns the lines of the room.
-func (r *room) row() []line {
-	if r.delays != nil {
-		return r.delays.lines[:]
-	}
-	return r.lines[:]
-}
-
 // push puts w at the end of its line.
 func (r *room) push(w *waiter) {
-	r.row()[w.class].push(w)
+	r.lines[w.class].push(w)
 	r.waiting++
 	r.count(w, 1)
 	r.busy.Store(true)
@@ -239,9 +226,6 @@ func (r *room) push(w *waiter) {
 // not surely go before the background, which gets turns; nor that before other work, but for
 // the one whose turn it is.
 func (r *room) ahead(c class) (cost int64) {
-	if r.delays != nil {
-		return 0
-	}
 	for k := range c + 1 {
 		if k.background() == c.background() {
 			cost += r.lines[k].cost
@@ -294,9 +278,6 @@ func (r *room) refuse(now clock.Instant, w *waiter, ahead int64) error {
 
 // least is how long w must wait at least, behind others of a cost in all.
 func (r *room) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
-	if r.delays != nil {
-		return max(0, r.delays.goes(w, r.resume).Sub(now))
-	}
 	pause := r.leftAt(now)
 	if wait := pause + r.policy.atLeast(now.Add(pause), ahead, w.n); wait >= 0 {
 		return wait
@@ -308,9 +289,6 @@ func (r *room) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
 func (r *room) head() *waiter {
 	if r.waiting == 0 {
 		return nil
-	}
-	if r.delays != nil {
-		return r.delays.head(r.resume)
 	}
 	var next *waiter
 	for c := range classes {
@@ -330,7 +308,7 @@ func (r *room) head() *waiter {
 
 // leave takes w out of the line.
 func (r *room) leave(w *waiter) {
-	r.row()[w.class].remove(w)
+	r.lines[w.class].remove(w)
 	r.waiting--
 	r.count(w, -1)
 	r.busy.Store(r.waiting > 0)
@@ -371,9 +349,6 @@ func (r *room) letGo(now clock.Instant, w *waiter) {
 		w.below.passBelow(r.reading(now))
 		return
 	}
-	if r.delays != nil {
-		r.delays.slept(now.Sub(w.came))
-	}
 	w.sent = r.reading(now)
 	close(w.done)
 }
@@ -391,7 +366,7 @@ func (r *room) release(now clock.Instant) {
 		if w.below != nil && !w.below.open(r.reading(now)) {
 			continue
 		}
-		if wait := r.due(now, w); wait > 0 {
+		if wait := r.pass(now, w.n); wait > 0 {
 			r.arm(now, wait)
 			return
 		}
@@ -399,15 +374,6 @@ func (r *room) release(now clock.Instant) {
 	}
 	r.behind = 0
 	r.disarm()
-}
-
-// due is pass for the head of the line. In the room of a DelayLimiter it is below 0 if w
-// might have gone before now.
-func (r *room) due(now clock.Instant, w *waiter) time.Duration {
-	if r.delays != nil {
-		return r.delays.ready(w, r.resume).Sub(now)
-	}
-	return r.pass(now, w.n)
 }
 
 func (r *room) disarm() {
@@ -580,13 +546,13 @@ func (r *room) changed(now clock.Instant) {
 // sweep refuses all in line, and in the rooms below whose seats stand there, who need not
 // wait any longer.
 func (r *room) sweep(now clock.Instant) {
-	row, ahead := r.row(), int64(0)
-	for c := range row {
-		if r.delays != nil || class(c) == backgroundRetryClass {
+	ahead := int64(0)
+	for c := range r.lines {
+		if class(c) == backgroundRetryClass {
 			ahead = 0
 		}
 		var next *waiter
-		for w := row[c].head; w != nil; w = next {
+		for w := r.lines[c].head; w != nil; w = next {
 			next = w.next
 			if w.below != nil {
 				now := w.below.advance(r.reading(now))

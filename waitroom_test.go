@@ -418,7 +418,6 @@ func TestPauseLeft(t *testing.T) {
 		"adaptive": Must(NewAdaptiveLimiter()),
 		"bucket":   Must(NewTokenBucket(1, 1)),
 		"window":   Must(NewSlidingWindow(Window{1, time.Second})),
-		"delay":    Must(NewDelayLimiter(ResponsiveDelay())),
 		"shared":   Must(NewSharedLimiter(NewMemoryStore())),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -310,20 +310,15 @@ func TestSlidingWindowLearn(t *testing.T) {
 	})
 }
 
-func TestZeroPacers(t *testing.T) {
+func TestZeroSlidingWindow(t *testing.T) {
 	var s SlidingWindow
-	var d DelayLimiter
-	for _, l := range []Learner{&s, &d} {
-		if err := l.WaitN(t.Context(), 1); !errors.Is(err, errZeroLimiter) {
-			t.Errorf("%T: %v", l, err)
-		}
-		l.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Second})
+	if err := s.WaitN(t.Context(), 1); !errors.Is(err, errZeroLimiter) {
+		t.Error(err)
 	}
+	s.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Second})
 	s.Pause(time.Second)
-	d.Pause(time.Second)
 	s.Resume()
-	d.Resume()
-	if s.Free() != 0 || s.Waiting() != 0 || d.Delay() != 0 {
+	if s.Free() != 0 || s.Waiting() != 0 {
 		t.Error("not nothing")
 	}
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
@@ -281,7 +282,7 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 		"SlidingWindow": func(string, string) (cruise.Limiter, error) {
 			return cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Second})
 		},
-		"DelayLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewDelayLimiter(cruise.ResponsiveDelay()) },
+		"delay.Limiter": func(string, string) (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
 		"SharedLimiter": func(string, string) (cruise.Limiter, error) {
 			return cruise.NewSharedLimiter(cruise.NewMemoryStore())
 		},

@@ -23,6 +23,7 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruisehttp/debug"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 var errSecret = &url.Error{Op: "Get", URL: "https://bob:hunter2@api.example.com/v1/things?api_key=s3cr3t", Err: errors.New("connection reset by peer")}
@@ -243,7 +244,7 @@ func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 		{"x/time", rate.NewLimiter(5, 1), fixed, "Lets up to 5.00/s through."},
 		{"bucket without a limit", cruise.Must(cruise.NewTokenBucket(rate.Inf, 1)), fixed, "Lets all calls through at once."},
 		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), fixed, "Keeps to a window or a delay of its own."},
-		{"delays", cruise.Must(cruise.NewDelayLimiter(cruise.HerokuGradual())), fixed, "Keeps to a window or a delay of its own."},
+		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), fixed, "Keeps to a window or a delay of its own."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			page := debug.New()

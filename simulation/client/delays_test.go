@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/delay"
 
 	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -21,7 +22,7 @@ import (
 // gem is a strategy of Heroku's Ruby gem that shares a delay, as the gem has it:
 // a call sleeps for the delay as it found it, keeps one of its own while it is
 // retried, and leaves that to all, less what lowered takes off. It is here only
-// to tell the simulator's part in a difference from the DelayLimiter's.
+// to tell the simulator's part in a difference from the delay.Limiter's.
 func gem(name string, start time.Duration, lowered func(d float64, q server.Quota) float64) engine.Client {
 	const least, factor = .8, 1.2
 	return engine.Client{Name: name, New: func(engine.Env) engine.Process {
@@ -59,10 +60,10 @@ func proportional(d float64, _ server.Quota) float64 { return d - d/4500 }
 func remaining(d float64, q server.Quota) float64    { return d - d*float64(q.Remaining)/4500 }
 
 // startingAt is a preset whose delay is d from the beginning.
-func startingAt(c engine.Client, rule cruise.DelayRule, d time.Duration) engine.Client {
+func startingAt(c engine.Client, rule delay.Rule, d time.Duration) engine.Client {
 	rule.First = d // what the first throttle makes of no delay
 	c.New = func(e engine.Env) engine.Process {
-		l := cruise.Must(cruise.NewDelayLimiter(rule))
+		l := cruise.Must(delay.New(rule))
 		l.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1})
 		return delayed(e, l)
 	}
@@ -103,11 +104,11 @@ func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
 	}{
 		{"backoff", "cruise", HerokuBackoff(), HerokuBackoff()},
 		{"gradual", "gem", gem("gem", 0, gradual), gem("gem", time.Second, gradual)},
-		{"gradual", "cruise", HerokuGradual(), startingAt(HerokuGradual(), cruise.HerokuGradual(), time.Second)},
+		{"gradual", "cruise", HerokuGradual(), startingAt(HerokuGradual(), delay.HerokuGradual(), time.Second)},
 		{"proportional", "gem", gem("gem", 0, proportional), gem("gem", time.Second, proportional)},
-		{"proportional", "cruise", HerokuProportional(), startingAt(HerokuProportional(), cruise.HerokuProportional(), time.Second)},
+		{"proportional", "cruise", HerokuProportional(), startingAt(HerokuProportional(), delay.HerokuProportional(), time.Second)},
 		{"remaining", "gem", gem("gem", 0, remaining), gem("gem", time.Second, remaining)},
-		{"remaining", "cruise", HerokuRemaining(), startingAt(HerokuRemaining(), cruise.HerokuRemaining(), time.Second)},
+		{"remaining", "cruise", HerokuRemaining(), startingAt(HerokuRemaining(), delay.HerokuRemaining(), time.Second)},
 	} {
 		empty, full := play("heroku-30min", row.empty), play("heroku-clear", row.full)
 		got, want := figures{empty.Throttled, empty.Stdev, full.Clear}, published[row.strategy]

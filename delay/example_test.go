@@ -1,4 +1,4 @@
-package cruise_test
+package delay_test
 
 import (
 	"context"
@@ -8,24 +8,25 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/delay"
 )
 
-// Responsive exponential backoff with the settings of the post that described
-// it. Calls fail below 200 ms, then the service recovers and 60 ms are enough.
-func ExampleResponsiveDelay() {
-	rule := cruise.ResponsiveDelay()
+// Responsive exponential backoff, with the settings of the post that described it. Calls fail
+// below 200 ms. Then the service recovers, and 60 ms are enough.
+func ExampleResponsive() {
+	rule := delay.Responsive()
 	rule.First, rule.NoneBelow = time.Millisecond, time.Millisecond
 	rule.Every, rule.LowerFactor = 5, 0.6
 	rule.JitterBelow, rule.JitterAbove = 0, 0
-	limiter := cruise.Must(cruise.NewDelayLimiter(rule))
+	limiter := cruise.Must(delay.New(rule))
 
 	enough := 200 * time.Millisecond
 	var last time.Duration
 	for range 60 {
-		if delay := limiter.Delay(); delay != last {
-			bar := strings.Repeat("#", int(delay/(8*time.Millisecond)))
-			fmt.Println(strings.TrimRight(fmt.Sprintf("%5.1f ms %s", float64(delay)/1e6, bar), " "))
-			last = delay
+		if d := limiter.Delay(); d != last {
+			bar := strings.Repeat("#", int(d/(8*time.Millisecond)))
+			fmt.Println(strings.TrimRight(fmt.Sprintf("%5.1f ms %s", float64(d)/1e6, bar), " "))
+			last = d
 		}
 		outcome := cruise.OutcomeSuccess
 		if last < enough {
@@ -65,10 +66,9 @@ func ExampleResponsiveDelay() {
 	//  62.1 ms #######
 }
 
-// One delay for all callers: a throttle makes it 1 s, then 2 s, and a success
-// ends it.
-func ExampleNewDelayLimiter() {
-	limiter := cruise.Must(cruise.NewDelayLimiter(cruise.LinearDelay(time.Second)))
+// All callers share one delay: throttles raise it to 1 s and to 2 s, and a success ends it.
+func ExampleNew() {
+	limiter := cruise.Must(delay.New(delay.Linear(time.Second)))
 	for _, outcome := range []cruise.Outcome{cruise.OutcomeThrottled, cruise.OutcomeThrottled, cruise.OutcomeSuccess} {
 		limiter.Learn(cruise.Feedback{Outcome: outcome, Cost: 1})
 		fmt.Println(outcome, limiter.Delay())
@@ -79,9 +79,9 @@ func ExampleNewDelayLimiter() {
 	// success 0s
 }
 
-// Heroku's strategy, whose calls report what remains of the quota.
+// Calls report the rest of the quota, as Heroku's own client does.
 func ExampleHerokuRemaining() {
-	limiter := cruise.Must(cruise.NewDelayLimiter(cruise.HerokuRemaining()))
+	limiter := cruise.Must(delay.New(delay.HerokuRemaining()))
 	retrier := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
 	tries := 0
 	err := retrier.Do(context.Background(), func(ctx context.Context) error {
@@ -96,11 +96,11 @@ func ExampleHerokuRemaining() {
 	// 2 <nil> 480ms
 }
 
-// Without a shared delay: each call backs off by itself.
+// Nothing is shared: each call backs off by itself.
 func ExampleHerokuBackoff() {
-	retrier := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithThrottleBackoff(cruise.HerokuBackoff())))
+	retrier := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithThrottleBackoff(delay.HerokuBackoff())))
 	fmt.Println(retrier.Do(context.Background(), func(context.Context) error { return nil }))
-	fmt.Print(cruise.HerokuBackoff().Schedule(3))
+	fmt.Print(delay.HerokuBackoff().Schedule(3))
 	// Output:
 	// <nil>
 	//   retry   least    most  total least  total most
