@@ -525,7 +525,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	return s
 }
 
-// pass, peek, deserted, atLeast, hold, maxCost and counts make a limiter the pacer of its own
+// pass, peek, deserted, atLeast, hold, maxCost and counts make a limiter the policy of its own
 // room.
 
 func (a *AdaptiveLimiter) pass(now clock.Instant, n int) time.Duration {

@@ -130,6 +130,7 @@ type bucketPolicy struct{ pacer.Bucket }
 func (b *bucketPolicy) pass(now clock.Instant, n int) time.Duration { return b.Pass(now, n) }
 func (b *bucketPolicy) peek(now clock.Instant, n int) time.Duration { return b.Peek(now, n) }
 func (b *bucketPolicy) hold(now, until clock.Instant)               { b.Pause(now, until) }
+func (b *bucketPolicy) deserted(clock.Instant)                      {}
 func (b *bucketPolicy) maxCost() int                                { return b.Burst() }
 func (b *bucketPolicy) counts(now clock.Instant) bool               { return b.Counts(now) }
 

@@ -49,7 +49,7 @@ type scopeID struct {
 type scopeEntry struct {
 	id         scopeID
 	limiter    Limiter
-	room       *room // of limiter, in the tree; nil if limiter is asked before
+	room       *room // of limiter, in the tree; nil if limiter is of another package, and asked before
 	uses       int   // calls that wait or are in flight, and entries below
 	used       clock.Instant
 	resume     clock.Instant          // until when the server last asked for a pause
@@ -82,13 +82,11 @@ func newScopes(c *config) *scopes {
 	return s
 }
 
-// roomOf is the room of a limiter that can be part of a tree; nil if l is none, or was
-// not made by its constructor.
+// roomOf returns the room of a limiter of this package; nil if l is none, or was not made by
+// its constructor.
 func roomOf(l Limiter) *room {
-	if own, ok := ownOf(l); ok {
-		if _, ok := own.house().policy.(peeker); ok {
-			return own.house()
-		}
+	if own, ok := ownOf(l); ok && own.house().policy != nil {
+		return own.house()
 	}
 	return nil
 }

@@ -30,7 +30,8 @@ var (
 	errStoreExited  = errors.New("cruise: store exited its goroutine")
 )
 
-// pass, peek, deserted, atLeast, hold and maxCost make a limiter the pacer of its own room.
+// pass, peek, deserted, atLeast, hold, counts and maxCost make a limiter the policy of its own
+// room.
 
 func (s *SharedLimiter) pass(now clock.Instant, n int) time.Duration {
 	if wait := s.peek(now, n); wait > 0 {
@@ -238,6 +239,9 @@ func (s *SharedLimiter) hold(now, until clock.Instant) {
 		s.local.hold(now, until)
 	}
 }
+
+// counts reports false: the store keeps what went.
+func (s *SharedLimiter) counts(clock.Instant) bool { return false }
 
 // ahead is how many slots the worker should have for its calls of the next period, beside
 // those of calls that wait. A call that is not likely within it is none: its slot would be

@@ -43,10 +43,10 @@ type ScopeStats struct {
 // the scope was made of.
 //
 // Which scopes there are is settled when the loop begins; each limiter is asked
-// when its turn comes, and no lock is held in the loop's body. Of a limiter that is
-// neither of this package nor of x/time, Path, Limiter and Retries are known, and what its
-// methods Stats() [AdaptiveStats], Waiting() int and PauseLeft() [time.Duration] tell, if it
-// has them. Looking does not keep a scope from being forgotten.
+// when its turn comes, and no lock is held in the loop's body. Of a limiter of another
+// package, Path, Limiter and Retries are known, and what its methods Stats() [AdaptiveStats],
+// Limit() [rate.Limit], Waiting() int and PauseLeft() [time.Duration] tell, if it has them.
+// Looking does not keep a scope from being forgotten.
 func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 	return func(yield func(ScopeStats) bool) {
 		if r == nil || r.scopes == nil {
@@ -103,15 +103,13 @@ func statsOf(l Limiter) (s ScopeStats) {
 			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft, Learns: true,
 			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
 		}
-	case *SharedLimiter:
+	case interface{ Stats() SharedStats }:
 		a := l.Stats()
 		s = ScopeStats{
 			Limit: a.Limit, Degraded: a.Degraded, Learns: true,
 			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
 		}
-	case *TokenBucket:
-		s.Limit = l.Limit()
-	case *rate.Limiter:
+	case interface{ Limit() rate.Limit }:
 		s.Limit = l.Limit()
 	}
 	s.Limit = min(s.Limit, rate.Inf) // where it is not ours, it may be a float's infinity too

@@ -86,44 +86,6 @@ func (l *treeLock) lockPatiently() {
 	l.Lock()
 }
 
-// A peeker is a policy that can tell the wait of a call that does not go yet. A
-// room below another needs one, and the one above too.
-type peeker interface {
-	policy
-	peek(now clock.Instant, n int) time.Duration
-}
-
-var (
-	_ peeker = (*bucketPolicy)(nil)
-	_ peeker = (*windowPolicy)(nil)
-	_ peeker = (*AdaptiveLimiter)(nil)
-	_ peeker = (*SharedLimiter)(nil)
-)
-
-// A deserter is a policy that has to know when nobody waits any more though nobody went.
-type deserter interface {
-	policy
-	deserted(now clock.Instant)
-}
-
-var (
-	_ deserter = (*AdaptiveLimiter)(nil)
-	_ deserter = (*SharedLimiter)(nil)
-)
-
-// A counter is a policy that can tell whether calls that went keep later ones waiting for
-// longer: while they do, its scope is kept if there is room.
-type counter interface {
-	policy
-	counts(now clock.Instant) bool
-}
-
-var (
-	_ counter = (*bucketPolicy)(nil)
-	_ counter = (*windowPolicy)(nil)
-	_ counter = (*AdaptiveLimiter)(nil)
-)
-
 // adopting is held while a room gets its place: which lock it shares is settled only once
 // it is settled where the one above stands.
 var adopting sync.Mutex
@@ -190,9 +152,9 @@ func (r *room) peek(now clock.Instant, n int) time.Duration {
 		return pause
 	}
 	if r.late(now) {
-		return r.makeUp(now, n, r.policy.(peeker).peek)
+		return r.makeUp(now, n, r.policy.peek)
 	}
-	return r.policy.(peeker).peek(now, n)
+	return r.policy.peek(now, n)
 }
 
 // passAll lets a call go through r and all rooms above, where nobody waits, and

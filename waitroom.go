@@ -10,22 +10,35 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// A policy decides when calls may leave a room. It is a state machine of
-// explicit times; the room calls it with its lock held, and with a time before
-// that of an earlier call only to make up for a late timer. It may be a
-// peeker, a deserter and a counter too.
+// A policy decides when calls may leave a room. It is a state machine of explicit times. The
+// room calls it with its lock held. It passes a time before that of an earlier call only to
+// make up for a late timer.
 type policy interface {
-	// pass lets a call of cost n go now and returns 0, or returns how long from
-	// now it must wait: never if only an event can let it go.
+	// pass lets a call of cost n go now and returns 0, or returns how long from now the call
+	// must wait: never if only an event can let it go.
 	pass(now clock.Instant, n int) time.Duration
-	// atLeast is a lower bound of the time until a call of cost n goes, behind
-	// others of a cost in all.
+	// peek returns what pass would, for a call that does not go yet.
+	peek(now clock.Instant, n int) time.Duration
+	// atLeast returns a lower bound of the wait of a call of cost n behind others of a total
+	// cost.
 	atLeast(now clock.Instant, ahead int64, n int) time.Duration
-	// hold tells that nobody goes before until.
+	// hold sets the end of a pause. An until of now lifts it.
 	hold(now, until clock.Instant)
-	// maxCost is the highest cost that is ever let go. It never changes.
+	// deserted tells that the last waiter has left without going.
+	deserted(now clock.Instant)
+	// counts reports whether calls that went keep later calls waiting for longer. While they
+	// do, the limiter of a scope is kept if there is room.
+	counts(now clock.Instant) bool
+	// maxCost returns the highest cost that is ever let go. It never changes.
 	maxCost() int
 }
+
+var (
+	_ policy = (*bucketPolicy)(nil)
+	_ policy = (*windowPolicy)(nil)
+	_ policy = (*AdaptiveLimiter)(nil)
+	_ policy = (*SharedLimiter)(nil)
+)
 
 // A room is where calls wait for a pacer. Waiters stand in line and hold no
 // time of their own: one timer runs, for the head of the line, and every change
@@ -331,8 +344,8 @@ func (r *room) quit(now clock.Instant, w *waiter) {
 // deserted must follow when a call that was told to wait will not go: a pacer may have to
 // know that nobody waits any more.
 func (r *room) deserted(now clock.Instant) {
-	if p, ok := r.policy.(deserter); ok && r.waiting == 0 {
-		p.deserted(now)
+	if r.waiting == 0 {
+		r.policy.deserted(now)
 	}
 }
 
@@ -493,13 +506,9 @@ func (r *room) pauseLeft() time.Duration {
 // counts reports whether calls that went keep later ones waiting for longer: a limiter
 // that is made anew would let those go.
 func (r *room) counts() bool {
-	p, ok := r.policy.(counter)
-	if !ok {
-		return false
-	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return p.counts(r.advance(clock.Now()))
+	return r.policy.counts(r.advance(clock.Now()))
 }
 
 // pauseFor is Pause of the limiters. It reports whether the pause is new or

@@ -138,6 +138,7 @@ type windowPolicy struct{ pacer.Windows }
 func (s *windowPolicy) pass(now clock.Instant, n int) time.Duration { return s.Pass(now, n) }
 func (s *windowPolicy) peek(now clock.Instant, n int) time.Duration { return s.Peek(now, n) }
 func (s *windowPolicy) hold(now, until clock.Instant)               { s.Pause(now, until) }
+func (s *windowPolicy) deserted(clock.Instant)                      {}
 func (s *windowPolicy) maxCost() int                                { return s.MaxCost() }
 func (s *windowPolicy) counts(now clock.Instant) bool               { return s.Counts(now) }
 

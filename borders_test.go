@@ -1,0 +1,38 @@
+package cruise_test
+
+import (
+	"go/build"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/assert"
+	"github.com/stretchr/testify/require"
+)
+
+// Dependencies run one way. A folder may import only the packages of this module that it lists
+// here, and no folder that is listed here imports net/http or log/slog.
+func TestBorders(t *testing.T) {
+	const module = "github.com/a7df5faa/cruise"
+	below := []string{"internal/check", "internal/clock", "internal/nils", "internal/pacer", "internal/signals", "internal/terms"}
+	for dir, may := range map[string][]string{
+		".":                below,
+		"delay":            append([]string{""}, below...),
+		"internal/check":   nil,
+		"internal/clock":   nil,
+		"internal/nils":    nil,
+		"internal/pacer":   {"internal/clock"},
+		"internal/signals": nil,
+		"internal/terms":   nil,
+	} {
+		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
+		require.NoError(t, err)
+		for _, path := range pkg.Imports {
+			assert.NotContains(t, []string{"net/http", "log/slog"}, path, "%s", dir)
+			if rest, ours := strings.CutPrefix(path, module); ours {
+				assert.True(t, slices.Contains(may, strings.TrimPrefix(rest, "/")), "%s imports %s", dir, path)
+			}
+		}
+	}
+}
