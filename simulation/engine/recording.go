@@ -13,6 +13,7 @@ type Recording struct {
 	Seed     uint64
 
 	Callers []Caller      // by process; in an open loop there is one a process
+	Odd     []Caller      // by process: the odd ones, whom nothing else here counts
 	Elapsed time.Duration // until the run ended
 	Rivals  int           // requests that the greedy competitor got through
 
@@ -35,6 +36,7 @@ type Caller struct {
 	Longest   time.Duration // between successes, its start and its end, without idle time
 
 	since time.Duration // the last success, or the start
+	done  bool          // there is nothing left to do
 }
 
 // Bin is what happened in a short stretch of a run.
@@ -75,6 +77,9 @@ func (r *Recording) bin(t time.Duration) *Bin {
 
 // waited closes a caller's wait at t.
 func (r *Recording) waited(c *Caller, t time.Duration) {
+	if c.done {
+		return
+	}
 	c.Longest = max(c.Longest, t-c.since-r.Scenario.IdleBetween(c.since, t))
 	c.since = t
 }

@@ -40,7 +40,7 @@ var Metrics = []Metric{
 	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }, NoWinner: true,
 		About: "amplification: the least is not the best, as a client that gives up sends little"},
 	{Name: "failed", Unit: "%", Of: func(s *Score) *float64 { return &s.Failed },
-		About: "share of the calls of an open loop that were given up"},
+		About: "share of the calls that were given up, where a call may be"},
 	{Name: "recovery", Unit: "s", Of: func(s *Score) *float64 { return &s.Recovery },
 		About: "time after an outage or a stall until the server is used again"},
 }

@@ -24,7 +24,7 @@ type Score struct {
 	Clear         float64 // seconds until Scenario.Calls have succeeded
 	Adapt         float64 // seconds until the rate fits after a change, mean over changes
 	Amplification float64 // requests per call
-	Failed        float64 // % of the calls of an open loop that were given up
+	Failed        float64 // % of the calls that were given up
 	Recovery      float64 // seconds after trouble until the server is used again
 }
 
@@ -49,11 +49,13 @@ func Of(r *engine.Recording, best scenario.Best) Score {
 		out.Throttled = perCaller(r)
 	}
 	out.Ratio = out.Wait / turn(s)
-	if s.Calls > 0 {
+	if s.Finite() > 0 {
 		out.Clear = r.Elapsed.Seconds()
 	}
 	if s.Arrivals > 0 {
 		out.Amplification = float64(total.Requests) / float64(max(1, r.Calls))
+	}
+	if s.Arrivals > 0 || s.Attempts > 0 || s.Deadline > 0 {
 		out.Failed = percent(r.Failed, r.Calls)
 	}
 	return out
@@ -81,9 +83,9 @@ func perCaller(r *engine.Recording) float64 {
 // use is what was got of what could be had. Where the run ends with a number
 // of calls, it is the least possible time over the time taken.
 func use(r *engine.Recording, best scenario.Best, total engine.Caller) float64 {
-	if r.Scenario.Calls > 0 {
-		if total.Successes < r.Scenario.Calls {
-			return float64(total.Successes) / float64(r.Scenario.Calls) * best.Time.Seconds() / r.Elapsed.Seconds()
+	if n := r.Scenario.Finite(); n > 0 {
+		if total.Successes < n {
+			return float64(total.Successes) / float64(n) * best.Time.Seconds() / r.Elapsed.Seconds()
 		}
 		return min(1, best.Time.Seconds()/r.Elapsed.Seconds())
 	}
@@ -92,7 +94,7 @@ func use(r *engine.Recording, best scenario.Best, total engine.Caller) float64 {
 
 // turn is how long a caller waits on average when all take turns, in seconds.
 func turn(s *scenario.Scenario) float64 {
-	latency := (s.Latency + s.Server.Work).Seconds()
+	latency := s.Cycle().Seconds()
 	rate := s.Server.Rate.Between(0, s.Duration) / s.Duration.Seconds()
 	if rate <= 0 {
 		return latency
@@ -169,7 +171,7 @@ func wanted(s *scenario.Scenario) float64 {
 	if s.Arrivals > 0 {
 		return s.Arrivals
 	}
-	return float64(s.Processes*s.Callers) / (s.Latency + s.Server.Work).Seconds()
+	return float64(s.Processes*s.Callers) / s.Cycle().Seconds()
 }
 
 // adapt is the mean over the changes of the server's rate of the time until
@@ -177,7 +179,7 @@ func wanted(s *scenario.Scenario) float64 {
 func adapt(r *engine.Recording) float64 {
 	s := r.Scenario
 	changes := s.Server.Rate.Changes(s.Duration)
-	if len(changes) == 0 || s.Calls > 0 {
+	if len(changes) == 0 || s.Finite() > 0 {
 		return math.NaN()
 	}
 	sum := 0.0
