@@ -17,7 +17,8 @@ import (
 // result is one of a client in a scenario.
 func result(s *scenario.Scenario, client string, throttled, use float64) score.Result {
 	m := score.Score{Throttled: throttled, Total: throttled, Use: use, Jain: 1, Wait: 1, Ratio: 1,
-		Clear: math.NaN(), Adapt: math.NaN(), Failed: math.NaN(), Recovery: math.NaN()}
+		Clear: math.NaN(), Adapt: math.NaN(), Failed: math.NaN(), Recovery: math.NaN(), Least: 1, First: math.NaN(), Half: math.NaN(),
+		Slow: math.NaN(), Plain: math.NaN(), GenieThrottled: math.NaN(), GenieUse: math.NaN()}
 	return score.Result{Scenario: s, Client: client, Runs: 1, Median: m, Low: m, High: m}
 }
 
@@ -254,12 +255,12 @@ func TestTheTextLeavesOutEmptyColumns(t *testing.T) {
 	if err := New([]engine.Client{{Name: "cruise", Own: true}}, []score.Result{a, b}).Text(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"clear s", "0.000        -            0.000", "0.000     20.0            0.000"} {
+	for _, want := range []string{"clear s", "1.00        -  0.000            0.000", "1.00     20.0  0.000            0.000"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
 	}
-	for _, none := range []string{"adapt s", "recovery s", "failed %"} {
+	for _, none := range []string{"adapt s", "recovery s", "failed %", "time / best", "newcomer's"} {
 		if strings.Contains(text.String(), none) {
 			t.Errorf("%q, in which is nothing, in\n%s", none, &text)
 		}

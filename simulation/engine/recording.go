@@ -21,6 +21,9 @@ type Recording struct {
 	// Failed ones were given up before the end of the run.
 	Calls, Failed int
 
+	// Newcomer is when the process that joined last had its successes, if processes join.
+	Newcomer []time.Duration
+
 	// Bins cut the run into stretches of the length Width, up to its end.
 	Bins  []Bin
 	Width time.Duration

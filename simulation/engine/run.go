@@ -303,6 +303,9 @@ func (r *run) decide(from *caller, latency time.Duration) (reply server.Reply, t
 		bin.Successes++
 		c.Successes++
 		r.rec.waited(c, now)
+		if c.Process == r.scenario.Processes-1 && r.scenario.Joins() {
+			r.rec.Newcomer = append(r.rec.Newcomer, now)
+		}
 		if r.left > 0 {
 			if r.left--; r.left == 0 {
 				r.finish(now)

@@ -84,6 +84,9 @@ func (s *Scenario) Present(p int) server.Span {
 	return server.Span{From: from, To: s.Duration - time.Duration(p)*s.Leave}
 }
 
+// Joins tells whether some process joins later than others.
+func (s *Scenario) Joins() bool { return s.Processes > 1 && s.Join+s.Late > 0 }
+
 // Finite is how many calls end the run; 0 if they do not.
 func (s *Scenario) Finite() int { return max(s.Calls, s.Job) }
 
