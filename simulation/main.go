@@ -59,7 +59,7 @@ func run(o *options, p plan, stdout, stderr io.Writer) error {
 		bar.begin(part.name)
 		results = append(results, score.Play(part.scenarios, p.clientsOf(part), score.Seeds(part.seeds), bar.report, data.Recordings.Keep)...)
 	}
-	score.Relate(results, client.Plain().Name, "")
+	score.Relate(results, client.Plain().Name, client.Genie().Name)
 	results = slices.DeleteFunc(results, func(r score.Result) bool { return !p.has(r.Client) })
 	bar.end(fmt.Sprintf("%d results in %v", len(results), time.Since(start).Round(time.Millisecond)))
 

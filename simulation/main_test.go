@@ -339,13 +339,13 @@ func TestPresetsYieldToFlags(t *testing.T) {
 		clients       int
 		seeds         int
 	}{
-		{"", 13, 0, 18, 3},
+		{"", 13, 0, 19, 3},
 		{"-clients cruise", 13, 0, 1, 3},
 		{"-clients cruise -scenarios named -seeds 1", 127, 0, 1, 1},
-		{"-scenarios none -random 5", 0, 5, 18, 3},
-		{"-quick", 15, 24, 18, 3},
+		{"-scenarios none -random 5", 0, 5, 19, 3},
+		{"-quick", 15, 24, 19, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 127, 200, 18, 10},
+		{"-full", 127, 200, 19, 10},
 		{"-targets", 127, 200, 3, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {

@@ -31,7 +31,7 @@ type part struct {
 }
 
 // measures are yardsticks that figures of others compare with.
-func measures() []engine.Client { return []engine.Client{client.Plain()} }
+func measures() []engine.Client { return []engine.Client{client.Genie(), client.Plain()} }
 
 // clients are those of the plan and the measures of the part, none of them twice.
 func (p plan) clientsOf(part part) []engine.Client {

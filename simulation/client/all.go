@@ -35,6 +35,7 @@ func All() []engine.Client {
 
 		// Yardsticks.
 		Told(),
+		Genie(),
 		Plain(),
 		FailsafeRate(),
 		Oracle(),

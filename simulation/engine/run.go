@@ -97,6 +97,13 @@ func (r *run) play() {
 
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
+// wait is how long the server still refuses everybody.
+func (r *run) wait() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.server.Wait(r.now())
+}
+
 // finish ends the run at t, once. The caller holds mu.
 func (r *run) finish(t time.Duration) {
 	if r.over {
@@ -131,7 +138,7 @@ func (r *run) process(ctx context.Context, p int) {
 	if here.To < r.scenario.Duration {
 		defer time.AfterFunc(here.To-here.From, cancel).Stop()
 	}
-	client := r.client.New(Env{Scenario: r.scenario, Process: p, Start: r.start, Seed: r.seed<<16 + uint64(p)})
+	client := r.client.New(Env{Scenario: r.scenario, Process: p, Start: r.start, Seed: r.seed<<16 + uint64(p), Wait: r.wait})
 	if c, ok := client.(io.Closer); ok {
 		defer c.Close()
 	}

@@ -288,7 +288,7 @@ func (s *Server) Take(now time.Duration) Reply {
 
 // retryAfter is what the server says, which is not always the truth.
 func (s *Server) retryAfter(now time.Duration) time.Duration {
-	d := max(s.model.wait(now), s.blocked-now)
+	d := s.Wait(now)
 	if s.spec.Lie > 0 {
 		d = time.Duration(float64(d) * s.spec.Lie)
 	}
@@ -296,6 +296,11 @@ func (s *Server) retryAfter(now time.Duration) time.Duration {
 		d = wholeSeconds(d)
 	}
 	return max(d, 1)
+}
+
+// Wait is the time until a request would pass, if nothing else comes.
+func (s *Server) Wait(now time.Duration) time.Duration {
+	return max(s.model.wait(now), s.blocked-now)
 }
 
 // wholeSeconds is d rounded up.
