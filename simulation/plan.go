@@ -60,7 +60,7 @@ type preset struct {
 var (
 	quick   = preset{scenarios: "suite,n-heroku-30min,metastable-280", seeds: 3, random: 24, randomSeeds: 1}
 	full    = preset{scenarios: "named", seeds: 10, random: 200, randomSeeds: 10}
-	checked = preset{clients: "cruise,cenkalti,pacer-0.8", scenarios: "named", seeds: 3, random: 200, randomSeeds: 1}
+	checked = preset{clients: "cruise,cenkalti,genie,pacer-0.8", scenarios: "named", seeds: 3, random: 200, randomSeeds: 1}
 )
 
 // mostRuns takes a machine of two cores some hours.

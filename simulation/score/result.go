@@ -65,6 +65,7 @@ type Result struct {
 	Client            string
 	Runs              int
 	Median, Low, High Score // of each figure by itself
+	Ninth             Score // no more in nine of ten runs
 }
 
 // Gather puts the scores of several runs together.
@@ -80,7 +81,7 @@ func Gather(s *scenario.Scenario, client string, runs []Score) Result {
 				low, high = min(low, v), max(high, v)
 			}
 		}
-		*m.Of(&out.Median) = Median(values)
+		*m.Of(&out.Median), *m.Of(&out.Ninth) = Median(values), ninth(values)
 		if low > high {
 			low, high = math.NaN(), math.NaN()
 		}
@@ -205,7 +206,7 @@ func Relate(results []Result, plain, genie string) {
 	}
 	for i := range results {
 		r := &results[i]
-		for _, s := range []*Score{&r.Median, &r.Low, &r.High} {
+		for _, s := range []*Score{&r.Median, &r.Low, &r.High, &r.Ninth} {
 			if p, ok := of[plain][r.Scenario.Name]; ok {
 				s.Plain = s.Slow / p.Slow
 			}

@@ -318,14 +318,29 @@ func settled(r *engine.Recording, from, end time.Duration, good func(rate float6
 
 // Median is the middle of the values, NaN ones left out.
 func Median(values []float64) float64 {
-	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	v := sorted(values)
 	if len(v) == 0 {
 		return math.NaN()
 	}
-	slices.Sort(v)
 	m := len(v) / 2
 	if len(v)%2 == 1 {
 		return v[m]
 	}
 	return (v[m-1] + v[m]) / 2
+}
+
+// ninth is the value that nine of ten do not exceed.
+func ninth(values []float64) float64 {
+	v := sorted(values)
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	return v[(9*len(v)+9)/10-1]
+}
+
+// sorted are the values, NaN ones left out.
+func sorted(values []float64) []float64 {
+	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	slices.Sort(v)
+	return v
 }

@@ -230,6 +230,14 @@ func TestGatherTakesTheMiddleAndTheRange(t *testing.T) {
 	if r.Median.Use != .6 || r.Low.Use != .5 || r.High.Use != .9 || !math.IsNaN(r.Median.Clear) {
 		t.Errorf("%+v", r)
 	}
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{[]float64{3}, 3}, {[]float64{3, 1, 2}, 3}, {[]float64{9, 1, 2, 3, 4, 10, 5, 6, 7, 8}, 9}, {[]float64{math.NaN(), 2}, 2}} {
+		if got := ninth(c.values); got != c.want {
+			t.Errorf("nine of ten of %v do not exceed %v, want %v", c.values, got, c.want)
+		}
+	}
 	if m := Median([]float64{4, 1, math.NaN(), 2, 3}); m != 2.5 {
 		t.Errorf("median %v, want 2.5", m)
 	}
