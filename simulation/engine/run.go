@@ -176,6 +176,9 @@ func (c *caller) loop(ctx context.Context, client Process, every time.Duration, 
 			}
 			turn = r.now() + every
 		}
+		if until := r.scenario.Odd.Until; c.odd && until > 0 && r.now() >= until {
+			return
+		}
 		sent := c.sent
 		if !c.begin() {
 			return

@@ -61,8 +61,8 @@ type Scenario struct {
 type Odd struct {
 	Callers    int           // in each process
 	Every      time.Duration // as that of a Scenario
+	Until      time.Duration // they begin no call from then on, and all that they ask for is served; 0 is never
 	Refused    bool          // every request is throttled
-	Until      time.Duration // ends that; 0 is never
 	RetryAfter time.Duration // told with each of these throttles; 0 is nothing
 	Hold       time.Duration // the answer takes this long
 }

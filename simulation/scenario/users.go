@@ -16,7 +16,9 @@ func users() []*Scenario {
 		list = append(list, part...)
 	}
 	for _, s := range list {
-		s.Jitter = jitter
+		if s.Jitter == 0 {
+			s.Jitter = jitter
+		}
 	}
 	return list
 }
@@ -37,16 +39,16 @@ func doomed() []*Scenario {
 		name     string
 		attempts int
 		odd      Odd
-		rest     time.Duration // without it, after it
+		rest     time.Duration // after that
 	}{
 		{"doomed", 0, Odd{}, 0},
 		{"doomed-1s", 0, Odd{RetryAfter: time.Second}, 0},
 		{"doomed-10s", 0, Odd{RetryAfter: 10 * time.Second}, 0},
 		{"doomed-5x", attempts, Odd{Every: 10 * time.Second}, 0},
 		{"doomed-5x-1s", attempts, Odd{Every: 30 * time.Second, RetryAfter: time.Second}, 0},
-		{"doomed-after", 0, Odd{Until: 10 * time.Minute}, 10 * time.Minute},
-		{"doomed-after-1s", 0, Odd{Until: 10 * time.Minute, RetryAfter: time.Second}, 10 * time.Minute},
-		{"doomed-after-10s", 0, Odd{Until: 10 * time.Minute, RetryAfter: 10 * time.Second}, 10 * time.Minute},
+		{"doomed-after", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute}, 20 * time.Minute},
+		{"doomed-after-1s", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute, RetryAfter: time.Second}, 20 * time.Minute},
+		{"doomed-after-10s", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute, RetryAfter: 10 * time.Second}, 20 * time.Minute},
 	} {
 		about := "each call of one caller is throttled whatever the rate is"
 		if after := v.odd.RetryAfter; after > 0 {
@@ -56,7 +58,7 @@ func doomed() []*Scenario {
 			about += fmt.Sprintf("; calls are given up after %d attempts", v.attempts)
 		}
 		if v.rest > 0 {
-			about += ", until the run is half over"
+			about += fmt.Sprintf("; there are none after %s", short(v.odd.Until))
 		}
 		v.odd.Callers, v.odd.Refused = 1, true
 		list = append(list, &Scenario{
@@ -76,7 +78,7 @@ func newcomers() []*Scenario {
 				Name:      fmt.Sprintf("newcomer-%d@%g", settled, depth),
 				About:     fmt.Sprintf("one more process joins %d after four minutes, at 10 a second and a bucket of %g", settled, depth),
 				Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: depth},
-				Processes: settled + 1, Callers: 5, Latency: 60 * time.Millisecond, Duration: 11 * time.Minute, Late: 4 * time.Minute,
+				Processes: settled + 1, Callers: 5, Latency: 60 * time.Millisecond, Jitter: 1. / 3, Duration: 11 * time.Minute, Late: 4 * time.Minute,
 			})
 		}
 	}
@@ -92,7 +94,7 @@ func crowds() []*Scenario {
 				Name:      fmt.Sprintf("together-%d@%g", n, depth),
 				About:     fmt.Sprintf("%d processes begin together at 10 a second and a bucket of %g", n, depth),
 				Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: depth},
-				Processes: n, Callers: 5, Latency: 60 * time.Millisecond, Duration: 5 * time.Minute,
+				Processes: n, Callers: 5, Latency: 60 * time.Millisecond, Jitter: 1. / 3, Duration: 5 * time.Minute,
 			})
 		}
 	}
