@@ -33,7 +33,7 @@ type part struct {
 // measures are yardsticks that figures of others compare with.
 func measures() []engine.Client { return []engine.Client{client.Genie(), client.Plain()} }
 
-// clients are those of the plan and the measures of the part, none of them twice.
+// clientsOf is those of the plan and the measures of the part, none of them twice.
 func (p plan) clientsOf(part part) []engine.Client {
 	list := slices.Clone(p.clients)
 	for _, m := range part.measures {

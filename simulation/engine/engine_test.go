@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -256,10 +257,9 @@ func TestAJobIsItsCalls(t *testing.T) {
 	}
 	// Whoever has nothing left to do does not wait.
 	slow := engine.Client{Name: "slow", New: func(engine.Env) engine.Process {
-		first := true
+		var begun atomic.Bool
 		return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
-			if first {
-				first = false
+			if !begun.Swap(true) {
 				if err := engine.Sleep(ctx, time.Minute); err != nil {
 					return err
 				}

@@ -235,13 +235,16 @@ func (c *caller) begin() bool {
 	r := c.run
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if c.odd {
+		return true
+	}
 	if r.scenario.Job > 0 && r.jobs == 0 {
 		r.rec.waited(c.rec, r.now())
 		c.rec.done = true
 		return false
 	}
 	r.jobs--
-	if !r.over && !c.odd {
+	if !r.over {
 		r.rec.Calls++
 	}
 	return true
