@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"runtime/pprof"
+	"slices"
 	"text/tabwriter"
 	"time"
 
@@ -56,8 +57,10 @@ func run(o *options, p plan, stdout, stderr io.Writer) error {
 	var results []score.Result
 	for _, part := range p.parts {
 		bar.begin(part.name)
-		results = append(results, score.Play(part.scenarios, p.clients, score.Seeds(part.seeds), bar.report, data.Recordings.Keep)...)
+		results = append(results, score.Play(part.scenarios, p.clientsOf(part), score.Seeds(part.seeds), bar.report, data.Recordings.Keep)...)
 	}
+	score.Relate(results, client.Plain().Name, client.Genie().Name)
+	results = slices.DeleteFunc(results, func(r score.Result) bool { return !p.has(r.Client) })
 	bar.end(fmt.Sprintf("%d results in %v", len(results), time.Since(start).Round(time.Millisecond)))
 
 	data.Board = board.New(p.clients, results)

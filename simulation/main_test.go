@@ -339,14 +339,14 @@ func TestPresetsYieldToFlags(t *testing.T) {
 		clients       int
 		seeds         int
 	}{
-		{"", 13, 0, 17, 3},
+		{"", 13, 0, 19, 3},
 		{"-clients cruise", 13, 0, 1, 3},
-		{"-clients cruise -scenarios named -seeds 1", 46, 0, 1, 1},
-		{"-scenarios none -random 5", 0, 5, 17, 3},
-		{"-quick", 15, 24, 17, 3},
+		{"-clients cruise -scenarios named -seeds 1", 126, 0, 1, 1},
+		{"-scenarios none -random 5", 0, 5, 19, 3},
+		{"-quick", 15, 24, 19, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 46, 200, 17, 10},
-		{"-targets", 46, 200, 3, 3},
+		{"-full", 126, 200, 19, 10},
+		{"-targets", 126, 200, 4, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
 		_, p, err := parse(strings.Fields(c.args), nil)

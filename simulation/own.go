@@ -333,8 +333,10 @@ func (o *options) ownPlan() (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
+	var measure []engine.Client
 	list := []*scenario.Scenario{}
 	if o.set["scenarios"] {
+		measure = measures()
 		for _, name := range serverFlags {
 			if o.set[name] {
 				return plan{}, fmt.Errorf("-%s is about a server of yours: it does not go with -scenarios", name)
@@ -357,5 +359,5 @@ func (o *options) ownPlan() (plan, error) {
 	if err != nil {
 		return plan{}, err
 	}
-	return plan{clients: append(yours, clients...), parts: []part{{"your", list, o.seeds}}, code: code}, nil
+	return plan{clients: append(yours, clients...), parts: []part{{"your", list, o.seeds, measure}}, code: code}, nil
 }

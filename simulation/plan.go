@@ -27,6 +27,26 @@ type part struct {
 	name      string
 	scenarios []*scenario.Scenario
 	seeds     int
+	measures  []engine.Client // run beside the clients, and are on no board unless they are among them
+}
+
+// measures are yardsticks that figures of others compare with.
+func measures() []engine.Client { return []engine.Client{client.Genie(), client.Plain()} }
+
+// clientsOf is those of the plan and the measures of the part, none of them twice.
+func (p plan) clientsOf(part part) []engine.Client {
+	list := slices.Clone(p.clients)
+	for _, m := range part.measures {
+		if !p.has(m.Name) {
+			list = append(list, m)
+		}
+	}
+	return list
+}
+
+// has tells whether a client was asked for.
+func (p plan) has(name string) bool {
+	return slices.ContainsFunc(p.clients, func(c engine.Client) bool { return c.Name == name })
 }
 
 // preset is what a flag like -quick stands for. Flags given beside it win.
@@ -40,7 +60,7 @@ type preset struct {
 var (
 	quick   = preset{scenarios: "suite,n-heroku-30min,metastable-280", seeds: 3, random: 24, randomSeeds: 1}
 	full    = preset{scenarios: "named", seeds: 10, random: 200, randomSeeds: 10}
-	checked = preset{clients: "cruise,cenkalti,pacer-0.8", scenarios: "named", seeds: 3, random: 200, randomSeeds: 1}
+	checked = preset{clients: "cruise,cenkalti,genie,pacer-0.8", scenarios: "named", seeds: 3, random: 200, randomSeeds: 1}
 )
 
 // mostRuns takes a machine of two cores some hours.
@@ -77,7 +97,7 @@ func (o *options) plan() (plan, error) {
 		return plan{}, fmt.Errorf("-random %d -seeds %d: scenarios times seeds times clients is %d runs, want at most %d", o.random, o.seeds, runs, mostRuns)
 	case o.split && !random:
 		return plan{}, errors.New("-split: want random scenarios with it, see -random")
-	case o.split && !slices.ContainsFunc(p.clients, func(c engine.Client) bool { return c.Name == client.Pacer().Name }):
+	case o.split && !p.has(client.Pacer().Name):
 		return plan{}, fmt.Errorf("-split: want the client %s with it, which tells what can be kept", client.Pacer().Name)
 	}
 	return p, nil
@@ -112,13 +132,13 @@ func (o *options) boardPlan() (plan, error) {
 	}
 	out := plan{clients: clients}
 	if len(named) > 0 {
-		out.parts = append(out.parts, part{"named", named, p.seeds})
+		out.parts = append(out.parts, part{"named", named, p.seeds, measures()})
 	}
 	if p.random > 0 {
 		random := slices.DeleteFunc(scenario.Randoms(from, p.random), func(s *scenario.Scenario) bool {
 			return slices.ContainsFunc(named, func(other *scenario.Scenario) bool { return other.Name == s.Name })
 		})
-		out.parts = append(out.parts, part{"random", random, p.randomSeeds})
+		out.parts = append(out.parts, part{"random", random, p.randomSeeds, nil})
 	}
 	return out, nil
 }

@@ -276,7 +276,11 @@ func Metrics(names ...string) []score.Metric {
 
 // Title is a metric's name and unit, for the head of a column.
 func Title(m score.Metric) string {
-	name := map[string]string{"jain": "Jain", "ratio": "wait ratio", "wait": "longest wait", "amplification": "requests a call"}[m.Name]
+	name := map[string]string{
+		"jain": "Jain", "ratio": "wait ratio", "wait": "longest wait", "amplification": "requests a call",
+		"least": "least share", "slow": "time / best", "plain": "time / plain", "first": "newcomer's first", "half": "newcomer's half",
+		"genie_throttled": "throttled - genie's", "genie_use": "use - genie's",
+	}[m.Name]
 	if name == "" {
 		name = m.Name
 	}

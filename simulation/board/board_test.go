@@ -17,7 +17,8 @@ import (
 // result is one of a client in a scenario.
 func result(s *scenario.Scenario, client string, throttled, use float64) score.Result {
 	m := score.Score{Throttled: throttled, Total: throttled, Use: use, Jain: 1, Wait: 1, Ratio: 1,
-		Clear: math.NaN(), Adapt: math.NaN(), Failed: math.NaN(), Recovery: math.NaN()}
+		Clear: math.NaN(), Adapt: math.NaN(), Failed: math.NaN(), Recovery: math.NaN(), Least: 1, First: math.NaN(), Half: math.NaN(),
+		Slow: math.NaN(), Plain: math.NaN(), GenieThrottled: math.NaN(), GenieUse: math.NaN()}
 	return score.Result{Scenario: s, Client: client, Runs: 1, Median: m, Low: m, High: m}
 }
 
@@ -124,14 +125,13 @@ func TestTheBestOfAColumnIsMarkedAmongCompetitors(t *testing.T) {
 func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 	b := sample()
 	want := map[string]float64{
-		Suite + "throttled %, mean":                                      math.NaN(), // two of thirteen ran
-		Keepable + "throttled %, mean":                                   11,
-		Keepable + "use / the pacer's, means":                            1.125,
-		Keepable + "% with use < 0.6 of the pacer's or throttled > 10 %": 100,
-		tight + "throttled %, points above the pacer, means":             4,
-		"namedscenarios with a better peer":                              math.NaN(), // most peers did not run
-		"random% of scenarios with a better peer":                        math.NaN(),
-		"n-heroku-30minuse":                                              math.NaN(),
+		Suite + "throttled %, mean":                          math.NaN(), // two of thirteen ran
+		Keepable + "throttled %, mean":                       11,
+		Keepable + "use / the pacer's, means":                1.125,
+		tight + "throttled %, points above the pacer, means": 4,
+		"namedscenarios with a better peer":                  math.NaN(), // most peers did not run
+		"random% of scenarios with a better peer":            math.NaN(),
+		"emr-1000use": math.NaN(),
 	}
 	for _, target := range Targets {
 		v, ok := want[target.Where+target.What]
@@ -229,7 +229,7 @@ func TestEveryFormatShowsTheSame(t *testing.T) {
 	if err := b.Check(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"1.00*", "than cruise", "random, tight", "3 of 6 targets met, 19 not run"} {
+	for _, want := range []string{"1.00*", "than cruise", "random, tight", "4 of 6 targets met, 122 not run"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("the text lacks %q:\n%s", want, text.String())
 		}
@@ -254,12 +254,12 @@ func TestTheTextLeavesOutEmptyColumns(t *testing.T) {
 	if err := New([]engine.Client{{Name: "cruise", Own: true}}, []score.Result{a, b}).Text(&text); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"clear s", "0.000        -            0.000", "0.000     20.0            0.000"} {
+	for _, want := range []string{"clear s", "1.00        -  0.000            0.000", "1.00     20.0  0.000            0.000"} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("no %q in\n%s", want, &text)
 		}
 	}
-	for _, none := range []string{"adapt s", "recovery s", "failed %"} {
+	for _, none := range []string{"adapt s", "recovery s", "failed %", "time / best", "newcomer's"} {
 		if strings.Contains(text.String(), none) {
 			t.Errorf("%q, in which is nothing, in\n%s", none, &text)
 		}
@@ -274,5 +274,45 @@ func TestNumbersHaveTheDigitsThatMeanSomething(t *testing.T) {
 	}
 	if Number(math.NaN()) != "-" {
 		t.Error(Number(math.NaN()))
+	}
+}
+
+// A target may be about the worst of the runs, about nine of ten, or about two results.
+func TestTargetsAreOfRunsAndOfPairs(t *testing.T) {
+	a, b := &scenario.Scenario{Name: "a"}, &scenario.Scenario{Name: "b"}
+	r := result(a, "cruise", 2, .6)
+	r.Low.Use, r.High.Throttled, r.Ninth.Throttled = .5, 9, 8
+	r.Median.Clear, r.Median.Plain = 30, 2
+	board := New([]engine.Client{{Name: "cruise", Own: true}, {Name: "peer"}}, []score.Result{
+		r, result(a, "peer", 1.5, .9), result(b, "cruise", 1, .8),
+	})
+	for _, c := range []struct {
+		what string
+		of   func(*Board) float64
+		want float64
+	}{
+		{"at least", atLeast("a", "use", 0).Of, .6},
+		{"at least, worst", inAll(atLeast, "a", "use", 0).Of, .5},
+		{"at most, worst", inAll(atMost, "a", "throttled", 0).Of, 9},
+		{"nine of ten", inNine("a", "throttled", 0).Of, 8},
+		{"above a peer", above("peer", "a", "throttled"), .5},
+		{"above nobody", above("nobody", "a", "throttled"), math.NaN()},
+		{"of what it gets without headers", withoutHeaders("a", "b"), .75},
+		{"beyond 1.2 times a plain client", late("a"), 30 - 1.2*15},
+		{"of what did not run", inAll(atMost, "c", "throttled", 0).Of, math.NaN()},
+	} {
+		if got := c.of(board); math.Abs(got-c.want) > 1e-9 || math.IsNaN(got) != math.IsNaN(c.want) {
+			t.Errorf("%s: %v, want %v", c.what, got, c.want)
+		}
+	}
+}
+
+// What is wanted is about scenarios that there are.
+func TestTargetsAreAboutScenarios(t *testing.T) {
+	groups := []string{Suite, Keepable, tight, "named", "random"}
+	for _, target := range Targets {
+		if _, err := scenario.Find(target.Where); err != nil && !slices.Contains(groups, target.Where) {
+			t.Errorf("%s: %v", target.Where, err)
+		}
 	}
 }

@@ -34,15 +34,16 @@ type Cell struct {
 
 // inScenario and inGroup are the columns of figures of the two kinds of tables.
 var (
-	inScenario = Metrics("throttled", "wait", "jain", "use", "stdev", "clear", "adapt", "amplification", "failed", "recovery")
-	inGroup    = Metrics("throttled", "wait", "ratio", "jain", "use")
+	inScenario = Metrics("throttled", "wait", "jain", "use", "least", "genie_throttled", "genie_use", "clear", "slow", "plain",
+		"failed", "first", "half", "recovery", "adapt", "stdev", "amplification")
+	inGroup = Metrics("throttled", "wait", "ratio", "jain", "use")
 )
 
 // breaksDown are the columns of a group that count how often a client breaks down.
 var breaksDown = []string{"use<.6 pacer's", "throttled>10 %", "jain<.7"}
 
-// ranges is how many of a scenario's columns show the range over the seeds.
-const ranges = 4
+// ranged are the figures of a scenario that show the range over the seeds.
+var ranged = []string{"throttled", "wait", "jain", "use", "least", "slow", "failed", "first", "half", "recovery"}
 
 // Scenario is the table of a scenario.
 func (b *Board) Scenario(name string) Table {
@@ -62,7 +63,7 @@ func (b *Board) Scenario(name string) Table {
 		line.Better = b.Better(r)
 		for j, m := range inScenario {
 			text := Number(*m.Of(&r.Median))
-			if j < ranges {
+			if slices.Contains(ranged, m.Name) {
 				text = Spread(r, m)
 			}
 			line.Cells = append(line.Cells, Cell{text, marks[i][j]})

@@ -35,6 +35,8 @@ func All() []engine.Client {
 
 		// Yardsticks.
 		Told(),
+		Genie(),
+		Plain(),
 		FailsafeRate(),
 		Oracle(),
 		Pacer(),

@@ -132,3 +132,46 @@ func TestThePacerKnowsWhatAWindowHolds(t *testing.T) {
 		t.Errorf("%+v", total)
 	}
 }
+
+// Until the first throttle it is as cold as cruise, and after that nobody is throttled who could
+// have known.
+func TestTheGenieIsToldOnceItIsThrottled(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		server    server.Spec
+		processes int
+		throttled int // at most
+		use       float64
+	}{
+		{"a bucket", server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1}, 1, 5, .88},
+		{"a window", server.Spec{Kind: server.FixedWindow, Rate: server.Constant(10), Window: time.Minute}, 1, 5, .88},
+		{"an empty window", server.Spec{Kind: server.FixedWindow, Rate: server.Constant(10), Window: time.Minute, Empty: true}, 1, 5, .88},
+		{"a window that slides", server.Spec{Kind: server.SlidingWindow, Rate: server.Constant(10), Window: time.Minute}, 1, 20, .88},
+		{"processes", server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 5}, 4, 20, .88},
+	} {
+		s := &scenario.Scenario{Name: c.name, Processes: c.processes, Callers: 5, Latency: 10 * time.Millisecond, Duration: 10 * time.Minute, Server: c.server}
+		total := engine.Run(s, Genie(), 1).Totals()
+		if use := float64(total.Successes) / s.Ideal().Successes; total.Throttled > c.throttled || total.Throttled == 0 || use < c.use {
+			t.Errorf("%s: %d throttled, use %.3f", c.name, total.Throttled, use)
+		}
+	}
+	s := &scenario.Scenario{Name: "never throttled", Processes: 1, Callers: 5, Latency: 10 * time.Millisecond, Duration: time.Minute, Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1e4), Burst: 1e4}}
+	if n := engine.Run(s, Genie(), 1).Totals().Successes; n < 25_000 {
+		t.Errorf("%d successes of five callers whom nobody throttles, want 30,000", n)
+	}
+}
+
+// Ten in ten seconds: thirty are done once the third window has begun.
+func TestPlainCallsWaitAsLongAsTheyMust(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 5, Latency: 10 * time.Millisecond, Duration: time.Hour, Job: 30,
+		Server: server.Spec{Kind: server.FixedWindow, Rate: server.Constant(1), Window: 10 * time.Second},
+	}
+	for signal, most := range map[server.Signal]time.Duration{server.RetryAfter: 20*time.Second + 100*time.Millisecond, 0: 80 * time.Second} {
+		s.Server.Signal = signal
+		rec := engine.Run(s, Plain(), 1)
+		if n := rec.Totals().Successes; n != 30 || rec.Elapsed < 20*time.Second || rec.Elapsed > most {
+			t.Errorf("%v: %d of 30 calls in %v", signal, n, rec.Elapsed)
+		}
+	}
+}

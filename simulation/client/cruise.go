@@ -14,15 +14,15 @@ import (
 
 // Cruise is this project's own client: one adaptive limiter with the given
 // options for each process, and retries without an end. It keeps its retry budget where
-// calls arrive by themselves, as the AWS SDK does.
+// calls arrive by themselves, as the AWS SDK does, and where their attempts are bounded.
 func Cruise(name string, opts ...cruise.LimiterOption) engine.Client {
 	return engine.Client{
 		Name:  name,
-		About: "cruise with its adaptive limiter, unlimited attempts, no retry budget but in open loops",
+		About: "cruise with its adaptive limiter, unlimited attempts, no retry budget but in open loops and where attempts are bounded",
 		Own:   true,
 		New: func(e engine.Env) engine.Process {
 			options := []cruise.Option{cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter(opts...)))}
-			if e.Scenario.Arrivals == 0 {
+			if e.Scenario.Arrivals == 0 && e.Scenario.Attempts == 0 {
 				options = append(options, cruise.WithoutBudget())
 			}
 			return retrier(e, options...)
@@ -46,13 +46,17 @@ func Told() engine.Client {
 }
 
 // retrier is a Retrier with the given options that makes as many attempts as the
-// scenario allows and waits as long as the server says.
+// scenario allows and waits as long as the server says, or by default at most where
+// it bounds the attempts of callers that wait for each call.
 func retrier(e engine.Env, opts ...cruise.Option) engine.Process {
 	attempts := cruise.Unlimited
 	if e.Scenario.Attempts > 0 {
 		attempts = e.Scenario.Attempts
 	}
-	opts = append(opts, cruise.WithMaxAttempts(attempts), cruise.WithMaxServerDelay(time.Duration(math.MaxInt64)))
+	opts = append(opts, cruise.WithMaxAttempts(attempts))
+	if e.Scenario.Attempts == 0 || e.Scenario.Arrivals > 0 {
+		opts = append(opts, cruise.WithMaxServerDelay(time.Duration(math.MaxInt64)))
+	}
 	r := cruise.Must(cruise.New(opts...))
 	return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
 		return r.Do(ctx, func(ctx context.Context) error {

@@ -24,20 +24,25 @@ func Pacer() engine.Client {
 		Fits:      paced,
 		About:     "yardstick: knows its fair share at every moment and goes at 0.8 of it",
 		New: func(e engine.Env) engine.Process {
-			p := &pacer{scenario: e.Scenario, rate: e.Scenario.Server.Gives(), start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
+			p := newPacer(e, pacerPart)
 			now := time.Since(e.Start)
 			if s := e.Scenario.Server; s.Empty && s.Kind == server.FixedWindow {
 				now = max(now, s.Window)
 			}
-			p.next = now + time.Duration(p.rng.Float64()*float64(p.after(now)-now))
+			p.begin(now)
 			return p
 		},
 	}
 }
 
+func newPacer(e engine.Env, part float64) *pacer {
+	return &pacer{scenario: e.Scenario, rate: e.Scenario.Server.Gives(), part: part, start: e.Start, rng: rand.New(rand.NewPCG(e.Seed, 0))}
+}
+
 type pacer struct {
 	scenario *scenario.Scenario
 	rate     server.Schedule // of the server
+	part     float64         // of its fair share at which it goes
 	start    time.Time
 
 	mu   sync.Mutex
@@ -58,6 +63,11 @@ func (p *pacer) Call(ctx context.Context, attempt engine.Attempt) error {
 	}
 }
 
+// begin lets the pace begin at now, or a little later, since others may begin then, too.
+func (p *pacer) begin(now time.Duration) {
+	p.next = now + time.Duration(p.rng.Float64()*float64(p.after(now)-now))
+}
+
 // reserve takes the next slot of the pace.
 func (p *pacer) reserve() time.Duration {
 	p.mu.Lock()
@@ -75,7 +85,7 @@ func (p *pacer) reserve() time.Duration {
 
 // after is when the pace has given one more request than at t.
 func (p *pacer) after(t time.Duration) time.Duration {
-	s, need := p.scenario, 1/pacerPart
+	s, need := p.scenario, 1/p.part
 	if s.Server.Greedy > 0 {
 		return t + time.Duration(need/fair(s, p.rate, t)*float64(time.Second))
 	}

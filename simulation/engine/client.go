@@ -31,6 +31,9 @@ type Env struct {
 	Process  int       // 0 for the first
 	Start    time.Time // when the run began
 	Seed     uint64    // for a client that draws random numbers, differs by process
+
+	// Wait is the time until the server lets a request pass, if nothing else comes.
+	Wait func() time.Duration
 }
 
 // Attempt sends one request to the simulated server. It returns nil, a

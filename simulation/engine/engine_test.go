@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"math"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -20,6 +21,14 @@ var hasty = engine.Client{Name: "hasty", New: func(engine.Env) engine.Process {
 				return err
 			}
 		}
+	})
+}}
+
+// once gives up at once.
+var once = engine.Client{Name: "once", New: func(engine.Env) engine.Process {
+	return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
+		_, err := attempt(ctx)
+		return err
 	})
 }}
 
@@ -167,5 +176,146 @@ func TestEveryClientGetsThroughAndEnds(t *testing.T) {
 		if rec.Elapsed != s.Duration {
 			t.Errorf("%s: the run took %v", c.Name, rec.Elapsed)
 		}
+	}
+}
+
+// plenty is a server that throttles nobody.
+var plenty = server.Spec{Kind: server.Bucket, Rate: server.Constant(1e6), Burst: 1e6}
+
+// Callers that call now and then begin apart from each other, do not catch up with what they
+// missed, and wait only from their call on.
+func TestCallersMayCallNowAndThen(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 5, Every: 500 * time.Millisecond, Latency: 20 * time.Millisecond, Duration: time.Minute, Server: plenty,
+	}
+	rec := engine.Run(s, hasty, 1)
+	for i, c := range rec.Callers {
+		if c.Successes != 120 || c.Longest > 25*time.Millisecond {
+			t.Errorf("caller %d: %+v, want 120 successes, each after its latency", i, c)
+		}
+	}
+	s.Server.Broken = []server.Span{{From: 10 * time.Second, To: 40 * time.Second}}
+	s.Server.Work = 2 * time.Second // longer than a turn
+	for i, c := range engine.Run(s, hasty, 1).Callers {
+		if c.Successes > 15 {
+			t.Errorf("caller %d: %+v, want no more than one success each 2.02 s of 30 s", i, c)
+		}
+	}
+}
+
+// Odd callers take nothing of the limit and are in no figure.
+func TestOddCallersAreCountedApart(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 1, Latency: 100 * time.Millisecond, Duration: time.Minute,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1), Burst: 20},
+	}
+	totals := func() engine.Caller {
+		c := engine.Run(s, once, 1).Totals()
+		c.Longest = 0 // by the order of callers
+		return c
+	}
+	without := totals()
+	for _, c := range []struct {
+		name     string
+		odd      scenario.Odd
+		requests int // of each
+	}{
+		{"refused", scenario.Odd{Callers: 3, Refused: true}, 600},
+		{"refused until", scenario.Odd{Callers: 3, Refused: true, Until: 30 * time.Second}, 300},
+		{"now and then", scenario.Odd{Callers: 3, Refused: true, Every: time.Second}, 60},
+		{"long", scenario.Odd{Callers: 3, Hold: 9900 * time.Millisecond}, 6},
+		{"without an end", scenario.Odd{Callers: 3, Hold: time.Hour}, 1},
+	} {
+		s.Odd = c.odd
+		if got := totals(); got != without {
+			t.Errorf("%s: %+v beside odd ones, %+v without", c.name, got, without)
+		}
+		rec := engine.Run(s, once, 1)
+		if len(rec.Odd) != 6 || len(rec.Callers) != 2 {
+			t.Errorf("%s: %d odd callers and %d others", c.name, len(rec.Odd), len(rec.Callers))
+		}
+		for _, o := range rec.Odd {
+			if o.Requests != c.requests {
+				t.Errorf("%s: %+v, want %d requests", c.name, o, c.requests)
+			}
+		}
+	}
+}
+
+// A job is each of its calls once: it is over when all of them are, whether done or given up.
+func TestAJobIsItsCalls(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 2, Callers: 4, Latency: 100 * time.Millisecond, Duration: time.Hour, Job: 100,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(0), Burst: 70},
+	}
+	rec := engine.Run(s, once, 1)
+	if n := rec.Totals(); n.Requests != 100 || n.Successes != 70 || rec.Calls != 100 || rec.Failed != 30 {
+		t.Errorf("%+v, %d calls, %d failed", n, rec.Calls, rec.Failed)
+	}
+	if rec.Elapsed != 1300*time.Millisecond {
+		t.Errorf("100 calls by 8 workers took %v, want 13 of 100ms", rec.Elapsed)
+	}
+	// Whoever has nothing left to do does not wait.
+	slow := engine.Client{Name: "slow", New: func(engine.Env) engine.Process {
+		var begun atomic.Bool
+		return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
+			if !begun.Swap(true) {
+				if err := engine.Sleep(ctx, time.Minute); err != nil {
+					return err
+				}
+			}
+			_, err := attempt(ctx)
+			return err
+		})
+	}}
+	s.Server, s.Processes = plenty, 1
+	rec = engine.Run(s, slow, 1)
+	waits := 0
+	for _, c := range rec.Callers {
+		if c.Longest > time.Second {
+			waits++
+		}
+	}
+	if waits != 1 || rec.Elapsed < time.Minute {
+		t.Errorf("%d of 4 callers waited, in %v; want the one with the slow call", waits, rec.Elapsed)
+	}
+}
+
+func TestADeadlineEndsCallsOfAClosedLoop(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 3, Latency: 100 * time.Millisecond, Duration: time.Minute, Deadline: time.Second, Job: 30,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(0), Burst: 10},
+	}
+	rec := engine.Run(s, hasty, 1)
+	if rec.Failed != 20 || rec.Calls != 30 {
+		t.Errorf("%d of %d calls failed, want 20 of 30", rec.Failed, rec.Calls)
+	}
+}
+
+// What happens in the first seconds shows in nothing.
+func TestAWarmUpDoesNotCount(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 1, Callers: 1, Latency: 100 * time.Millisecond, Duration: time.Minute, Warm: 20 * time.Second,
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1000), Burst: 1000, Broken: []server.Span{{To: 19 * time.Second}}},
+	}
+	rec := engine.Run(s, hasty, 1)
+	if c := rec.Callers[0]; c.Successes < 399 || c.Successes > 401 || c.Errors > 0 || c.Longest > 200*time.Millisecond {
+		t.Errorf("%+v, want 400 successes", c)
+	}
+	if n := int(s.Warm / rec.Width); rec.Bins[n-1].Requests > 0 || rec.Bins[n+1].Requests == 0 {
+		t.Errorf("the series counts from elsewhere on than %v", s.Warm)
+	}
+}
+
+func TestTheLastProcessMayJoinLate(t *testing.T) {
+	s := &scenario.Scenario{
+		Name: "t", Processes: 3, Callers: 1, Latency: time.Second, Duration: 100 * time.Second, Late: 60 * time.Second, Server: plenty,
+	}
+	rec := engine.Run(s, hasty, 1)
+	if a, b, c := rec.Callers[0].Successes, rec.Callers[1].Successes, rec.Callers[2].Successes; a != 100 || b != 100 || c != 40 {
+		t.Errorf("%d, %d and %d successes, want 100, 100 and 40", a, b, c)
+	}
+	if n := len(rec.Newcomer); n != 40 || rec.Newcomer[0] != 60*time.Second+500*time.Millisecond {
+		t.Errorf("%d successes of the newcomer, %v", n, rec.Newcomer)
 	}
 }

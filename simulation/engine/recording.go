@@ -13,12 +13,16 @@ type Recording struct {
 	Seed     uint64
 
 	Callers []Caller      // by process; in an open loop there is one a process
+	Odd     []Caller      // by process: the odd ones, whom nothing else here counts
 	Elapsed time.Duration // until the run ended
 	Rivals  int           // requests that the greedy competitor got through
 
 	// Calls are those that arrived in an open loop; in a closed one, those begun.
 	// Failed ones were given up before the end of the run.
 	Calls, Failed int
+
+	// Newcomer is when the process that joined last had its successes, if processes join.
+	Newcomer []time.Duration
 
 	// Bins cut the run into stretches of the length Width, up to its end.
 	Bins  []Bin
@@ -35,6 +39,7 @@ type Caller struct {
 	Longest   time.Duration // between successes, its start and its end, without idle time
 
 	since time.Duration // the last success, or the start
+	done  bool          // there is nothing left to do
 }
 
 // Bin is what happened in a short stretch of a run.
@@ -75,6 +80,9 @@ func (r *Recording) bin(t time.Duration) *Bin {
 
 // waited closes a caller's wait at t.
 func (r *Recording) waited(c *Caller, t time.Duration) {
+	if c.done {
+		return
+	}
 	c.Longest = max(c.Longest, t-c.since-r.Scenario.IdleBetween(c.since, t))
 	c.since = t
 }

@@ -39,14 +39,15 @@ type run struct {
 	server *server.Server
 	rec    *Recording
 	left   int // successes until the end, if the scenario counts them
+	jobs   int // calls that nobody has begun yet, if there are so many
 	over   bool
 	stop   context.CancelFunc
 }
 
 func newRun(s *scenario.Scenario, c Client, seed uint64) *run {
-	r := &run{scenario: s, client: c, seed: seed, left: s.Calls}
+	r := &run{scenario: s, client: c, seed: seed, left: s.Calls, jobs: s.Job}
 	expected := s.Duration
-	if s.Calls > 0 {
+	if s.Finite() > 0 {
 		expected = min(expected, 2*s.Ideal().Time)
 	}
 	callers := s.Callers
@@ -56,6 +57,7 @@ func newRun(s *scenario.Scenario, c Client, seed uint64) *run {
 	r.rec = &Recording{
 		Scenario: s, Client: c.Name, Seed: seed,
 		Callers: make([]Caller, s.Processes*callers),
+		Odd:     make([]Caller, s.Processes*s.Odd.Callers),
 		Width:   max(1, (expected+bins-1)/bins),
 		Bins:    make([]Bin, 0, bins+1),
 	}
@@ -95,6 +97,13 @@ func (r *run) play() {
 
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
+// wait is how long the server still refuses everybody.
+func (r *run) wait() time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.server.Wait(r.now())
+}
+
 // finish ends the run at t, once. The caller holds mu.
 func (r *run) finish(t time.Duration) {
 	if r.over {
@@ -119,7 +128,7 @@ func (r *run) process(ctx context.Context, p int) {
 	own := r.rec.Callers[p*per : (p+1)*per]
 	for i := range own {
 		own[i].Process = p
-		own[i].since = here.From
+		own[i].since = max(here.From, r.scenario.Warm)
 	}
 	if Sleep(ctx, here.From) != nil {
 		return
@@ -129,7 +138,7 @@ func (r *run) process(ctx context.Context, p int) {
 	if here.To < r.scenario.Duration {
 		defer time.AfterFunc(here.To-here.From, cancel).Stop()
 	}
-	client := r.client.New(Env{Scenario: r.scenario, Process: p, Start: r.start, Seed: r.seed<<16 + uint64(p)})
+	client := r.client.New(Env{Scenario: r.scenario, Process: p, Start: r.start, Seed: r.seed<<16 + uint64(p), Wait: r.wait})
 	if c, ok := client.(io.Closer); ok {
 		defer c.Close()
 	}
@@ -139,24 +148,42 @@ func (r *run) process(ctx context.Context, p int) {
 		r.arrive(ctx, &wg, client, p, &own[0])
 	} else {
 		for i := range own {
-			wg.Go(func() { r.loop(ctx, client, p*per+i, &own[i]) })
+			c := &caller{run: r, index: i, rec: &own[i], rng: r.rand(uint64(p*per+i) + 1)}
+			wg.Go(func() { c.loop(ctx, client, r.scenario.Every, per) })
 		}
+	}
+	for i := range r.scenario.Odd.Callers {
+		n := p*r.scenario.Odd.Callers + i
+		c := &caller{run: r, index: i, rec: &r.rec.Odd[n], rng: r.rand(1<<62 + uint64(n)), odd: true}
+		wg.Go(func() { c.loop(ctx, client, r.scenario.Odd.Every, r.scenario.Odd.Callers) })
 	}
 	wg.Wait()
 }
 
-// loop is a caller of a closed loop: one call after the other.
-func (r *run) loop(ctx context.Context, client Process, index int, rec *Caller) {
-	c := &caller{run: r, rec: rec, rng: r.rand(uint64(index) + 1)}
+// loop is a caller of a closed loop: one call after the other. Of n callers that begin calls
+// now and then, each begins with another part of that time.
+func (c *caller) loop(ctx context.Context, client Process, every time.Duration, n int) {
+	r := c.run
 	attempt := Attempt(c.attempt)
+	turn := r.now() + every*time.Duration(c.index)/time.Duration(n)
 	for ctx.Err() == nil {
 		if until, idle := r.scenario.Idle(r.now()); idle && Sleep(ctx, until-r.now()) != nil {
 			return
 		}
+		if every > 0 {
+			if c.rest(ctx, turn-r.now()) != nil {
+				return
+			}
+			turn = r.now() + every
+		}
+		if until := r.scenario.Odd.Until; c.odd && until > 0 && r.now() >= until {
+			return
+		}
 		sent := c.sent
-		r.begun()
-		err := client.Call(ctx, attempt)
-		r.ended(ctx, err)
+		if !c.begin() {
+			return
+		}
+		err := r.call(ctx, client, c, attempt)
 		if err != nil && c.sent == sent {
 			// A client that refuses without asking the server would spin here.
 			Sleep(ctx, r.scenario.Latency)
@@ -169,44 +196,68 @@ func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p 
 	rng := r.rand(1<<63 + uint64(p)) // apart from those of the calls
 	rate := r.scenario.Arrivals / float64(r.scenario.Processes)
 	for n := uint64(1); Sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))) == nil; n++ {
-		r.begun()
-		wg.Go(func() {
-			c := &caller{run: r, rec: rec, rng: r.rand(uint64(p)<<32 + n)}
-			call, cancel := ctx, context.CancelFunc(func() {})
-			if d := r.scenario.Deadline; d > 0 {
-				call, cancel = context.WithTimeout(ctx, d)
-			}
-			defer cancel()
-			r.ended(ctx, client.Call(call, c.attempt))
-		})
+		c := &caller{run: r, rec: rec, rng: r.rand(uint64(p)<<32 + n)}
+		c.begin()
+		wg.Go(func() { r.call(ctx, client, c, c.attempt) })
 	}
 }
 
-// begun counts a call, unless the run is over.
-func (r *run) begun() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.over {
-		r.rec.Calls++
+// call makes a call, within its deadline, and counts it if it failed and it was not the run
+// that ended it.
+func (r *run) call(ctx context.Context, client Process, c *caller, attempt Attempt) error {
+	one, cancel := ctx, context.CancelFunc(func() {})
+	if d := r.scenario.Deadline; d > 0 {
+		one, cancel = context.WithTimeout(ctx, d)
 	}
-}
-
-// ended counts a call that failed, if it was not the run that ended it.
-func (r *run) ended(ctx context.Context, err error) {
-	if err == nil || ctx.Err() != nil {
-		return
+	defer cancel()
+	err := client.Call(one, attempt)
+	if err == nil || ctx.Err() != nil || c.odd {
+		return err
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.rec.Failed++
+	return err
 }
 
 // caller sends requests, one at a time.
 type caller struct {
-	run  *run
-	rec  *Caller
-	rng  *rand.Rand
-	sent int
+	run   *run
+	index int // in its process
+	odd   bool
+	rec   *Caller
+	rng   *rand.Rand
+	sent  int
+}
+
+// begin counts a call, unless the run is over, and tells whether there is one left to make.
+func (c *caller) begin() bool {
+	r := c.run
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.odd {
+		return true
+	}
+	if r.scenario.Job > 0 && r.jobs == 0 {
+		r.rec.waited(c.rec, r.now())
+		c.rec.done = true
+		return false
+	}
+	r.jobs--
+	if !r.over {
+		r.rec.Calls++
+	}
+	return true
+}
+
+// rest waits for the time of the next call, which is no wait for a success.
+func (c *caller) rest(ctx context.Context, d time.Duration) error {
+	c.run.mu.Lock()
+	if c.rec.since <= c.run.now() {
+		c.rec.since += max(0, d)
+	}
+	c.run.mu.Unlock()
+	return Sleep(ctx, d)
 }
 
 // attempt sends one request: half of its latency passes before the server
@@ -219,7 +270,7 @@ func (c *caller) attempt(ctx context.Context) (server.Quota, error) {
 	s := c.run.scenario
 	latency := time.Duration(float64(s.Latency) * (1 + s.Jitter*(2*c.rng.Float64()-1)))
 	time.Sleep(latency / 2)
-	reply, timeout, ok := c.run.decide(c.rec, latency)
+	reply, timeout, ok := c.run.decide(c, latency)
 	if !ok {
 		return server.Quota{}, context.Canceled
 	}
@@ -236,15 +287,22 @@ func (c *caller) attempt(ctx context.Context) (server.Quota, error) {
 
 // decide lets the server answer a request that reaches it now, and writes it
 // down. A success counts from now on, unless the client will have stopped waiting.
-func (r *run) decide(c *Caller, latency time.Duration) (reply server.Reply, timeout, ok bool) {
+func (r *run) decide(from *caller, latency time.Duration) (reply server.Reply, timeout, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.over {
 		return reply, false, false
 	}
-	now := r.now()
-	reply = r.server.Take(now)
+	now, c := r.now(), from.rec
+	if from.odd {
+		c.Requests++
+		return r.scenario.Odd.Reply(now), false, true
+	}
+	reply = r.server.Of(from.index).Take(now)
 	timeout = r.scenario.Timeout > 0 && latency+reply.Hold > r.scenario.Timeout
+	if now < r.scenario.Warm {
+		return reply, timeout, true
+	}
 	bin := r.rec.bin(now)
 	bin.Requests++
 	c.Requests++
@@ -258,6 +316,9 @@ func (r *run) decide(c *Caller, latency time.Duration) (reply server.Reply, time
 		bin.Successes++
 		c.Successes++
 		r.rec.waited(c, now)
+		if c.Process == r.scenario.Processes-1 && r.scenario.Joins() {
+			r.rec.Newcomer = append(r.rec.Newcomer, now)
+		}
 		if r.left > 0 {
 			if r.left--; r.left == 0 {
 				r.finish(now)

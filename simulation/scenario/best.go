@@ -11,7 +11,7 @@ import (
 type Best struct {
 	// Successes is how many requests could be served, to the greedy competitor too.
 	Successes float64
-	// Time is the least in which Scenario.Calls succeed; 0 if the run is not ended by them.
+	// Time is the least in which the calls that end the run succeed; 0 if none do.
 	Time time.Duration
 	// Fair is the equal share of each process among those present.
 	Fair []float64
@@ -28,18 +28,27 @@ const leastSteps = 4000
 // slots and callers have begun before tells how many of them are free.
 func (s *Scenario) Ideal() Best {
 	b := Best{Fair: make([]float64, s.Processes)}
-	steps := leastSteps
-	if s.Calls > 0 {
+	if len(s.Server.Methods) > 0 {
+		return s.idealOfMethods()
+	}
+	steps, calls := leastSteps, s.Finite()
+	if calls > 0 {
 		steps = 1 << 16 // the end is somewhere within a long time
 	}
-	if w := s.Server.Window; w > 0 {
-		steps = max(steps, int(40*s.Duration/w))
+	window := s.Server.Window // the shortest
+	for _, and := range s.Server.And {
+		if and.Window > 0 {
+			window = min(window, and.Window)
+		}
+	}
+	if window > 0 {
+		steps = max(steps, int(40*s.Duration/window))
 	}
 	step := s.Duration / time.Duration(steps)
-	if w := s.Server.Window; w > 0 {
-		step = w / ((w + step - 1) / step) // else what a sliding window holds would leave it early or late
+	if window > 0 {
+		step = window / ((window + step - 1) / step) // else what a sliding window holds would leave it early or late
 	}
-	f := newFluid(s, step)
+	f := newFluid(s, s.Server, step)
 	back := s.Latency/2 + s.Server.Work // from being served until the next call
 	pending := 0.0                      // calls that wait; in a closed loop, of callers who become idle
 	present, each, until := []int{}, 0.0, time.Duration(0)
@@ -66,9 +75,15 @@ func (s *Scenario) Ideal() Best {
 		default:
 			pending -= served
 		}
-		if s.Calls > 0 && b.Time == 0 && b.Successes+served >= float64(s.Calls) {
-			part := (float64(s.Calls) - b.Successes) / served
+		if t < s.Warm {
+			continue
+		}
+		if calls > 0 && b.Time == 0 && b.Successes+served >= float64(calls) {
+			part := (float64(calls) - b.Successes) / served
 			b.Time = t + time.Duration(part*float64(dt))
+			if s.Job > 0 { // ends with the answers
+				b.Time += s.Latency/2 + s.Server.Work
+			}
 		}
 		b.Successes += served
 		if len(present) > 0 {
@@ -76,10 +91,26 @@ func (s *Scenario) Ideal() Best {
 		}
 	}
 	b.share(present, each)
-	if s.Calls > 0 {
-		b.Successes = min(b.Successes, float64(s.Calls))
+	if calls > 0 {
+		b.Successes = min(b.Successes, float64(calls))
 	}
 	return b
+}
+
+// idealOfMethods is the sum over methods, whose callers have nothing to do with each other.
+func (s *Scenario) idealOfMethods() Best {
+	sum := Best{Fair: make([]float64, s.Processes)}
+	n := len(s.Server.Methods)
+	for i, m := range s.Server.Methods {
+		one := *s
+		one.Server, one.Callers = m, (s.Callers+n-1-i)/n
+		b := one.Ideal()
+		sum.Successes += b.Successes
+		for p := range sum.Fair {
+			sum.Fair[p] += b.Fair[p]
+		}
+	}
+	return sum
 }
 
 // share gives each of the processes so much.
@@ -118,23 +149,28 @@ type fluid struct {
 	at       int
 	width    time.Duration // of a step
 	begun    []float64     // served by a concurrency limit before each step so far, in all
+	prior    float64       // served in the window before, by a counter
+	and      []*fluid      // more limits
 }
 
-func newFluid(s *Scenario, step time.Duration) *fluid {
-	f := &fluid{scenario: s, spec: s.Server, off: s.Server.Off(), width: step}
+func newFluid(s *Scenario, spec server.Spec, step time.Duration) *fluid {
+	f := &fluid{scenario: s, spec: spec, off: spec.Off(), width: step}
+	for _, and := range spec.And {
+		f.and = append(f.and, newFluid(s, and, step))
+	}
 	full := f.window(0)
-	switch s.Server.Kind {
+	switch spec.Kind {
 	case server.Bucket:
-		if !s.Server.Empty {
-			f.left = s.Server.Burst
+		if !spec.Empty {
+			f.left = spec.Burst
 		}
 	case server.FixedWindow:
-		if s.Server.Empty {
+		if spec.Empty {
 			f.left = -math.MaxFloat64
 		}
 	case server.SlidingWindow:
-		f.log = make([]float64, s.Server.Window/step)
-		if s.Server.Empty {
+		f.log = make([]float64, spec.Window/step)
+		if spec.Empty {
 			for i := range f.log {
 				f.log[i] = full / float64(len(f.log))
 			}
@@ -155,7 +191,7 @@ func (f *fluid) demand(t, dt time.Duration, present int) float64 {
 	}
 	d := s.Server.Greedy * dt.Seconds()
 	if _, idle := s.Idle(t); !idle && (len(f.begun) == 0 || t+dt > s.Latency/2) {
-		d += f.free(present*s.Callers, s.Latency+s.Server.Work, t, dt)
+		d += f.free(present*s.Callers, s.Cycle(), t, dt)
 	}
 	return d
 }
@@ -189,33 +225,62 @@ func (f *fluid) window(t time.Duration) float64 {
 
 // step serves what it can of the demand during dt.
 func (f *fluid) step(t, dt time.Duration, demand float64) float64 {
-	served := 0.0
+	served := min(f.room(t, dt), f.open(t, demand))
+	for _, and := range f.and {
+		served = min(served, and.room(t, dt))
+	}
+	served = max(0, served)
+	f.serve(served)
+	for _, and := range f.and {
+		and.serve(served)
+	}
+	return served
+}
+
+// room is how much can be served during dt.
+func (f *fluid) room(t, dt time.Duration) float64 {
 	switch f.spec.Kind {
 	case server.Bucket:
 		// What flows in during the step can be served in it, even if the bucket is small.
 		f.left += f.spec.Rate.Between(t, t+dt)
-		served = min(f.left, f.open(t, demand))
-		f.left = min(f.spec.Burst, f.left-served)
+		return f.left
 	case server.FixedWindow:
 		if i := int64(t / f.spec.Window); i != f.index {
 			f.index, f.left = i, 0
 		}
 		// left counts down from 0, because the limit may change within a window.
-		served = max(0, min(f.window(t)+f.left, f.open(t, demand)))
-		f.left -= served
+		return f.window(t) + f.left
 	case server.SlidingWindow:
 		f.sum -= f.log[f.at]
-		served = max(0, min(f.window(t)-f.sum, f.open(t, demand)))
+		return f.window(t) - f.sum
+	case server.Counter:
+		if i := int64(t / f.spec.Window); i != f.index {
+			f.index, f.prior, f.sum = i, f.sum, 0
+		}
+		past := (t + dt - time.Duration(f.index)*f.spec.Window).Seconds() / f.spec.Window.Seconds()
+		return f.window(t) - f.prior*max(0, 1-past) - f.sum
+	case server.Concurrency:
+		return f.free(int(f.spec.Burst), f.spec.Work, t, dt)
+	}
+	return f.spec.Rate.Between(t, t+dt) // of a queue
+}
+
+// serve takes up what was served in a step.
+func (f *fluid) serve(served float64) {
+	switch f.spec.Kind {
+	case server.Bucket:
+		f.left = min(f.spec.Burst, f.left-served)
+	case server.FixedWindow:
+		f.left -= served
+	case server.SlidingWindow:
 		f.log[f.at] = served
 		f.sum += served
 		f.at = (f.at + 1) % len(f.log)
+	case server.Counter:
+		f.sum += served
 	case server.Concurrency:
-		served = min(f.open(t, demand), f.free(int(f.spec.Burst), f.spec.Work, t, dt))
 		f.begun = append(f.begun, f.begun[len(f.begun)-1]+served)
-	case server.Queue:
-		served = min(f.open(t, demand), f.spec.Rate.Between(t, t+dt))
 	}
-	return served
 }
 
 // open is the demand that finds the server working.

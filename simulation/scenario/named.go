@@ -18,7 +18,7 @@ const jitter = .1
 
 // Named is the table of scenarios, the thirteen of the suite first.
 func Named() []*Scenario {
-	return append(append(append(suite(), told(suite())...), hard()...), trouble()...)
+	return slices.Concat(suite(), told(suite()), hard(), trouble(), users())
 }
 
 // Suite is the thirteen scenarios over which means are reported.

@@ -30,9 +30,16 @@ type Scenario struct {
 	Latency   time.Duration // of a request on average, half of it before the server decides
 	Jitter    float64       // the latency is uniform within this share of it, up and down
 	Duration  time.Duration
-	Calls     int // ends the run after so many successes; 0 runs for Duration
+	Calls     int           // ends the run after so many successes; 0 runs for Duration
+	Job       int           // calls that there are to make, one each, whether or not they succeed; 0 is without end
+	Every     time.Duration // a caller begins its calls this far apart, or later if one takes longer; 0 is at once
+	Warm      time.Duration // nothing counts before this; 0 is from the start
+
+	// Odd are more callers in each process, whose requests have nothing to do with the limit.
+	Odd Odd
 
 	Join  time.Duration // process p joins p times this after the start
+	Late  time.Duration // the last process joins this after the start
 	Leave time.Duration // process p leaves p times this before the end
 
 	// Callers begin calls only in the first Duty share of each Period; 0 means always.
@@ -49,10 +56,42 @@ type Scenario struct {
 	Random bool
 }
 
+// Odd is callers whose requests fare otherwise than those of the others, whatever the rate
+// is. No figure counts them: they tell what they do to the others.
+type Odd struct {
+	Callers    int           // in each process
+	Every      time.Duration // as that of a Scenario
+	Until      time.Duration // they begin no call from then on, and all that they ask for is served; 0 is never
+	Refused    bool          // every request is throttled
+	RetryAfter time.Duration // told with each of these throttles; 0 is nothing
+	Hold       time.Duration // the answer takes this long
+}
+
+// Reply is the answer to a request at t.
+func (o Odd) Reply(t time.Duration) server.Reply {
+	if o.Refused && (o.Until == 0 || t < o.Until) {
+		return server.Reply{Throttled: true, RetryAfter: o.RetryAfter}
+	}
+	return server.Reply{Hold: o.Hold}
+}
+
 // Present is when process p takes part.
 func (s *Scenario) Present(p int) server.Span {
-	return server.Span{From: time.Duration(p) * s.Join, To: s.Duration - time.Duration(p)*s.Leave}
+	from := time.Duration(p) * s.Join
+	if p == s.Processes-1 {
+		from += s.Late
+	}
+	return server.Span{From: from, To: s.Duration - time.Duration(p)*s.Leave}
 }
+
+// Joins tells whether some process joins later than others.
+func (s *Scenario) Joins() bool { return s.Processes > 1 && s.Join+s.Late > 0 }
+
+// Finite is how many calls end the run; 0 if they do not.
+func (s *Scenario) Finite() int { return max(s.Calls, s.Job) }
+
+// Cycle is the time from one call of a caller that nobody holds back until its next.
+func (s *Scenario) Cycle() time.Duration { return max(s.Every, s.Latency+s.Server.Work) }
 
 // Idle tells whether callers begin no call at t, and if so, when they begin again.
 func (s *Scenario) Idle(t time.Duration) (until time.Duration, idle bool) {
@@ -83,12 +122,15 @@ func (s *Scenario) idleUntil(t time.Duration) time.Duration {
 	return n*(s.Period-s.busy()) + max(0, t-n*s.Period-s.busy())
 }
 
-// Trouble is the last stretch during which the server served nobody.
+// Trouble is the last stretch during which the server served nobody, or refused odd callers.
 func (s *Scenario) Trouble() (last server.Span, ok bool) {
 	for _, span := range s.Server.Off() {
 		if span.To > last.To {
 			last, ok = span, true
 		}
+	}
+	if s.Odd.Refused && s.Odd.Until > last.To {
+		last, ok = server.Span{To: s.Odd.Until}, true
 	}
 	return last, ok
 }
@@ -105,13 +147,19 @@ func (s *Scenario) Setup() string {
 	if s.Arrivals > 0 {
 		who = fmt.Sprintf("%g calls a second from %s", s.Arrivals, n(s.Processes, "process", "processes"))
 	}
+	if s.Odd.Callers > 0 {
+		who = fmt.Sprintf("%s and %d odd", who, s.Odd.Callers)
+	}
+	if s.Every > 0 {
+		who = fmt.Sprintf("%s, a call every %v", who, s.Every)
+	}
 	latency := s.Latency
 	if latency > time.Millisecond {
 		latency = latency.Round(100 * time.Microsecond)
 	}
 	who = fmt.Sprintf("%s, %v latency", who, latency)
-	if s.Calls > 0 {
-		return fmt.Sprintf("%s, until %d calls are done", who, s.Calls)
+	if n := s.Finite(); n > 0 {
+		return fmt.Sprintf("%s, until %d calls are done", who, n)
 	}
 	return fmt.Sprintf("%s, %s", who, short(s.Duration.Round(100*time.Millisecond)))
 }

@@ -210,3 +210,117 @@ func TestRandomScenariosKeepTheirBounds(t *testing.T) {
 		name(s.Ideal().Successes > 0, "nothing to get")
 	}
 }
+
+func TestTheBestPossibleOfWhatUsersMeet(t *testing.T) {
+	want := map[string]float64{ // successes
+		"doomed":               10 * 600,
+		"doomed-after":         10 * 1800,
+		"newcomer-4@3":         3 + 10*660,
+		"two-windows":          10 * 1000,
+		"secondary-900/min":    15 * 900,
+		"left-20-400":          1000 + 210*240,
+		"says-60s-1h":          5 + 100*60,
+		"methods-20-50/min":    10 * (20 + 50),
+		"gcra-50/s-x10":        50 * 480, // without the first two minutes
+		"httprate-600/min-x10": 10 * 60 * 18,
+		"ulule-10/s-x1":        10 * 60 * 18,
+		"long-polls":           20 * 60,
+		"grow-.15x2^n":         .15 * 31 * 480,
+	}
+	for name, n := range want {
+		s, err := Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b := s.Ideal()
+		if math.Abs(b.Successes/n-1) > .01 {
+			t.Errorf("%s: %.1f, want %.1f", name, b.Successes, n)
+		}
+		fair := 0.0
+		for _, share := range b.Fair {
+			fair += share
+		}
+		if math.Abs(fair/b.Successes-1) > 1e-6 {
+			t.Errorf("%s: shares of %.1f, want %.1f in all", name, fair, b.Successes)
+		}
+	}
+	for name, seconds := range map[string]float64{
+		"fits-90/15min":  9 * .01,
+		"fits-4000/h":    400 * .1,
+		"bulk-10000":     49.8, // 50 at once and 200 a second
+		"haproxy-240":    24,   // 50 in each window: at once, then as the one before fades
+		"vsthrottle-240": 19,
+	} {
+		s, _ := Find(name)
+		if got := s.Ideal().Time.Seconds(); math.Abs(got/seconds-1) > .1 && math.Abs(got-seconds) > .02 {
+			t.Errorf("%s: %.3f s, want %.3f s", name, got, seconds)
+		}
+	}
+}
+
+func TestTheLastProcessComesLate(t *testing.T) {
+	s := &Scenario{Processes: 3, Duration: time.Minute, Late: 20 * time.Second, Join: time.Second}
+	for p, from := range []time.Duration{0, time.Second, 22 * time.Second} {
+		if got := s.Present(p).From; got != from {
+			t.Errorf("process %d joins after %v, want %v", p, got, from)
+		}
+	}
+	if one := (&Scenario{Processes: 1, Late: time.Second}); one.Joins() || !s.Joins() {
+		t.Error("who joins whom?")
+	}
+}
+
+func TestOddCallersAreAnsweredByThemselves(t *testing.T) {
+	for _, c := range []struct {
+		odd  Odd
+		at   time.Duration
+		want server.Reply
+	}{
+		{Odd{Hold: time.Minute}, 0, server.Reply{Hold: time.Minute}},
+		{Odd{Refused: true, RetryAfter: time.Second}, time.Hour, server.Reply{Throttled: true, RetryAfter: time.Second}},
+		{Odd{Refused: true, Until: time.Minute}, 59 * time.Second, server.Reply{Throttled: true}},
+		{Odd{Refused: true, Until: time.Minute}, time.Minute, server.Reply{}},
+	} {
+		if got := c.odd.Reply(c.at); got != c.want {
+			t.Errorf("%+v at %v: %+v", c.odd, c.at, got)
+		}
+	}
+	s := &Scenario{Odd: Odd{Refused: true, Until: time.Minute}, Server: server.Spec{Down: []server.Span{{To: time.Second}}}}
+	if span, ok := s.Trouble(); !ok || span.To != time.Minute {
+		t.Errorf("trouble until %v", span.To)
+	}
+}
+
+func TestTheSetupSaysHowCallersAre(t *testing.T) {
+	for name, want := range map[string]string{
+		"doomed":       "1 process of 5 callers and 1 odd, a call every 500ms, 20ms latency, 10m",
+		"long-polls":   "1 process of 10 callers and 100 odd, a call every 500ms, 20ms latency, 1m",
+		"bulk-10000":   "1 process of 20 callers, 20ms latency, until 10000 calls are done",
+		"newcomer-4@3": "5 processes of 5 callers, 60ms latency, 11m",
+	} {
+		s, _ := Find(name)
+		if got := s.Setup(); got != want {
+			t.Errorf("%s: %q, want %q", name, got, want)
+		}
+	}
+}
+
+// What its headers do can only be told beside the same server without them.
+func TestMutesTellNothing(t *testing.T) {
+	if n := len(Mutes()); n != 14 {
+		t.Errorf("%d pairs", n)
+	}
+	for _, pair := range Mutes() {
+		told, err := Find(pair[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		not, _ := Find(pair[1])
+		if s := not.Server; s.Signal != 0 || s.Says != 0 || told.Server.Signal == 0 {
+			t.Errorf("%s tells %v, %s %v", told.Name, told.Server.Signal, not.Name, s.Signal)
+		}
+		if told.Ideal().Successes != not.Ideal().Successes {
+			t.Errorf("%s and %s have not the same limit", told.Name, not.Name)
+		}
+	}
+}

@@ -40,9 +40,23 @@ var Metrics = []Metric{
 	{Name: "amplification", Unit: "x", Of: func(s *Score) *float64 { return &s.Amplification }, NoWinner: true,
 		About: "amplification: the least is not the best, as a client that gives up sends little"},
 	{Name: "failed", Unit: "%", Of: func(s *Score) *float64 { return &s.Failed },
-		About: "share of the calls of an open loop that were given up"},
+		About: "share of the calls that were given up, where a call may be"},
+	{Name: "least", Of: func(s *Score) *float64 { return &s.Least }, MoreWins: true,
+		About: "what the worst-off process got of its fair share of what could be had; where there is one process, the worst-off caller"},
+	{Name: "slow", Unit: "x", Of: func(s *Score) *float64 { return &s.Slow },
+		About: "time for a fixed number of calls, relative to the least possible"},
+	{Name: "plain", Unit: "x", Of: func(s *Score) *float64 { return &s.Plain },
+		About: "the same, relative to a plain client, in which each call waits for itself alone"},
+	{Name: "first", Unit: "s", Of: func(s *Score) *float64 { return &s.First },
+		About: "time from when the last process joined until its first success"},
+	{Name: "half", Unit: "s", Of: func(s *Score) *float64 { return &s.Half },
+		About: "time from when the last process joined until the first half minute in which it had half of its fair share"},
+	{Name: "genie_throttled", Unit: "%", Of: func(s *Score) *float64 { return &s.GenieThrottled }, NoWinner: true,
+		About: "points of throttled share above those of the genie, which is told its share once it is throttled"},
+	{Name: "genie_use", Of: func(s *Score) *float64 { return &s.GenieUse }, NoWinner: true,
+		About: "use above the genie's"},
 	{Name: "recovery", Unit: "s", Of: func(s *Score) *float64 { return &s.Recovery },
-		About: "time after an outage or a stall until the server is used again"},
+		About: "time after an outage, a stall or odd calls until the server is used again"},
 }
 
 // Result is how a client did in a scenario over several seeds.
@@ -51,6 +65,7 @@ type Result struct {
 	Client            string
 	Runs              int
 	Median, Low, High Score // of each figure by itself
+	Ninth             Score // no more in nine of ten runs
 }
 
 // Gather puts the scores of several runs together.
@@ -66,7 +81,7 @@ func Gather(s *scenario.Scenario, client string, runs []Score) Result {
 				low, high = min(low, v), max(high, v)
 			}
 		}
-		*m.Of(&out.Median) = Median(values)
+		*m.Of(&out.Median), *m.Of(&out.Ninth) = Median(values), ninth(values)
 		if low > high {
 			low, high = math.NaN(), math.NaN()
 		}
@@ -178,4 +193,26 @@ func Play(scenarios []*scenario.Scenario, clients []engine.Client, seeds []uint6
 		results = append(results, Gather(jobs[i].Scenario, jobs[i].Client.Name, scores[i:i+len(seeds)]))
 	}
 	return results
+}
+
+// Relate works out the figures that compare with what a plain client and the genie did in the
+// same scenario, by the medians of those.
+func Relate(results []Result, plain, genie string) {
+	of := map[string]map[string]Score{plain: {}, genie: {}}
+	for _, r := range results {
+		if scores := of[r.Client]; scores != nil {
+			scores[r.Scenario.Name] = r.Median
+		}
+	}
+	for i := range results {
+		r := &results[i]
+		for _, s := range []*Score{&r.Median, &r.Low, &r.High, &r.Ninth} {
+			if p, ok := of[plain][r.Scenario.Name]; ok {
+				s.Plain = s.Slow / p.Slow
+			}
+			if g, ok := of[genie][r.Scenario.Name]; ok {
+				s.GenieThrottled, s.GenieUse = s.Throttled-g.Throttled, s.Use-g.Use
+			}
+		}
+	}
 }

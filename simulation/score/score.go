@@ -24,8 +24,18 @@ type Score struct {
 	Clear         float64 // seconds until Scenario.Calls have succeeded
 	Adapt         float64 // seconds until the rate fits after a change, mean over changes
 	Amplification float64 // requests per call
-	Failed        float64 // % of the calls of an open loop that were given up
+	Failed        float64 // % of the calls that were given up
 	Recovery      float64 // seconds after trouble until the server is used again
+
+	Least float64 // what the worst-off process got of its fair share; where there is one, the worst-off caller
+	First float64 // seconds until the process that joined last had its first success
+	Half  float64 // seconds until it had half of its fair share over half a minute
+	Slow  float64 // time for the calls that end the run, relative to the least possible
+
+	// Relate works these out.
+	Plain          float64 // time for the calls that end the run, relative to that of a plain client
+	GenieThrottled float64 // points of throttled share above the genie's
+	GenieUse       float64 // use above the genie's
 }
 
 // Of scores a run.
@@ -43,17 +53,24 @@ func Of(r *engine.Recording, best scenario.Best) Score {
 		Failed:        math.NaN(),
 		Adapt:         adapt(r),
 		Recovery:      recovery(r),
+		Least:         least(r, best),
+		Slow:          math.NaN(),
+		Plain:         math.NaN(), GenieThrottled: math.NaN(), GenieUse: math.NaN(),
 	}
+	out.First, out.Half = newcomer(r, best)
 	out.Throttled = out.Total
 	if !s.Random {
 		out.Throttled = perCaller(r)
 	}
 	out.Ratio = out.Wait / turn(s)
-	if s.Calls > 0 {
+	if s.Finite() > 0 {
 		out.Clear = r.Elapsed.Seconds()
+		out.Slow = 1 / out.Use
 	}
 	if s.Arrivals > 0 {
 		out.Amplification = float64(total.Requests) / float64(max(1, r.Calls))
+	}
+	if s.Arrivals > 0 || s.Attempts > 0 || s.Deadline > 0 {
 		out.Failed = percent(r.Failed, r.Calls)
 	}
 	return out
@@ -81,9 +98,9 @@ func perCaller(r *engine.Recording) float64 {
 // use is what was got of what could be had. Where the run ends with a number
 // of calls, it is the least possible time over the time taken.
 func use(r *engine.Recording, best scenario.Best, total engine.Caller) float64 {
-	if r.Scenario.Calls > 0 {
-		if total.Successes < r.Scenario.Calls {
-			return float64(total.Successes) / float64(r.Scenario.Calls) * best.Time.Seconds() / r.Elapsed.Seconds()
+	if n := r.Scenario.Finite(); n > 0 {
+		if total.Successes < n {
+			return float64(total.Successes) / float64(n) * best.Time.Seconds() / r.Elapsed.Seconds()
 		}
 		return min(1, best.Time.Seconds()/r.Elapsed.Seconds())
 	}
@@ -92,7 +109,7 @@ func use(r *engine.Recording, best scenario.Best, total engine.Caller) float64 {
 
 // turn is how long a caller waits on average when all take turns, in seconds.
 func turn(s *scenario.Scenario) float64 {
-	latency := (s.Latency + s.Server.Work).Seconds()
+	latency := s.Cycle().Seconds()
 	rate := s.Server.Rate.Between(0, s.Duration) / s.Duration.Seconds()
 	if rate <= 0 {
 		return latency
@@ -146,6 +163,57 @@ func Jain(shares []float64) float64 {
 	return sum * sum / (float64(len(shares)) * squares)
 }
 
+// least is what the worst-off process got of its fair share of what could be had. Where there is
+// one process, it is the worst-off caller's.
+func least(r *engine.Recording, best scenario.Best) float64 {
+	parts := len(best.Fair)
+	if parts == 1 {
+		parts = len(r.Callers)
+	}
+	got := make([]int, parts)
+	for i := range r.Callers {
+		got[i*parts/len(r.Callers)] += r.Callers[i].Successes
+	}
+	all := 0.0
+	for _, fair := range best.Fair {
+		all += fair
+	}
+	least := math.NaN()
+	for i, n := range got {
+		fair := best.Fair[i*len(best.Fair)/parts] / all * (best.Successes - float64(r.Rivals)) * float64(len(best.Fair)) / float64(parts)
+		if share := float64(n) / fair; fair > 0 && !(share >= least) {
+			least = share
+		}
+	}
+	return least
+}
+
+// stretch is the time over which a newcomer is to have half of its fair share.
+const stretch = 30 * time.Second
+
+// newcomer is how long the process that joined last took to its first success, and to a stretch
+// in which it has half of its fair share: the rest of the run if it never does.
+func newcomer(r *engine.Recording, best scenario.Best) (first, half float64) {
+	last := r.Scenario.Processes - 1
+	here := r.Scenario.Present(last)
+	rest := (here.To - here.From).Seconds()
+	if !r.Scenario.Joins() {
+		return math.NaN(), math.NaN()
+	}
+	need := max(1, int(math.Ceil(best.Fair[last]/rest*stretch.Seconds()/2)))
+	first, half = rest, rest
+	if len(r.Newcomer) > 0 {
+		first = (r.Newcomer[0] - here.From).Seconds()
+	}
+	for i := need - 1; i < len(r.Newcomer); i++ {
+		if at := r.Newcomer[i]; at-r.Newcomer[i-need+1] <= stretch {
+			half = max(0, at-stretch-here.From).Seconds()
+			break
+		}
+	}
+	return first, half
+}
+
 // stdev is the sample standard deviation of the callers' request counts.
 func stdev(r *engine.Recording) float64 {
 	n := float64(len(r.Callers))
@@ -169,7 +237,7 @@ func wanted(s *scenario.Scenario) float64 {
 	if s.Arrivals > 0 {
 		return s.Arrivals
 	}
-	return float64(s.Processes*s.Callers) / (s.Latency + s.Server.Work).Seconds()
+	return float64(s.Processes*s.Callers) / s.Cycle().Seconds()
 }
 
 // adapt is the mean over the changes of the server's rate of the time until
@@ -177,7 +245,7 @@ func wanted(s *scenario.Scenario) float64 {
 func adapt(r *engine.Recording) float64 {
 	s := r.Scenario
 	changes := s.Server.Rate.Changes(s.Duration)
-	if len(changes) == 0 || s.Calls > 0 {
+	if len(changes) == 0 || s.Finite() > 0 {
 		return math.NaN()
 	}
 	sum := 0.0
@@ -195,8 +263,9 @@ func adapt(r *engine.Recording) float64 {
 }
 
 // recovery is the time after trouble until successes come at 0.8 of what is
-// possible, the whole rest of the run if they never do. In an open loop, where
-// a queue may fall back, they have to stay there.
+// possible, the whole rest of the run if they never do. Callers that call now and then
+// have 0.9 of their calls. In an open loop, where a queue may fall back, they have to
+// stay there.
 func recovery(r *engine.Recording) float64 {
 	s := r.Scenario
 	span, ok := s.Trouble()
@@ -205,8 +274,12 @@ func recovery(r *engine.Recording) float64 {
 	}
 	goal := min(s.Server.Rate.At(span.To), wanted(s))
 	if s.Arrivals == 0 {
+		part := 1 - near
+		if s.Every > 0 {
+			part = .9
+		}
 		return settled(r, span.To, s.Duration, func(rate float64) bool {
-			return rate >= (1-near)*goal
+			return rate >= part*goal
 		}, goal).Seconds()
 	}
 	over := max(1, int(5*time.Second/r.Width))
@@ -245,14 +318,29 @@ func settled(r *engine.Recording, from, end time.Duration, good func(rate float6
 
 // Median is the middle of the values, NaN ones left out.
 func Median(values []float64) float64 {
-	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	v := sorted(values)
 	if len(v) == 0 {
 		return math.NaN()
 	}
-	slices.Sort(v)
 	m := len(v) / 2
 	if len(v)%2 == 1 {
 		return v[m]
 	}
 	return (v[m-1] + v[m]) / 2
+}
+
+// ninth is the value that nine of ten do not exceed.
+func ninth(values []float64) float64 {
+	v := sorted(values)
+	if len(v) == 0 {
+		return math.NaN()
+	}
+	return v[(9*len(v)+9)/10-1]
+}
+
+// sorted are the values, NaN ones left out.
+func sorted(values []float64) []float64 {
+	v := slices.DeleteFunc(slices.Clone(values), math.IsNaN)
+	slices.Sort(v)
+	return v
 }

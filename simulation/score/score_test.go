@@ -230,6 +230,14 @@ func TestGatherTakesTheMiddleAndTheRange(t *testing.T) {
 	if r.Median.Use != .6 || r.Low.Use != .5 || r.High.Use != .9 || !math.IsNaN(r.Median.Clear) {
 		t.Errorf("%+v", r)
 	}
+	for _, c := range []struct {
+		values []float64
+		want   float64
+	}{{[]float64{3}, 3}, {[]float64{3, 1, 2}, 3}, {[]float64{9, 1, 2, 3, 4, 10, 5, 6, 7, 8}, 9}, {[]float64{math.NaN(), 2}, 2}} {
+		if got := ninth(c.values); got != c.want {
+			t.Errorf("nine of ten of %v do not exceed %v, want %v", c.values, got, c.want)
+		}
+	}
 	if m := Median([]float64{4, 1, math.NaN(), 2, 3}); m != 2.5 {
 		t.Errorf("median %v, want 2.5", m)
 	}
@@ -257,5 +265,92 @@ func TestCollapsesAreCounted(t *testing.T) {
 	}, map[string]float64{"a": .8, "b": .8})
 	if (got != Collapses{Use: 1, Throttled: 1, Jain: 1}) {
 		t.Errorf("%+v", got)
+	}
+}
+
+func TestTheLeastShareIsThatOfTheWorstOff(t *testing.T) {
+	for _, c := range []struct {
+		name      string
+		processes int
+		got       []int // of callers
+		fair      []float64
+		rivals    int
+		want      float64
+	}{
+		{"of processes", 2, []int{10, 20, 80, 0}, []float64{100, 100}, 0, .3},
+		{"of one process", 1, []int{50, 20, 30}, []float64{120}, 0, .5},
+		{"of who comes later", 2, []int{75, 75, 10, 10}, []float64{150, 50}, 0, .4},
+		{"of what a competitor leaves", 2, []int{25, 0, 25, 25}, []float64{100, 100}, 100, .5},
+		{"of who has no share", 2, []int{50, 0, 0, 0}, []float64{100, 0}, 0, .5},
+	} {
+		s := &scenario.Scenario{Processes: c.processes, Callers: len(c.got) / c.processes, Latency: time.Second, Duration: time.Minute}
+		rec := &engine.Recording{Scenario: s, Width: time.Second, Elapsed: s.Duration, Rivals: c.rivals}
+		best := scenario.Best{Fair: c.fair}
+		for _, fair := range c.fair {
+			best.Successes += fair
+		}
+		for i, n := range c.got {
+			rec.Callers = append(rec.Callers, engine.Caller{Process: i / s.Callers, Successes: n})
+		}
+		if got := Of(rec, best).Least; math.Abs(got-c.want) > 1e-9 {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// It joins after 100 s of 300 s, and its fair share is one a second: half of that in half a
+// minute is 15.
+func TestANewcomerIsMeasuredFromWhenItJoins(t *testing.T) {
+	every := func(n int, from, gap time.Duration) (at []time.Duration) {
+		for i := range n {
+			at = append(at, from+time.Duration(i)*gap)
+		}
+		return at
+	}
+	const s = time.Second
+	for _, c := range []struct {
+		name        string
+		at          []time.Duration
+		first, half float64
+	}{
+		{"at once", every(100, 101*s, s), 1, 0},
+		{"never", nil, 200, 200},
+		{"never enough", every(60, 110*s, 3*s), 10, 200},
+		{"later", append(every(5, 120*s, 10*s), every(100, 200*s, s)...), 20, 84},
+	} {
+		sc := &scenario.Scenario{Processes: 2, Callers: 1, Latency: s, Duration: 300 * s, Late: 100 * s}
+		rec := &engine.Recording{Scenario: sc, Width: s, Callers: make([]engine.Caller, 2), Elapsed: sc.Duration, Newcomer: c.at}
+		got := Of(rec, scenario.Best{Successes: 400, Fair: []float64{200, 200}})
+		if got.First != c.first || got.Half != c.half {
+			t.Errorf("%s: first %v s and half %v s, want %v and %v", c.name, got.First, got.Half, c.first, c.half)
+		}
+		sc.Late = 0
+		if got := Of(rec, scenario.Best{Successes: 400, Fair: []float64{200, 200}}); !math.IsNaN(got.First) || !math.IsNaN(got.Half) {
+			t.Errorf("%s: there is a newcomer though nobody joins", c.name)
+		}
+	}
+}
+
+func TestFiguresAreRelatedToTheYardsticksOfTheScenario(t *testing.T) {
+	a, b := &scenario.Scenario{Name: "a"}, &scenario.Scenario{Name: "b"}
+	nan := math.NaN()
+	one := func(s *scenario.Scenario, client string, slow, throttled, use float64) Result {
+		m := Score{Slow: slow, Throttled: throttled, Use: use, Plain: nan, GenieThrottled: nan, GenieUse: nan}
+		return Result{Scenario: s, Client: client, Median: m, Low: m, High: m}
+	}
+	results := []Result{
+		one(a, "x", 3, 4, .5), one(a, "plain", 2, 9, 1), one(a, "genie", nan, 1, .75),
+		one(b, "x", 3, 4, .5),
+	}
+	results[0].High.Slow = 6
+	Relate(results, "plain", "genie")
+	if m := results[0].Median; m.Plain != 1.5 || m.GenieThrottled != 3 || m.GenieUse != -.25 {
+		t.Errorf("%+v", m)
+	}
+	if got := results[0].High.Plain; got != 3 {
+		t.Errorf("the slowest run takes %v times as long, want 3", got)
+	}
+	if m := results[3].Median; !math.IsNaN(m.Plain) || !math.IsNaN(m.GenieThrottled) || !math.IsNaN(m.GenieUse) {
+		t.Errorf("%+v where no yardstick ran", m)
 	}
 }

@@ -26,11 +26,14 @@ const (
 	Concurrency
 	// Queue throttles nobody: it serves one after the other at Rate, in order of arrival.
 	Queue
+	// Counter serves Rate times Window requests by two counts: that of the present window, and
+	// that of the one before by the part of it that a window up to now still covers.
+	Counter
 )
 
 // String is the kind's name as the command's flags spell it.
 func (k Kind) String() string {
-	return [...]string{"bucket", "fixed", "sliding", "concurrency", "queue"}[k]
+	return [...]string{"bucket", "fixed", "sliding", "concurrency", "queue", "counter"}[k]
 }
 
 // Signal is what a server tells its clients beside yes or no.
@@ -47,6 +50,8 @@ const (
 	Reset
 	// NoLimit leaves the limit out of Remaining, as Heroku does.
 	NoLimit
+	// ResetSeconds is Reset, rounded up to whole seconds.
+	ResetSeconds
 )
 
 // Signals are what servers of the command's flags and of random scenarios tell.
@@ -90,6 +95,21 @@ type Spec struct {
 
 	// Lie multiplies every Retry-After; 0 means that the server is honest.
 	Lie float64
+	// Says is the Retry-After of every throttle, whatever is true; 0 leaves it to Signal.
+	Says time.Duration
+	// Penalty refuses everything for so long after a request that was one too many.
+	Penalty time.Duration
+	// Whole makes a Bucket add whole tokens only; at each success it forgets what is begun of one.
+	Whole bool
+	// CountsAll makes a Counter count the requests that it refuses, too.
+	CountsAll bool
+
+	// And are more limits, of which only their own bookkeeping counts: a request passes
+	// if all let it. The one that gives least comes first, and is the Spec itself.
+	And []Spec
+	// Methods are limits that hold for a part of the callers each, in turn; what else
+	// the Spec says but for Work and the stretches in which nobody is served is theirs.
+	Methods []Spec
 
 	// Greedy is the rate of one more client that never backs off. The gaps
 	// between its requests are uniform between half and one and a half of the mean.
@@ -154,28 +174,53 @@ type Server struct {
 	queue *queue // the model, if it is one
 	rng   *rand.Rand
 
+	methods []*Server
+	blocked time.Duration // until when everything is refused
+
 	rival  time.Duration // when the greedy competitor sends next
 	Rivals int           // how many requests the greedy competitor got through
 }
 
 // New makes a server. rng is used for the competitor only.
 func New(spec Spec, rng *rand.Rand) *Server {
-	s := &Server{spec: spec, rng: rng}
-	switch spec.Kind {
-	case Bucket:
-		s.model = newBucket(spec)
-	case FixedWindow:
-		s.model = newFixed(spec)
-	case SlidingWindow:
-		s.model = newSliding(spec)
-	case Concurrency:
-		s.model = &concurrency{slots: int(spec.Burst), work: spec.Work}
-	case Queue:
-		s.queue = &queue{rate: spec.Rate, stall: spec.Stall}
-		s.model = s.queue
+	s := &Server{spec: spec, rng: rng, model: newModel(spec)}
+	s.queue, _ = s.model.(*queue)
+	if len(spec.And) > 0 {
+		all := all{s.model}
+		for _, and := range spec.And {
+			all = append(all, newModel(and))
+		}
+		s.model = all
+	}
+	for _, m := range spec.Methods {
+		s.methods = append(s.methods, New(m, rng))
 	}
 	if spec.Greedy > 0 {
 		s.rival = s.gap()
+	}
+	return s
+}
+
+func newModel(spec Spec) model {
+	switch spec.Kind {
+	case FixedWindow:
+		return newFixed(spec)
+	case SlidingWindow:
+		return newSliding(spec)
+	case Concurrency:
+		return &concurrency{slots: int(spec.Burst), work: spec.Work}
+	case Queue:
+		return &queue{rate: spec.Rate, stall: spec.Stall}
+	case Counter:
+		return &counter{rate: spec.Rate, window: spec.Window, all: spec.CountsAll}
+	}
+	return newBucket(spec)
+}
+
+// Of is the server as the i-th caller of a process meets it: that of its method, if there are some.
+func (s *Server) Of(i int) *Server {
+	if n := len(s.methods); n > 0 {
+		return s.methods[i%n]
 	}
 	return s
 }
@@ -205,18 +250,24 @@ func (s *Server) Take(now time.Duration) Reply {
 		return Reply{Failed: true}
 	}
 	var r Reply
-	if s.model.take(now) {
+	if now >= s.blocked && s.model.take(now) {
 		r.Hold = s.spec.Work
 		if s.spec.Kind == Queue {
 			r.Hold = s.queue.done - now
 		}
 	} else {
+		if now >= s.blocked {
+			s.blocked = now + s.spec.Penalty
+		}
 		r.Throttled = true
 		if s.spec.Signal&(RetryAfter|WholeSeconds) != 0 {
 			r.RetryAfter = s.retryAfter(now)
 		}
+		if s.spec.Says > 0 {
+			r.RetryAfter = s.spec.Says
+		}
 	}
-	if s.spec.Signal&(Remaining|Reset) != 0 {
+	if s.spec.Signal&(Remaining|Reset|ResetSeconds) != 0 {
 		limit, left, reset := s.model.quota(now)
 		if s.spec.Signal&Remaining != 0 {
 			r.Quota.Known = true
@@ -225,7 +276,10 @@ func (s *Server) Take(now time.Duration) Reply {
 			}
 			r.Quota.Remaining = max(0, int(math.Floor(left+tiny)))
 		}
-		if s.spec.Signal&Reset != 0 {
+		if s.spec.Signal&ResetSeconds != 0 {
+			reset = wholeSeconds(reset)
+		}
+		if s.spec.Signal&(Reset|ResetSeconds) != 0 {
 			r.Quota.Reset = max(1, reset)
 		}
 	}
@@ -234,14 +288,24 @@ func (s *Server) Take(now time.Duration) Reply {
 
 // retryAfter is what the server says, which is not always the truth.
 func (s *Server) retryAfter(now time.Duration) time.Duration {
-	d := s.model.wait(now)
+	d := s.Wait(now)
 	if s.spec.Lie > 0 {
 		d = time.Duration(float64(d) * s.spec.Lie)
 	}
 	if s.spec.Signal&WholeSeconds != 0 {
-		d = (d + time.Second - 1) / time.Second * time.Second
+		d = wholeSeconds(d)
 	}
 	return max(d, 1)
+}
+
+// Wait is the time until a request would pass, if nothing else comes.
+func (s *Server) Wait(now time.Duration) time.Duration {
+	return max(s.model.wait(now), s.blocked-now)
+}
+
+// wholeSeconds is d rounded up.
+func wholeSeconds(d time.Duration) time.Duration {
+	return (d + time.Second - 1) / time.Second * time.Second
 }
 
 // Finish brings the competitor's count up to the end of the run.

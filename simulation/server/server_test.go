@@ -2,6 +2,7 @@ package server
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 )
@@ -230,5 +231,123 @@ func TestScheduleAddsUp(t *testing.T) {
 	}
 	if got := s.After(500*time.Millisecond, 7); got != 3*time.Second {
 		t.Errorf("seven more after %v, want 3s", got)
+	}
+}
+
+func TestALimitMayBeSeveral(t *testing.T) {
+	s := build(t, Spec{Kind: FixedWindow, Rate: Constant(1), Window: 10 * time.Second, Signal: RetryAfter | Remaining,
+		And: []Spec{{Kind: FixedWindow, Rate: Constant(4), Window: time.Second}}})
+	for _, c := range []struct {
+		at    time.Duration
+		wait  time.Duration // 0 passes
+		rest  int           // of ten
+		about string
+	}{
+		{0, 0, 9, "the first of four in a second"},
+		{100 * time.Millisecond, 0, 8, "the second"},
+		{200 * time.Millisecond, 0, 7, "the third"},
+		{300 * time.Millisecond, 0, 6, "the fourth"},
+		{400 * time.Millisecond, 600 * time.Millisecond, 6, "one too many for the second, which takes nothing of the ten"},
+		{time.Second, 0, 5, "the next second"},
+		{1100 * time.Millisecond, 0, 4, ""}, {1200 * time.Millisecond, 0, 3, ""}, {1300 * time.Millisecond, 0, 2, ""},
+		{2 * time.Second, 0, 1, "and the one after it"}, {2100 * time.Millisecond, 0, 0, ""},
+		{2200 * time.Millisecond, 7800 * time.Millisecond, 0, "one too many for the ten"},
+		{10 * time.Second, 0, 9, "the next ten seconds"},
+	} {
+		if r := s.Take(c.at); r.Throttled != (c.wait > 0) || r.RetryAfter != c.wait || r.Quota.Remaining != c.rest {
+			t.Errorf("at %v, %s: %+v", c.at, c.about, r)
+		}
+	}
+}
+
+func TestMethodsHaveLimitsOfTheirOwn(t *testing.T) {
+	one := func(n float64) Spec { return Spec{Kind: Bucket, Rate: Constant(1), Burst: n} }
+	s := build(t, Spec{Methods: []Spec{one(1), one(3)}})
+	passed := make([]int, 4)
+	for i := range passed {
+		for range 2 {
+			if passes(s.Of(i), 0) {
+				passed[i]++
+			}
+		}
+	}
+	// Callers 0 and 2 share one method, 1 and 3 the other.
+	if want := []int{1, 2, 0, 1}; !slices.Equal(passed, want) {
+		t.Errorf("%v passed, want %v", passed, want)
+	}
+}
+
+func TestAPenaltyRefusesEverything(t *testing.T) {
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(1), Burst: 1, Penalty: 30 * time.Second, Signal: RetryAfter})
+	for _, c := range []struct{ at, wait time.Duration }{
+		{0, 0}, {500 * time.Millisecond, 30 * time.Second}, {2 * time.Second, 28500 * time.Millisecond},
+		{30500 * time.Millisecond, 0}, {31500 * time.Millisecond, 0},
+	} {
+		if r := s.Take(c.at); r.RetryAfter != c.wait || r.Throttled != (c.wait > 0) {
+			t.Errorf("at %v: %+v, want a wait of %v", c.at, r, c.wait)
+		}
+	}
+}
+
+func TestWhatIsToldMayBeAConstantOrWhole(t *testing.T) {
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 2, Says: time.Minute, Signal: Remaining | ResetSeconds})
+	for _, want := range []Reply{
+		{Quota: Quota{Known: true, Limit: 2, Remaining: 1, Reset: time.Second}},
+		{Quota: Quota{Known: true, Limit: 2, Reset: time.Second}},
+		{Throttled: true, RetryAfter: time.Minute, Quota: Quota{Known: true, Limit: 2, Reset: time.Second}},
+	} {
+		if got := s.Take(0); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+}
+
+// Each success forgets what was begun of a token.
+func TestABucketOfWholeTokens(t *testing.T) {
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 2, Whole: true, Signal: RetryAfter})
+	for _, c := range []struct{ at, wait time.Duration }{
+		{0, 0}, {50 * time.Millisecond, 0}, // the half of a token is lost
+		{100 * time.Millisecond, 50 * time.Millisecond}, {150 * time.Millisecond, 0},
+		{340 * time.Millisecond, 0}, // and nearly one here
+		{390 * time.Millisecond, 50 * time.Millisecond},
+		{640 * time.Millisecond, 0}, {640 * time.Millisecond, 0}, // two of three: no more than two are kept
+		{640 * time.Millisecond, 100 * time.Millisecond},
+	} {
+		if r := s.Take(c.at); r.RetryAfter != c.wait {
+			t.Errorf("at %v: %+v, want a wait of %v", c.at, r, c.wait)
+		}
+	}
+}
+
+func TestACounterWeighsTheWindowBefore(t *testing.T) {
+	const s = time.Second
+	for _, c := range []struct {
+		name      string
+		countsAll bool
+		takes     []time.Duration
+		at        time.Duration
+		passes    bool
+		rest      int
+		wait      time.Duration
+	}{
+		{name: "the first window", takes: []time.Duration{0, 0, 0}, at: s, passes: true, rest: 0},
+		{name: "a full window", takes: []time.Duration{0, 0, 0, 0}, at: s, rest: 0, wait: 9*s + 1250*time.Millisecond},
+		{name: "little of the next is over", takes: []time.Duration{0, 0, 0, 0}, at: 11 * s, rest: 0, wait: 250 * time.Millisecond},
+		{name: "enough of it is over", takes: []time.Duration{0, 0, 0, 0}, at: 12 * s, passes: true, rest: 0},
+		{name: "half of it is over", takes: []time.Duration{0, 0, 0, 0}, at: 15 * s, passes: true, rest: 1},
+		{name: "two windows later", takes: []time.Duration{0, 0, 0, 0}, at: 20 * s, passes: true, rest: 3},
+		{name: "what is refused counts", countsAll: true, takes: []time.Duration{0, 0, 0, 0, 0, 0, 0, 0}, at: 15 * s, rest: 0, wait: 1875 * time.Millisecond},
+	} {
+		srv := build(t, Spec{Kind: Counter, Rate: Constant(.4), Window: 10 * s, CountsAll: c.countsAll, Signal: RetryAfter | Remaining})
+		for _, at := range c.takes {
+			srv.Take(at)
+		}
+		r := srv.Take(c.at)
+		if r.Throttled == c.passes || r.Quota.Remaining != c.rest || (r.RetryAfter-c.wait).Abs() > 2 {
+			t.Errorf("%s: %+v", c.name, r)
+		}
+		if early, late := c.at+r.RetryAfter-2, c.at+r.RetryAfter; r.Throttled && !c.countsAll && (passes(srv, early) || !passes(srv, late)) {
+			t.Errorf("%s: it passes before %v, or not then", c.name, late)
+		}
 	}
 }

@@ -142,3 +142,70 @@ func (s *sliding) quota(now time.Duration) (limit, left float64, reset time.Dura
 	}
 	return float64(n), float64(max(0, n-(len(s.log)-s.head))), reset
 }
+
+// counter is a window that slides by two counts, as many servers have it: they need no list
+// of requests for it.
+type counter struct {
+	rate   Schedule
+	window time.Duration
+	all    bool // refused requests count, too
+	index  int64
+	before int // requests in the window before the present one
+	count  int // in the present one
+}
+
+// turn starts a new window if the last one has ended.
+func (c *counter) turn(now time.Duration) {
+	i := int64(now / c.window)
+	if i == c.index {
+		return
+	}
+	c.before = 0
+	if i == c.index+1 {
+		c.before = c.count
+	}
+	c.index, c.count = i, 0
+}
+
+// used is how many requests count at a time of the present window.
+func (c *counter) used(now time.Duration) float64 {
+	past := (now - time.Duration(c.index)*c.window).Seconds() / c.window.Seconds()
+	return float64(c.before)*(1-past) + float64(c.count)
+}
+
+// full tells whether one more is too many. A count that is no whole number is rounded.
+func (c *counter) full(now time.Duration) bool {
+	return int(math.Round(c.used(now)))+1 > Allowed(c.rate, c.window, now)
+}
+
+func (c *counter) take(now time.Duration) bool {
+	c.turn(now)
+	passes := !c.full(now)
+	if passes || c.all {
+		c.count++
+	}
+	return passes
+}
+
+// wait looks for the time within the present window, or else the next, at which what counts
+// has come down to less than half a request above what may.
+func (c *counter) wait(now time.Duration) time.Duration {
+	c.turn(now)
+	if !c.full(now) {
+		return 0
+	}
+	most := float64(Allowed(c.rate, c.window, now)) - .5
+	start, before, count := time.Duration(c.index)*c.window, float64(c.before), float64(c.count)
+	if count >= most { // not in this window
+		start, before, count = start+c.window, count, 0
+	}
+	part := 1 - (most-count)/before // NaN if there was nothing before
+	return max(now, start+time.Duration(max(0, part)*float64(c.window))) + 1 - now
+}
+
+// quota names the end of the present window, though nothing is whole again then.
+func (c *counter) quota(now time.Duration) (limit, left float64, reset time.Duration) {
+	c.turn(now)
+	n := Allowed(c.rate, c.window, now)
+	return float64(n), max(0, float64(n)-math.Round(c.used(now))), time.Duration(c.index+1)*c.window - now
+}
