@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/internal/signals"
 )
 
@@ -33,7 +33,7 @@ const LongWait = time.Hour
 const (
 	maxWait  = 365 * 24 * time.Hour
 	maxScope = 1 << 10
-	maxText  = cruisehttp.MaxBody
+	maxText  = signal.MaxBody
 )
 
 // Classify tells what a gRPC status error means, to use with
@@ -211,7 +211,7 @@ type details struct {
 }
 
 // How a limit is named, its unit such as "1/d/{project}", and what a text says of
-// it: what cruisehttp.Google looks for in JSON.
+// it: what signal.Google looks for in JSON.
 var (
 	dayLimit   = regexp.MustCompile(`(?i)per[-_ ]?day|daily`)
 	monthLimit = regexp.MustCompile(`(?i)per[-_ ]?month|monthly`)
@@ -279,9 +279,9 @@ func (d details) until(now time.Time) time.Duration {
 	var wait time.Duration
 	switch {
 	case d.google && d.month:
-		wait = cruisehttp.NextPacificMonth(now).Sub(now)
+		wait = signal.NextPacificMonth(now).Sub(now)
 	case d.google:
-		wait = cruisehttp.NextPacificDay(now).Sub(now)
+		wait = signal.NextPacificDay(now).Sub(now)
 	}
 	if d.wait > LongWait {
 		wait = max(wait, d.wait)

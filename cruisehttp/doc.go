@@ -7,9 +7,8 @@
 // all of them for as long as the server asks, and retries those that can be sent
 // twice without harm.
 //
-// A [Profile] holds what is known of a provider, as data, and reads a response
-// into a [Signal]: what the attempt meant, how long to wait, which limit is to
-// blame, and what is left of the limits. [Generic] recognises the providers of
-// this package by itself and reads everything else by the rules that hold for
-// every server.
+// Package [github.com/a7df5faa/cruise/cruisehttp/signal] reads the responses: a Profile holds what is known of a
+// provider, as data. By default its Generic profile recognises many providers by itself, and
+// reads everything else by the rules that hold for every server; [WithProfile] gives
+// another one.
 package cruisehttp

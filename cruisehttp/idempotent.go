@@ -76,14 +76,10 @@ func (x *exchange) refusal(safe bool) error {
 	return nil
 }
 
-// shouldRetry are the headers by which a server itself says whether to retry.
-var shouldRetry = []string{"X-Should-Retry", "Stripe-Should-Retry"}
-
 // unprocessed tells whether the server surely has not done what the request
 // asked for: it was throttled, or the server wants it sent again.
 func (x *exchange) unprocessed(v cruise.Verdict) bool {
-	wanted := func(name string) bool { return strings.EqualFold(trim(x.resp.Header.Get(name)), "true") }
-	return !x.t.onlyIdempotent && (v.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
+	return !x.t.onlyIdempotent && (v.Outcome == cruise.OutcomeThrottled || x.signal.ShouldRetry)
 }
 
 // Unsent marks the error of a [WithBase] that came before anything of the request was sent,

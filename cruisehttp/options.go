@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
-
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -21,7 +21,7 @@ type config struct {
 	levels         []level
 	bucketHeader   string
 	bucketRoute    func(*http.Request) string
-	profile        Profile
+	profile        signal.Profile
 	longWait       time.Duration
 	buffer         int64
 	headerTimeout  time.Duration
@@ -84,7 +84,7 @@ func WithRetrier(opts ...cruise.Option) Option {
 // that first, as WithScope([GlobalScope], [HostKey]). See [HeaderKey] for limits of a
 // token or account.
 //
-// A throttle concerns the scope whose name the response blames ([Signal.Scope]),
+// A throttle concerns the scope whose name the response blames ([signal.Signal.Scope]),
 // such as DEVELOPER or ACCOUNT, or else the innermost. key is called for each request,
 // so it must be safe for concurrent use; what it returns should hold no secrets. A
 // request for which it returns "" is in no scope of that name.
@@ -122,23 +122,19 @@ func methodAndPath(req *http.Request) string {
 	return req.Method + " " + req.URL.Path
 }
 
-// WithProfile says how responses are read. Default [Generic], which recognises
+// WithProfile says how responses are read. Default [signal.Generic], which recognises
 // providers by itself.
-func WithProfile(p Profile) Option {
-	return func(c *config) {
-		if err := p.validate(); err != nil {
-			c.errs = append(c.errs, err)
-		}
-		c.profile = p
-	}
+func WithProfile(p signal.Profile) Option {
+	return func(c *config) { c.profile = p }
 }
 
 // WithLongWait is the wait above which a throttle counts as a quota that is used
-// up, above 0. Default [DefaultLongWait], an hour.
+// up, above 0. Default [signal.DefaultLongWait], an hour.
 func WithLongWait(d time.Duration) Option {
 	return func(c *config) {
-		c.want(d > 0, "WithLongWait(%v): want above 0", d)
-		c.longWait = d
+		if c.want(d > 0, "WithLongWait(%v): want above 0", d); d > 0 {
+			c.longWait = d
+		}
 	}
 }
 
@@ -196,7 +192,7 @@ func WithQuotaResponses() Option {
 
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		base: http.DefaultTransport, profile: Generic(), longWait: DefaultLongWait,
+		base: http.DefaultTransport, profile: signal.Generic(), longWait: signal.DefaultLongWait,
 	}
 	for i, opt := range opts {
 		if c.want(opt != nil, "option %d is nil", i+1); opt != nil {

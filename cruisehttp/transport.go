@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // A Transport is an [http.RoundTripper] that keeps requests to the rate that
@@ -18,7 +20,7 @@ import (
 //	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 //
 // Every attempt passes the limiter of its scope, which is the host unless
-// [WithScope] says otherwise. The response is read by a [Profile]: a throttle
+// [WithScope] says otherwise. The response is read by a [signal.Profile]: a throttle
 // pauses the whole scope, and limits that responses report set the pace before
 // there is any throttle.
 //
@@ -66,7 +68,7 @@ import (
 // Close.
 type Transport struct {
 	config
-	reader  *reader
+	reader  *signal.Reader
 	retrier *cruise.Retrier // around all scopes
 	buckets buckets
 	lot     lot
@@ -77,12 +79,11 @@ type Transport struct {
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
 	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
-	if err := errors.Join(err, errRetrier); err != nil {
+	reader, errReader := signal.NewReader(c.profile, c.longWait)
+	if err := errors.Join(err, errReader, errRetrier); err != nil {
 		return nil, err
 	}
-	t := &Transport{config: *c, retrier: retrier}
-	t.reader = newReader(&t.profile, t.longWait)
-	return t, nil
+	return &Transport{config: *c, reader: reader, retrier: retrier}, nil
 }
 
 // Retrier returns the [cruise.Retrier] around all scopes. Its [cruise.Retrier.Scope]
@@ -134,7 +135,7 @@ type exchange struct {
 	resp *http.Response
 	err  error
 
-	signal Signal         // of resp
+	signal signal.Signal  // of resp
 	answer *ResponseError // made of resp, if it was no success
 	named  []string       // keys of the bucket that resp names, if it was sent under another name
 }
@@ -175,7 +176,7 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 		return false // without Done: the server was not asked
 	}
 	discard(x.resp)
-	x.resp, x.err, x.answer, x.signal, x.named = nil, nil, nil, Signal{}, nil
+	x.resp, x.err, x.answer, x.signal, x.named = nil, nil, nil, signal.Signal{}, nil
 	began := time.Now()
 	resp, err := x.send(a, r)
 	switch {
@@ -188,11 +189,10 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	resp.Request = x.req
 	x.resp = resp
 	var body []byte
-	profile := x.t.reader.pick(resp)
-	if profile.wantsBody(resp) {
+	x.signal = x.t.reader.Read(resp, time.Now(), func() []byte {
 		body = peek(resp, x.patience(a, began))
-	}
-	x.signal = x.t.reader.read(resp, profile, body, time.Now())
+		return body
+	})
 	return x.judge(a, body)
 }
 
@@ -313,7 +313,7 @@ var errBrake = errors.New("cruisehttp: not retried: by the response, the same re
 // learnBucket remembers the bucket that the response names, and pauses it too if
 // the request was throttled in it under another name.
 func (x *exchange) learnBucket() {
-	name := trim(x.resp.Header.Get(x.t.bucketHeader))
+	name := textproto.TrimString(x.resp.Header.Get(x.t.bucketHeader))
 	last := len(x.keys) - 1
 	if name == "" || len(name) > maxBucket || name == x.keys[last] {
 		return
@@ -366,7 +366,7 @@ func (x *exchange) park(wait time.Duration, reason error) {
 	}
 	answer := *x.answer
 	answer.Body = nil // of which nobody needs a copy for days
-	if sizeOf(answer.Header) > MaxBody {
+	if sizeOf(answer.Header) > signal.MaxBody {
 		answer.Header = nil
 	}
 	answer.Header = answer.Header.Clone() // who gets the response may change its own

@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"net/http"
@@ -31,10 +31,13 @@ func Fields(body []byte) (fields []BodyField) {
 	return fields
 }
 
-// Reader reads as a Transport does.
-func Reader(p *Profile) func(*http.Response, []byte, time.Time) Signal {
-	r := newReader(p, DefaultLongWait)
+// Reading reads as a Transport does.
+func Reading(p *Profile) func(*http.Response, []byte, time.Time) Signal {
+	r, err := NewReader(*p, DefaultLongWait)
+	if err != nil {
+		panic(err)
+	}
 	return func(resp *http.Response, body []byte, now time.Time) Signal {
-		return r.read(resp, r.pick(resp), body, now)
+		return r.Read(resp, now, func() []byte { return body })
 	}
 }

@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"errors"
@@ -213,13 +213,13 @@ func hasHeader(h http.Header, pattern string) bool {
 	return false
 }
 
-// validate names what is wrong with a profile.
-func (p Profile) validate() error {
+// check names what is wrong with a profile.
+func (p Profile) check() error {
 	fail := func(format string, args ...any) error {
-		return fmt.Errorf("cruisehttp: profile %q: %w", p.Name, fmt.Errorf(format, args...))
+		return fmt.Errorf("signal: profile %q: %w", p.Name, fmt.Errorf(format, args...))
 	}
 	if p.Name == "" {
-		return errors.New("cruisehttp: profile without a Name")
+		return errors.New("signal: profile without a Name")
 	}
 	for _, w := range p.Waits {
 		if w.Name == "" || w.Unit > Milliseconds || w.Over < 0 {
@@ -253,7 +253,7 @@ func (p Profile) validate() error {
 		if len(q.Providers) > 0 {
 			return fail("Providers: %q has Providers of its own: one level is allowed", q.Name)
 		}
-		if err := q.validate(); err != nil {
+		if err := q.check(); err != nil {
 			return err
 		}
 	}

@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"fmt"
@@ -48,6 +48,9 @@ type Signal struct {
 	Limits []Limit
 	// Profile is the name of the profile by which the response was read.
 	Profile string
+	// ShouldRetry: the server itself says, by a header such as X-Should-Retry, that the
+	// request is to be sent again.
+	ShouldRetry bool
 	// Reason says in a few words what decided, such as `status 429` or `code
 	// "ThrottlingException"`.
 	Reason string
@@ -67,7 +70,7 @@ func (s Signal) Wait(backoff time.Duration) time.Duration {
 	return max(0, backoff, wait)
 }
 
-// Read tells what resp means. The body is what was read of it, at most MaxBody
+// Read tells what resp means. The body is what was read of it, at most [MaxBody]
 // of it is looked at; nil is fine, and enough where WantsBody says no. now is
 // the time at which the response came. Nothing of resp is changed.
 func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
@@ -346,11 +349,15 @@ func (r *reading) decide(s *Signal) {
 	}
 }
 
+// shouldRetry are the headers by which a server itself says whether to retry.
+var shouldRetry = [...]string{"X-Should-Retry", "Stripe-Should-Retry"}
+
 // override obeys the headers by which a server itself says whether to retry.
 func (r *reading) override(s *Signal) {
 	for _, name := range shouldRetry {
 		switch strings.ToLower(trim(r.resp.Header.Get(name))) {
 		case "true":
+			s.ShouldRetry = true
 			if s.Outcome == cruise.OutcomePermanent {
 				s.Outcome, s.Reason = cruise.OutcomeTransient, name+" true"
 			}

@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"time"
@@ -16,8 +16,8 @@ var base = generic()
 //
 // To add a provider, or a host of your own for one:
 //
-//	p := cruisehttp.Generic()
-//	p.Providers = append([]cruisehttp.Profile{mine}, p.Providers...)
+//	p := signal.Generic()
+//	p.Providers = append([]signal.Profile{mine}, p.Providers...)
 func Generic() Profile {
 	p := generic()
 	p.Providers = []Profile{
