@@ -24,8 +24,11 @@ func ParseList(lines []string) error {
 type BodyField struct{ Path, Value string }
 
 // Fields flattens a body.
-func Fields(body []byte) (fields []BodyField) {
-	for _, f := range parseBody(nil, body) {
+func Fields(body []byte) (fields []BodyField) { return FieldsOf(nil, body) }
+
+// FieldsOf flattens the body of a response with a header.
+func FieldsOf(h http.Header, body []byte) (fields []BodyField) {
+	for _, f := range parseBody(h, body) {
 		fields = append(fields, BodyField{f.path, f.value})
 	}
 	return fields

@@ -53,12 +53,13 @@ func FuzzRead(f *testing.F) {
 		f.Add(uint16(resp.StatusCode), head.String(), body)
 	}
 	all := profiles()
+	paths := []string{"/graphql?uploadId=1", "/_bulk", "/v1/$batch", "/v1/sys/health"}
 	f.Fuzz(func(t *testing.T, status uint16, head string, body []byte) {
 		header, err := textproto.NewReader(bufio.NewReader(strings.NewReader(head + "\r\n\r\n"))).ReadMIMEHeader()
 		if err != nil {
 			return
 		}
-		req, err := http.NewRequest("POST", "https://api.example.com/graphql?uploadId=1", nil)
+		req, err := http.NewRequest("POST", "https://api.example.com"+paths[len(body)%len(paths)], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -137,6 +138,24 @@ func FuzzBody(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body []byte) {
 		for _, field := range signal.Fields(body) {
 			if len(field.Path) > 32*129 || len(field.Value) > signal.MaxBody*2 {
+				t.Fatalf("a path of %d bytes, a value of %d", len(field.Path), len(field.Value))
+			}
+		}
+	})
+}
+
+func FuzzParts(f *testing.F) {
+	f.Add([]byte("--b\r\nContent-Type: application/http\r\n\r\nHTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\n\r\n{\"error\":{\"code\":1}}\r\n--b--"))
+	f.Add([]byte("HTTP/1.0 200\n\n[1]\nHTTP/1.1 429\n--\n"))
+	f.Add([]byte("--\nHTTP/1.1"))
+	header := http.Header{"Content-Type": {"multipart/mixed; boundary=b"}}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		fields := signal.FieldsOf(header, body)
+		if len(fields) > 4096 {
+			t.Fatalf("%d fields", len(fields))
+		}
+		for _, field := range fields {
+			if len(field.Path) > 34*129 || len(field.Value) > signal.MaxBody*2 {
 				t.Fatalf("a path of %d bytes, a value of %d", len(field.Path), len(field.Value))
 			}
 		}

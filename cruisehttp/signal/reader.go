@@ -16,8 +16,10 @@ import (
 type Reader struct {
 	providers
 	longWait time.Duration
-	tells    names        // of headers that report limits
-	ruled    map[int]bool // successful statuses that rules want to know without a body
+	tells    names // of headers that report limits
+	// ruled are successful statuses that rules want to know without a body, with the headers of
+	// which one must be there; "" is no such condition.
+	ruled map[int][]string
 }
 
 // NewReader returns a Reader by p, which must not change any more. longWait is the wait above
@@ -30,7 +32,7 @@ func NewReader(p Profile, longWait time.Duration) (*Reader, error) {
 	if err := p.check(); err != nil {
 		return nil, err
 	}
-	r := &Reader{providers: providersOf(&p), longWait: longWait, ruled: map[int]bool{}}
+	r := &Reader{providers: providersOf(&p), longWait: longWait, ruled: map[int][]string{}}
 	r.tells.add("Ratelimit", 0)
 	r.add(&p)
 	r.add(&base)
@@ -45,10 +47,30 @@ func (r *Reader) add(p *Profile) {
 	for i := range p.Rules {
 		for _, status := range p.Rules[i].Status {
 			if status < 400 && !p.Rules[i].needsBody() {
-				r.ruled[status] = true
+				r.ruled[status] = append(r.ruled[status], p.Rules[i].mark())
 			}
 		}
 	}
+}
+
+// mark is the name of a header without which the rule does not hold; "" if there is none.
+func (rule *Rule) mark() string {
+	for _, condition := range rule.Header {
+		if name, _, _ := strings.Cut(condition, ":"); !strings.HasPrefix(name, "!") {
+			return http.CanonicalHeaderKey(name)
+		}
+	}
+	return ""
+}
+
+// isRuled tells whether a rule may hold for a response that is no error.
+func (r *Reader) isRuled(resp *http.Response) bool {
+	for _, mark := range r.ruled[resp.StatusCode] {
+		if mark == "" || resp.Header[mark] != nil {
+			return true
+		}
+	}
+	return false
 }
 
 // addTells adds the headers without which a profile finds no limit.
@@ -65,7 +87,11 @@ func (r *Reader) addTells(p *Profile) {
 // told appends the names of the headers that may report limits.
 func (r *Reader) told(names []string, h http.Header) []string {
 	for name := range h {
-		if _, ok := r.tells.find(name); ok {
+		_, ok := r.tells.find(name)
+		if !ok {
+			_, ok = vendor(name)
+		}
+		if ok {
 			names = append(names, name)
 		}
 	}
@@ -81,7 +107,7 @@ func (r *Reader) Read(resp *http.Response, now time.Time, body func() []byte) Si
 	if q.wantsBody(resp) {
 		head = body()
 	}
-	if len(head) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 || r.ruled[resp.StatusCode] {
+	if len(head) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 || r.isRuled(resp) {
 		return r.profile.readAs(q, resp, head, now, r.longWait)
 	}
 	s := Signal{Outcome: cruise.OutcomeSuccess, Profile: q.Name}
@@ -139,6 +165,7 @@ type names struct {
 
 type placed struct {
 	pattern string
+	front   string // what is before the first star
 	place   int
 }
 
@@ -157,7 +184,8 @@ func (n *names) add(name string, place int) {
 	}
 	if strings.Contains(name, "*") {
 		if !slices.ContainsFunc(n.patterns, func(p placed) bool { return p.pattern == name }) {
-			n.patterns = append(n.patterns, placed{name, place})
+			front, _, _ := strings.Cut(name, "*")
+			n.patterns = append(n.patterns, placed{name, front, place})
 		}
 		return
 	}
@@ -175,19 +203,22 @@ func (n *names) find(name string) (place int, ok bool) {
 		return 0, false
 	}
 	place, ok = n.whole[name]
-	for i := range len(name) {
-		if name[i] != '.' {
-			continue
-		}
+	for i := strings.IndexByte(name, '.'); i >= 0; {
 		if p, has := n.whole[name[i:]]; has && (!ok || p < place) {
 			place, ok = p, true
 		}
+		next := strings.IndexByte(name[i+1:], '.')
+		if next < 0 {
+			break
+		}
+		i += 1 + next
 	}
-	for _, p := range n.patterns {
+	for i := range n.patterns {
+		p := &n.patterns[i]
 		if ok && p.place >= place {
 			break
 		}
-		if glob(p.pattern, name) {
+		if strings.HasPrefix(name, p.front) && glob(p.pattern, name) {
 			return p.place, true
 		}
 	}

@@ -65,6 +65,20 @@ func TestReadingOnceLooksUpNothingBefore(t *testing.T) {
 	assert.Less(t, testing.AllocsPerRun(100, func() { p.WantsBody(resp) }), 5.)
 }
 
+func TestSuccessesThatSayNothingCostNoAllocation(t *testing.T) {
+	p := signal.Generic()
+	read := signal.Reading(&p)
+	for _, input := range []string{
+		"200", "204", "304",
+		"200 ~ method POST ~ url https://api.example.com/v1/things ~ Content-Type: application/json ~ Server: x ~ Vary: y",
+		"200 ~ url https://api.example.com/ ~ Content-Type: text/html; charset=utf-8 ~ X-Request-Id: 1 ~ Etag: 1 ~ X-Speed-Limit: 5",
+		"200 ~ url https://api.stripe.com/v1/charges ~ Content-Type: application/json ~ Request-Id: 1",
+	} {
+		resp, body := conformance.Response(t, input)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { read(resp, body, now) }), input)
+	}
+}
+
 func BenchmarkReadSuccess(b *testing.B) {
 	generic := signal.Generic()
 	for name, c := range map[string]struct {

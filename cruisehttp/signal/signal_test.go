@@ -194,6 +194,26 @@ func TestFields(t *testing.T) {
 	}
 }
 
+// What a part of a batch says is found without knowing the boundary.
+func TestPartsOfABatch(t *testing.T) {
+	type fields = []signal.BodyField
+	header := http.Header{"Content-Type": {"Multipart/Mixed; boundary=b"}}
+	for _, c := range []struct {
+		name, body string
+		want       fields
+	}{
+		{"one", "--b\nContent-Type: application/http\n\nHTTP/1.1 429 Too Many\nRetry-After: 5\n\n{\"a\":\n1}\n--b--", fields{{"parts.status", "429"}, {"parts.headers.retry-after", "5"}, {"parts.body.a", "1"}}},
+		{"two", "--b\n\nHTTP/1.1 200\n\n--b\n\nHTTP/1.1 503 x\n\n--b--", fields{{"parts.status", "200"}, {"parts.status", "503"}}},
+		{"cut off", "--b\n\nHTTP/1.1 429 x\n\n{\"a\":1,", fields{{"parts.status", "429"}, {"parts.body.a", "1"}}},
+		{"a body that looks like a response", "--b\n\nHTTP/1.1 200 OK\n\nHTTP/1.1 429 x\n--b--", fields{{"parts.status", "200"}}},
+		{"none", "--b\n\nx\n--b--", fields{{"", "--b\n\nx\n--b--"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, signal.FieldsOf(header, []byte(c.body)))
+		})
+	}
+}
+
 func TestProfilesCanBeExtended(t *testing.T) {
 	mine := signal.Profile{
 		Name:   "prisjakt",

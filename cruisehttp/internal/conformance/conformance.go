@@ -61,7 +61,7 @@ func Response(t testing.TB, input string) (*http.Response, []byte) {
 		kind, rest, _ := strings.Cut(part, " ")
 		switch kind {
 		case "body":
-			body = []byte(rest)
+			body = []byte(strings.ReplaceAll(rest, "⏎", "\r\n"))
 			continue
 		case "method":
 			req.Method = rest
