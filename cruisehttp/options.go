@@ -27,6 +27,9 @@ type config struct {
 	headerTimeout  time.Duration
 	attemptTimeout time.Duration
 	onlyIdempotent bool
+	anyMethod      bool
+	keyHeaders     []string // that make a request idempotent
+	statuses       []int    // that are retried, though they look permanent
 	quotaResponses bool
 }
 
@@ -181,6 +184,37 @@ func WithAttemptTimeout(d time.Duration) Option {
 // what HTTP/2 says was not begun with, is sent again all the same.
 func WithOnlyIdempotent() Option {
 	return func(c *config) { c.onlyIdempotent = true }
+}
+
+// WithAnyMethod sends requests of any method again after any failure that is worth it, as
+// [AllowRetry] does for those of one context: for APIs in which doing the work twice does no
+// harm, or whose clients retry every request by themselves. Default: those of idempotent methods.
+func WithAnyMethod() Option {
+	return func(c *config) { c.anyMethod = true }
+}
+
+// WithIdempotencyHeader names a header by which the server knows a request that it is sent
+// twice, beside Idempotency-Key and X-Idempotency-Key: a request that has it is idempotent,
+// whatever its method. It may be given more than once.
+func WithIdempotencyHeader(name string) Option {
+	return func(c *config) {
+		c.want(name != "", "WithIdempotencyHeader without the name of a header")
+		c.keyHeaders = append(c.keyHeaders, http.CanonicalHeaderKey(name))
+	}
+}
+
+// WithRetryStatuses retries responses of these statuses, of 400 to 599, that would count as
+// permanent, such as a 404 of a store that shows new objects late. They are transient
+// failures: nobody slows down for them, and a Retry-After is heeded. What the profile reads
+// as a throttle stays one, and a server that forbids retries by X-Should-Retry has its way.
+func WithRetryStatuses(statuses ...int) Option {
+	return func(c *config) {
+		c.want(len(statuses) > 0, "WithRetryStatuses without a status")
+		for _, status := range statuses {
+			c.want(status >= 400 && status <= 599, "WithRetryStatuses(%d): want 400 to 599", status)
+		}
+		c.statuses = append(c.statuses, statuses...)
+	}
 }
 
 // WithQuotaResponses returns the response of a request that met a used-up quota,

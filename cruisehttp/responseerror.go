@@ -113,8 +113,8 @@ func (f *failure) Temporary() bool {
 	return ok && t.Temporary()
 }
 
-// refused is an error of the base with the reason for which it was not retried.
-func refused(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
+// notRetried is an error of the base with the reason for which it was not retried.
+func notRetried(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
 
 // timeoutError is the cause of a cancelled attempt that took too long, and its error.
 type timeoutError struct {

@@ -26,12 +26,14 @@ import (
 //
 // A failure is retried if that is worth it and cannot do the work twice, because
 //
-//   - the method is idempotent, or the request has an Idempotency-Key,
+//   - the method is idempotent, or the request has an Idempotency-Key, or the header of
+//     [WithIdempotencyHeader],
 //   - the server throttled it, or says by HTTP/2 that it has not begun with it,
 //   - nothing of it was sent: see [Unsent],
-//   - or the context is one of [AllowRetry].
+//   - or the context is one of [AllowRetry], or the Transport is one [WithAnyMethod].
 //
-// Headers by which a server says whether to retry are obeyed. The body is sent
+// A request that carries a nonce, which a server accepts once, is sent again only if nothing
+// of it was sent: see [ErrNonce]. Headers by which a server says whether to retry are obeyed. The body is sent
 // again by GetBody, else by its Seek method, else from the buffer of
 // [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
 // the scope's own: a host that is down takes none from the others.
@@ -171,7 +173,7 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	}
 	if err := x.fill(a, r); err != nil {
 		if x.err != nil {
-			x.err = refused(x.err, err)
+			x.err = notRetried(x.err, err)
 		}
 		return false // without Done: the server was not asked
 	}
@@ -193,6 +195,7 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 		body = peek(resp, x.patience(a, began))
 		return body
 	})
+	x.t.extend(&x.signal, resp)
 	return x.judge(a, body)
 }
 
@@ -253,8 +256,12 @@ func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	if !worthIt(a.Done(told)) {
 		return true
 	}
-	if why := x.refusal(unsent(err)); why != nil {
-		x.err = refused(err, why)
+	became := unknown
+	if unsent(err) {
+		became = notSent
+	}
+	if why := x.refusal(became); why != nil {
+		x.err = notRetried(err, why)
 		return false
 	}
 	return true
@@ -278,7 +285,8 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	if wait > 0 {
 		x.answer.Until = time.Now().Add(wait)
 	}
-	hints := []cruise.Hint{cruise.RetryAfter(wait), x.t.inScope(s.Scope, x.keys)}
+	// However long a quota stays used up by the server's word, one request a day asks anew.
+	hints := []cruise.Hint{cruise.RetryAfter(min(wait, maxPark)), x.t.inScope(s.Scope, x.keys)}
 	var told error
 	switch {
 	case s.Brake, s.Outcome == cruise.OutcomeThrottled:
@@ -296,9 +304,22 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	case s.Brake:
 		x.answer.NotRetried = errBrake
 	case worthIt(v):
-		x.answer.NotRetried = x.refusal(x.unprocessed(v))
+		x.answer.NotRetried = x.refusal(x.fate(v))
 	}
 	return x.answer.NotRetried == nil
+}
+
+// maxPark is how long a scope stands still at most for one response.
+const maxPark = 24 * time.Hour
+
+// extend makes a transient failure of one that has a status of [WithRetryStatuses], unless the
+// server forbids retries.
+func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
+	if s.Outcome != cruise.OutcomePermanent || s.Brake || s.ShouldNotRetry || !slices.Contains(t.statuses, resp.StatusCode) {
+		return
+	}
+	s.Outcome = cruise.OutcomeTransient
+	s.RetryAfter, s.Asked = signal.ParseRetryAfter(resp.Header, time.Now())
 }
 
 // worthIt tells whether a retry is.

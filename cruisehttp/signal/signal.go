@@ -48,9 +48,9 @@ type Signal struct {
 	Limits []Limit
 	// Profile is the name of the profile by which the response was read.
 	Profile string
-	// ShouldRetry: the server itself says, by a header such as X-Should-Retry, that the
-	// request is to be sent again.
-	ShouldRetry bool
+	// ShouldRetry and ShouldNotRetry: the server itself says, by a header such as
+	// X-Should-Retry, whether the request is to be sent again.
+	ShouldRetry, ShouldNotRetry bool
 	// Reason says in a few words what decided, such as `status 429` or `code
 	// "ThrottlingException"`.
 	Reason string
@@ -461,6 +461,7 @@ func (r *reading) override(s *Signal) {
 				s.Outcome, s.Reason = cruise.OutcomeTransient, name+" true"
 			}
 		case "false":
+			s.ShouldNotRetry = true
 			switch s.Outcome {
 			case cruise.OutcomeThrottled:
 				s.Brake = true // still a throttle for everyone else
