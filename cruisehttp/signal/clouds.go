@@ -113,10 +113,10 @@ func NextPacificMonth(now time.Time) time.Time {
 	return time.Date(y, m+1, 1, 0, 0, 0, 0, pacific())
 }
 
-// tooLarge are messages of gRPC servers behind a gateway that say
-// RESOURCE_EXHAUSTED but mean the size of a message.
-func tooLarge() (texts []string) {
-	for _, part := range signals.Oversized {
+// noRate are messages of gRPC servers behind a gateway that say RESOURCE_EXHAUSTED but mean
+// the size of a message, or room for data.
+func noRate() (texts []string) {
+	for _, part := range slices.Concat(signals.Oversized, signals.Full) {
 		texts = append(texts, "*"+part+"*")
 	}
 	return texts
@@ -172,7 +172,7 @@ func Google() Profile {
 			{Status: []int{200}, Code: []string{"status=OVER_QUERY_LIMIT"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{200}, Code: []string{"status=OVER_DAILY_LIMIT"}, Outcome: cruise.OutcomeQuotaExhausted},
 			{Status: []int{200}, Code: []string{"status=UNKNOWN_ERROR"}, Outcome: cruise.OutcomeTransient},
-			{Text: tooLarge(), Outcome: cruise.OutcomePermanent},
+			{Text: noRate(), Outcome: cruise.OutcomePermanent},
 			{
 				// Allocations, not rates: machines, addresses, bytes.
 				Code: []string{

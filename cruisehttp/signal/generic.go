@@ -32,8 +32,9 @@ var base = generic()
 //   - A 429 that names one resource is a failure of that call, which may be retried, and nobody
 //     else slows down: a disruption budget of Kubernetes, or one issue of Jira. What the status
 //     of a health check says of another server is an answer: Vault's and Consul's.
-//   - A 429 that no wait will mend is permanent: a message that is too large, or a request that
-//     takes more memory than Elasticsearch will ever give it.
+//   - A 429 that no wait will mend is permanent: a message that is too large for a gRPC server
+//     behind a gateway, a disk that is full, or a request that takes more memory than
+//     Elasticsearch will ever give it.
 //   - A success whose path is that of a batch (_bulk, _msearch, $batch) has a throttled part if
 //     an item has the status 429: it is a success that must not be repeated as a whole, and
 //     slows down all others.
@@ -109,7 +110,7 @@ func generic() Profile {
 			// Nobody but a rate limiter says so, whatever the status.
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
 			// The Connect protocol and gateways of gRPC servers have no other status for it.
-			{Status: []int{429}, Text: tooLarge(), Outcome: cruise.OutcomePermanent},
+			{Status: []int{429}, Text: noRate(), Outcome: cruise.OutcomePermanent},
 			// A 429 that concerns one call.
 			{Status: []int{429}, Code: []string{"reason=DisruptionBudget"}, Outcome: cruise.OutcomeTransient},           // Kubernetes, to an eviction
 			{Status: []int{429}, Header: []string{"Ratelimit-Reason: *-per-issue-*"}, Outcome: cruise.OutcomeTransient}, // Jira
