@@ -334,3 +334,21 @@ func TestTracingGoesAboveAndBeneath(t *testing.T) {
 		}
 	})
 }
+
+func TestWithoutRetryAfter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		base := inOrder(says(429, "no", "Retry-After: 1", "Retry-After-Ms: 900", "X-Other: 1"))
+		var seen *cruisehttp.ResponseError
+		tr := transport(t, base, cruisehttp.WithoutRetryAfter(), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.AttemptEnded); ok {
+				seen, _ = errors.AsType[*cruisehttp.ResponseError](e.Err)
+			}
+		}))))
+		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+		require.NoError(t, err)
+		assert.Equal(t, "no", text(t, resp))
+		assert.Equal(t, http.Header{"X-Other": {"1"}}, resp.Header)
+		assert.Equal(t, 5, base.count())
+		assert.Equal(t, "1", seen.Header.Get("Retry-After"))
+	})
+}

@@ -31,6 +31,7 @@ type config struct {
 	keyHeaders     []string // that make a request idempotent
 	statuses       []int    // that are retried, though they look permanent
 	quotaResponses bool
+	noRetryAfter   bool
 }
 
 // want notes what is wrong, unless ok.
@@ -222,6 +223,13 @@ func WithRetryStatuses(statuses ...int) Option {
 // read it. Later requests fail at once all the same, and those have no response.
 func WithQuotaResponses() Option {
 	return func(c *config) { c.quotaResponses = true }
+}
+
+// WithoutRetryAfter takes the Retry-After headers out of a failed response that is returned, so
+// that a client above, such as client-go, which retries whatever has one, does not multiply the
+// attempts of the Transport. Default: responses are returned as they came.
+func WithoutRetryAfter() Option {
+	return func(c *config) { c.noRetryAfter = true }
 }
 
 func newConfig(opts []Option) (*config, error) {

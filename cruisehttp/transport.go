@@ -44,7 +44,7 @@ import (
 // keeps it from that.
 //
 // When no retry is possible, or no further one, RoundTrip returns the last
-// response as it came, its body open. It returns an error where there is none,
+// response as it came, its body open; see also [WithoutRetryAfter]. It returns an error where there is none,
 // and where a quota is used up or the server asks for a longer wait than
 // [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
 // [*ResponseError] that says what the server said. From then until the quota is
@@ -161,6 +161,12 @@ func (x *exchange) run() (*http.Response, error) {
 		}
 	}
 	returned = true
+	if x.t.noRetryAfter && x.resp != nil && x.resp.StatusCode >= 400 {
+		x.resp.Header = x.resp.Header.Clone() // an observer may have the other one
+		for _, name := range [...]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+			x.resp.Header.Del(name)
+		}
+	}
 	return x.resp, x.err
 }
 
