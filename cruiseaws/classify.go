@@ -17,7 +17,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // Classify tells what an error of an SDK call means. What the SDK takes for a
@@ -36,7 +36,7 @@ import (
 // Any other answer of a service is permanent. The wait is that of an
 // x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
 // backoff and 5 s more, or else of Retry-After, as Lambda sends it; one above
-// [cruisehttp.DefaultLongWait] makes a throttle a used-up quota. The scope is
+// [signal.DefaultLongWait] makes a throttle a used-up quota. The scope is
 // [ScopeTable] or [ScopeIndex], as the first of the reasons says that DynamoDB gives
 // for a throttle, else "". It declines the end of a context and what is no error of the
 // SDK.
@@ -113,7 +113,7 @@ func classify(err error, attempt int) cruise.Verdict {
 	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
 		v.RetryAfter = asked(err, v.Outcome, attempt)
 	}
-	if v.Outcome == cruise.OutcomeThrottled && v.RetryAfter > cruisehttp.DefaultLongWait {
+	if v.Outcome == cruise.OutcomeThrottled && v.RetryAfter > signal.DefaultLongWait {
 		v.Outcome = cruise.OutcomeQuotaExhausted
 	}
 	return v
@@ -232,7 +232,7 @@ func asked(err error, o cruise.Outcome, attempt int) time.Duration {
 	header := response.Response.Header
 	ms, parseErr := strconv.ParseInt(header.Get(retryAfterHeader), 10, 64)
 	if parseErr != nil || ms < 0 {
-		wait, _ := cruisehttp.ParseRetryAfter(header, time.Now())
+		wait, _ := signal.ParseRetryAfter(header, time.Now())
 		return wait
 	}
 	base := 50 * time.Millisecond

@@ -9,7 +9,7 @@ import (
 	smithyhttp "github.com/aws/smithy-go/transport/http"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // saidReason and saidError are what DynamoDB's errors look like.
@@ -47,7 +47,7 @@ func FuzzClassify(f *testing.F) {
 		}
 		switch v.Outcome {
 		case cruise.OutcomeThrottled, cruise.OutcomeTransient, cruise.OutcomePermanent:
-			if v.RetryAfter > cruisehttp.DefaultLongWait && v.Outcome == cruise.OutcomeThrottled {
+			if v.RetryAfter > signal.DefaultLongWait && v.Outcome == cruise.OutcomeThrottled {
 				t.Errorf("a throttle of %v", v.RetryAfter)
 			}
 		case cruise.OutcomeQuotaExhausted:

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // Numbers of fields of google/ads/googleads/v17/errors/errors.proto, which are those
@@ -88,7 +88,7 @@ func adsQuota(failure []byte) (v cruise.Verdict) {
 			}
 		}
 	}
-	if v.Outcome == cruise.OutcomeThrottled && v.RetryAfter > cruisehttp.DefaultLongWait {
+	if v.Outcome == cruise.OutcomeThrottled && v.RetryAfter > signal.DefaultLongWait {
 		v.Outcome = cruise.OutcomeQuotaExhausted
 	}
 	return v

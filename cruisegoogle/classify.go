@@ -14,15 +14,16 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegrpc"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // Classify tells what an error of one of Google's clients means, REST or gRPC, for
 // [cruise.WithClassifier] around calls of clients that can be given neither an HTTP
-// client nor an interceptor: [googleapi.Error] as [cruisehttp.Google] reads its
+// client nor an interceptor: [googleapi.Error] as [signal.Google] reads its
 // response, a gRPC status as [cruisegrpc.Classify] does, also within an APIError of
 // gax. It declines all others, and those marked by [cruise.Permanent] and its like.
 func Classify(err error) cruise.Verdict {
-	p := cruisehttp.Google()
+	p := signal.Google()
 	return classify(err, &p)
 }
 
@@ -56,7 +57,7 @@ func ClassifyAds(err error) cruise.Verdict {
 	if v := adsFailure(err); v.Outcome != cruise.OutcomeUnknown && unmarked(err) {
 		return v
 	}
-	p := cruisehttp.GoogleAds()
+	p := signal.GoogleAds()
 	if v := classify(err, &p); v.Outcome != cruise.OutcomeUnknown {
 		return v
 	}
@@ -71,7 +72,7 @@ func ClassifyAds(err error) cruise.Verdict {
 		seconds, _ := strconv.ParseInt(m[1], 10, 64) // as many digits as fit
 		v.RetryAfter = min(time.Duration(seconds)*time.Second, maxWait)
 	}
-	if v.RetryAfter > cruisehttp.DefaultLongWait {
+	if v.RetryAfter > signal.DefaultLongWait {
 		v.Outcome = cruise.OutcomeQuotaExhausted
 	}
 	return v
@@ -91,7 +92,7 @@ var (
 // no error. body is that of resp, which the caller has read.
 func AdsError(resp *http.Response, body []byte) error {
 	now := time.Now()
-	s := cruisehttp.GoogleAds().Read(resp, body, now)
+	s := signal.GoogleAds().Read(resp, body, now)
 	wait := s.Wait(0)
 	err := &cruisehttp.ResponseError{Status: resp.Status, StatusCode: resp.StatusCode, Header: resp.Header, Body: body, Signal: s}
 	if wait > 0 {
@@ -111,7 +112,7 @@ func AdsError(resp *http.Response, body []byte) error {
 	return cruise.Permanent(err)
 }
 
-func classify(err error, p *cruisehttp.Profile) cruise.Verdict {
+func classify(err error, p *signal.Profile) cruise.Verdict {
 	e, ok := errors.AsType[*googleapi.Error](err)
 	if !ok {
 		return cruisegrpc.Classify(err)

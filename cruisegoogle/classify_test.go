@@ -32,6 +32,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisegoogle"
 	"github.com/a7df5faa/cruise/cruisegrpc"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 func rest(code int, body string, header ...string) error {
@@ -68,7 +69,7 @@ func TestClassify(t *testing.T) {
 	}
 	v := cruisegoogle.Classify(rest(403, daily))
 	assert.Equal(t, cruise.OutcomeQuotaExhausted, v.Outcome)
-	assert.WithinDuration(t, cruisehttp.NextPacificDay(time.Now()), time.Now().Add(v.RetryAfter), time.Minute)
+	assert.WithinDuration(t, signal.NextPacificDay(time.Now()), time.Now().Add(v.RetryAfter), time.Minute)
 }
 
 // A quota is the same whichever way the service tells of it.
@@ -83,7 +84,7 @@ func TestRestAndGRPCAgree(t *testing.T) {
 	const tooMany = "Too many requests."
 	inSeconds := &errdetails.RetryInfo{RetryDelay: durationpb.New(3 * time.Second)}
 	now := time.Now()
-	day, month := cruisehttp.NextPacificDay(now).Sub(now), cruisehttp.NextPacificMonth(now).Sub(now)
+	day, month := signal.NextPacificDay(now).Sub(now), signal.NextPacificMonth(now).Sub(now)
 	for name, tc := range map[string]struct {
 		message string
 		details []protoadapt.MessageV1

@@ -16,6 +16,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // NewHTTPClient returns a client for [option.WithHTTPClient]. It authenticates as
@@ -26,7 +27,7 @@ import (
 //
 // Every attempt passes the limiter of its host. What can be sent twice without harm is
 // retried, with a token that is valid then: see [cruisehttp.Transport]. Responses are read
-// by [cruisehttp.Google] or, at the hosts of Google Ads, by [cruisehttp.GoogleAds]. Bodies
+// by [signal.Google] or, at the hosts of Google Ads, by [signal.GoogleAds]. Bodies
 // of up to 1 MiB are buffered where that is what it takes. opts tune all that; a base given
 // there is not used.
 //
@@ -90,11 +91,11 @@ func AdsScopes() []cruisehttp.Option {
 var customer = regexp.MustCompile(`/customers/(\d+)`)
 
 // profile reads the responses of all of Google's APIs, behind any host name.
-func profile() cruisehttp.Profile {
-	google := cruisehttp.Google()
+func profile() signal.Profile {
+	google := signal.Google()
 	google.Hosts = []string{"*"}
-	p := cruisehttp.Generic()
-	p.Providers = []cruisehttp.Profile{cruisehttp.GoogleAds(), google}
+	p := signal.Generic()
+	p.Providers = []signal.Profile{signal.GoogleAds(), google}
 	return p
 }
 

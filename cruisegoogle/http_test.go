@@ -26,6 +26,7 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisegoogle"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/internal/calm"
 )
 
@@ -177,7 +178,7 @@ func TestDailyQuotaIsParked(t *testing.T) {
 		require.ErrorIs(t, err, cruise.ErrQuotaExhausted)
 		gaveUp, ok := errors.AsType[*cruise.Error](err)
 		require.True(t, ok)
-		midnight := cruisehttp.NextPacificDay(time.Now())
+		midnight := signal.NextPacificDay(time.Now())
 		assert.WithinDuration(t, midnight, time.Now().Add(gaveUp.RetryAfter), time.Minute)
 	}
 	assert.Len(t, a.requests(), 1)
@@ -297,10 +298,10 @@ func TestAdsScopes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := serve(t, first(1, answer{status: 429, body: blame(tc.scope)}, `{}`))
-			ads := cruisehttp.GoogleAds()
+			ads := signal.GoogleAds()
 			ads.Hosts = []string{"127.0.0.1"} // not at its own host
-			p := cruisehttp.Generic()
-			p.Providers = []cruisehttp.Profile{ads}
+			p := signal.Generic()
+			p.Providers = []signal.Profile{ads}
 			client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{})},
 				append(cruisegoogle.AdsScopes(), cruisehttp.WithProfile(p))...)
 			require.NoError(t, err)

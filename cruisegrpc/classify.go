@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/internal/signals"
 )
 
@@ -33,7 +33,7 @@ const LongWait = time.Hour
 const (
 	maxWait  = 365 * 24 * time.Hour
 	maxScope = 1 << 10
-	maxText  = cruisehttp.MaxBody
+	maxText  = signal.MaxBody
 )
 
 // Classify tells what a gRPC status error means, to use with
@@ -48,7 +48,9 @@ const (
 //	                     not trusted
 //	RESOURCE_EXHAUSTED   throttled, except
 //	                       a message, or metadata, over its size limit: permanent
-//	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED: permanent
+//	                       ErrorInfo RESOURCE_QUOTA_EXCEEDED, or a quota of
+//	                       something else than calls, such as storage: permanent
+//	                       a disk, or a database of etcd, that is full: permanent
 //	                       a quota per day or month: quota exhausted
 //	                       HTTP/2's FLOW_CONTROL_ERROR: transient
 //	ABORTED              permanent; transient with RetryInfo or pushback
@@ -160,11 +162,11 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 // exhausted is what RESOURCE_EXHAUSTED means.
 func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
-	case containsAny(strings.ToLower(head(s.Message(), maxText)), signals.Oversized):
+	case containsAny(strings.ToLower(head(s.Message(), maxText)), signals.Oversized, signals.Full):
 		return cruise.OutcomePermanent
 	case strings.Contains(s.Message(), brokenFlow):
 		return cruise.OutcomeTransient
-	case d.reason == "RESOURCE_QUOTA_EXCEEDED":
+	case d.reason == "RESOURCE_QUOTA_EXCEEDED", d.allocation:
 		return cruise.OutcomePermanent // an allocation, not a rate
 	case d.long:
 		return cruise.OutcomeQuotaExhausted
@@ -189,10 +191,12 @@ var brokenStream = []string{
 	"Received unexpected EOS on DATA frame from server",
 }
 
-func containsAny(s string, parts []string) bool {
-	for _, p := range parts {
-		if strings.Contains(s, p) {
-			return true
+func containsAny(s string, lists ...[]string) bool {
+	for _, parts := range lists {
+		for _, p := range parts {
+			if strings.Contains(s, p) {
+				return true
+			}
 		}
 	}
 	return false
@@ -206,17 +210,24 @@ type details struct {
 	scope  string        // the limit that is to blame
 	long   bool          // it is one per day or month
 	month  bool
+	// allocation: it is of something that calls hold, such as storage, and not of calls.
+	allocation bool
+
 	google bool // whose days begin in Los Angeles
 	room   int  // how much more text is searched, in bytes
 }
 
 // How a limit is named, its unit such as "1/d/{project}", and what a text says of
-// it: what cruisehttp.Google looks for in JSON.
+// it: what signal.Google looks for in JSON.
 var (
 	dayLimit   = regexp.MustCompile(`(?i)per[-_ ]?day|daily`)
 	monthLimit = regexp.MustCompile(`(?i)per[-_ ]?month|monthly`)
 	dayUnit    = regexp.MustCompile(`(?i)^1/d`)
 	monthUnit  = regexp.MustCompile(`(?i)^1/mo`)
+	// A unit such as "1/{project}", without a time, is of an allocation.
+	unitOfRate = regexp.MustCompile(`(?i)^1/(s|min|h|d|mo)\b`)
+	spaceLimit = regexp.MustCompile(`(?i)^(storage|disk)[-_ ]?(bytes|space|size|quota|limit|capacity|full)`)
+	spaceText  = regexp.MustCompile(`(?i)\b(storage|disk)( space)? (quota|limit|capacity|is full)|\b(out of|insufficient) (disk|storage)|\bdatabase (size|space) `)
 	dayText    = regexp.MustCompile(`(?is)quota exceeded.*per day|daily limit.*exceeded|exhausted .* per day\.`)
 )
 
@@ -227,8 +238,12 @@ func detailsOf(s *status.Status) (d details) {
 	for _, detail := range s.Details() {
 		switch detail := detail.(type) {
 		case *errdetails.RetryInfo:
+			delay := detail.GetRetryDelay()
+			if delay != nil && delay.CheckValid() != nil {
+				break // its parts contradict each other: nobody knows what is meant
+			}
 			d.asked = true
-			if delay := detail.GetRetryDelay(); delay != nil {
+			if delay != nil {
 				d.wait = max(d.wait, min(delay.AsDuration(), maxWait))
 			}
 		case *errdetails.QuotaFailure:
@@ -237,13 +252,18 @@ func detailsOf(s *status.Status) (d details) {
 					break
 				}
 				d.blame(v.GetQuotaId(), "", v.GetSubject())
-				said = said || dayText.MatchString(d.look(v.GetDescription()))
+				description := d.look(v.GetDescription())
+				said = said || dayText.MatchString(description)
+				d.allocation = d.allocation || spaceLimit.MatchString(head(v.GetQuotaId(), maxScope)) || spaceText.MatchString(description)
 				d.google = d.google || strings.HasSuffix(v.GetApiService(), "googleapis.com") ||
 					strings.Contains(v.GetQuotaMetric(), ".googleapis.com/")
 			}
 		case *errdetails.ErrorInfo:
 			d.reason = detail.GetReason()
-			d.blame(detail.GetMetadata()["quota_limit"], detail.GetMetadata()["quota_unit"], "")
+			limit, unit := detail.GetMetadata()["quota_limit"], detail.GetMetadata()["quota_unit"]
+			d.blame(limit, unit, "")
+			d.allocation = d.allocation || spaceLimit.MatchString(head(d.reason, maxScope)) || spaceLimit.MatchString(head(limit, maxScope)) ||
+				strings.HasPrefix(unit, "1/") && !unitOfRate.MatchString(head(unit, maxScope))
 			d.google = d.google || detail.GetDomain() == "googleapis.com"
 		}
 	}
@@ -279,9 +299,9 @@ func (d details) until(now time.Time) time.Duration {
 	var wait time.Duration
 	switch {
 	case d.google && d.month:
-		wait = cruisehttp.NextPacificMonth(now).Sub(now)
+		wait = signal.NextPacificMonth(now).Sub(now)
 	case d.google:
-		wait = cruisehttp.NextPacificDay(now).Sub(now)
+		wait = signal.NextPacificDay(now).Sub(now)
 	}
 	if d.wait > LongWait {
 		wait = max(wait, d.wait)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"os"
 	"strings"
 	"testing"
@@ -40,9 +39,13 @@ func conformanceStatus(t *testing.T, input string) (err error, strict bool) {
 		case "msg":
 			message = rest
 		case "retry":
-			d, err := time.ParseDuration(rest)
-			require.NoError(t, err)
-			details = append(details, &errdetails.RetryInfo{RetryDelay: durationpb.New(d)})
+			delay := &durationpb.Duration{}
+			if n, _ := fmt.Sscanf(rest, "%ds %dns", &delay.Seconds, &delay.Nanos); n < 2 {
+				d, err := time.ParseDuration(rest)
+				require.NoError(t, err)
+				delay = durationpb.New(d)
+			}
+			details = append(details, &errdetails.RetryInfo{RetryDelay: delay})
 		case "push":
 			a.trailer.Append(PushbackKey, rest)
 		case "quota":
@@ -164,7 +167,7 @@ func TestClassifyNamesTheLimit(t *testing.T) {
 // label of metrics.
 func TestClassifyBoundsWhatItIsTold(t *testing.T) {
 	s, err := status.New(codes.ResourceExhausted, "quota").WithDetails(
-		&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: math.MaxInt64}},
+		&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 315_576_000_000}},
 		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaId: strings.Repeat("PerDay", 1<<20)}}})
 	require.NoError(t, err)
 	v := Classify(s.Err())

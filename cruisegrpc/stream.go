@@ -19,7 +19,7 @@ import (
 // Stream returns the interceptor of streaming calls. An attempt of a stream ends
 // when its first message arrives, or it fails before: then it may be retried,
 // with what was sent on it so far. What comes after the first message is not
-// retried, nor does the limiter learn of it. Asking for the stream's Header ends
+// retried, nor does the limiter learn of it. Asking for the stream's Header or Context ends
 // retries too.
 //
 // Until its first message a stream is a call in flight. So streams whose servers say
@@ -73,7 +73,7 @@ type stream struct {
 	sent  []any
 	bytes int
 
-	closing   sync.Mutex // guards the fields below, and which stream is closed for sending
+	closing   sync.Mutex // guards the fields below, and which stream is the current one
 	closed    bool
 	replaying bool // and closes afterwards
 
@@ -173,6 +173,13 @@ func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
 	}
 	o := &opened{ClientStream: cs, attempt: attempt.Context(), cancel: cancel, detach: detach}
 	s.closing.Lock()
+	if s.committed.Load() { // somebody has asked for the context of the last one meanwhile
+		s.closing.Unlock()
+		s.mu.Unlock()
+		detach()
+		cancel()
+		return nil, false
+	}
 	s.current.Store(o)
 	s.replaying = true
 	s.closing.Unlock()
@@ -357,8 +364,14 @@ func (s *stream) Header() (metadata.MD, error) {
 // Trailer returns the trailer of the last attempt.
 func (s *stream) Trailer() metadata.MD { return s.current.Load().Trailer() }
 
-// Context returns the context of the current attempt.
-func (s *stream) Context() context.Context { return s.current.Load().Context() }
+// Context returns the context of the stream, and ends retries: another stream would have
+// another context, and this one be cancelled.
+func (s *stream) Context() context.Context {
+	s.closing.Lock() // so that no other stream takes its place in between
+	defer s.closing.Unlock()
+	s.committed.Store(true)
+	return s.current.Load().Context()
+}
 
 // sizeOf is what a message takes with the 5 bytes that gRPC puts before it, which
 // bound how many empty ones are kept.

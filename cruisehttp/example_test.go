@@ -11,6 +11,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // throttleOnce answers the first request with a header that asks for a wait.
@@ -155,14 +156,14 @@ func ExampleResponseError() {
 
 func ExampleWithProfile() {
 	// A server of your own that answers 420, with the wait in its own header.
-	mine := cruisehttp.Profile{
+	mine := signal.Profile{
 		Name:  "mine",
 		Hosts: []string{"127.0.0.1"},
-		Waits: []cruisehttp.WaitHeader{{Name: "X-Wait-Ms", Unit: cruisehttp.Milliseconds}},
-		Rules: []cruisehttp.Rule{{Status: []int{420}, Outcome: cruise.OutcomeThrottled}},
+		Waits: []signal.WaitHeader{{Name: "X-Wait-Ms", Unit: signal.Milliseconds}},
+		Rules: []signal.Rule{{Status: []int{420}, Outcome: cruise.OutcomeThrottled}},
 	}
-	profile := cruisehttp.Generic()
-	profile.Providers = append([]cruisehttp.Profile{mine}, profile.Providers...)
+	profile := signal.Generic()
+	profile.Providers = append([]signal.Profile{mine}, profile.Providers...)
 
 	api := throttleOnce(420, "X-Wait-Ms", "1000")
 	defer api.Close()

@@ -22,6 +22,10 @@ var (
 	// an Idempotency-Key, or a context of [AllowRetry]. Where it was not sent at all,
 	// let what failed before say so by [Unsent].
 	ErrNotIdempotent = errors.New("cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key")
+	// ErrNonce: the request carries a nonce that a server accepts once, such as the signed
+	// requests of ACME, DPoP, HTTP Digest and OAuth 1.0. Let it be signed beneath the
+	// Transport, by its base, so that each attempt has a nonce of its own.
+	ErrNonce = errors.New("cruisehttp: not retried: the request carries a nonce that can be used once")
 	// ErrForbidden: the request has a context of [ForbidRetry].
 	ErrForbidden = errors.New("cruisehttp: not retried: its context forbids it")
 )
@@ -29,8 +33,9 @@ var (
 type retryKey struct{}
 
 // AllowRetry returns a context whose requests may be sent again after any
-// failure that is worth it, whatever their method: doing their work twice does
-// no harm. [WithOnlyIdempotent] does not hold for them.
+// failure that is worth it, whatever their method and nonce: doing their work twice does
+// no harm. [WithOnlyIdempotent] does not hold for them. [WithAnyMethod] is that for all
+// requests of a Transport.
 func AllowRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, true)
 }
@@ -45,45 +50,79 @@ func ForbidRetry(ctx context.Context) context.Context {
 
 // idempotent tells whether a request can be sent twice: by its method, which is idempotent
 // by RFC 9110 section 9.2.2, or one that only reads of WebDAV (RFC 4918, 3253 and 5323), or
-// QUERY; or by its Idempotency-Key.
-func idempotent(req *http.Request) bool {
+// QUERY; or by its Idempotency-Key, or the header of [WithIdempotencyHeader].
+func (t *Transport) idempotent(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete,
 		"PROPFIND", "REPORT", "SEARCH", "QUERY":
 		return true
 	}
 	// Like net/http: one without values says it too, and is not sent.
-	for _, name := range [...]string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if v, ok := req.Header[name]; ok && (len(v) == 0 || v[0] != "") {
+	has := func(name string) bool {
+		v, ok := req.Header[name]
+		return ok && (len(v) == 0 || v[0] != "")
+	}
+	return has("Idempotency-Key") || has("X-Idempotency-Key") || slices.ContainsFunc(t.keyHeaders, has)
+}
+
+// carriesNonce tells whether a server would refuse the request if it saw it twice: it is
+// signed with a nonce (RFC 7616, RFC 5849, RFC 8555, RFC 9449, Hawk, Kraken), or has a header
+// that is named so.
+func carriesNonce(h http.Header) bool {
+	for name, values := range h {
+		switch {
+		case len(values) == 0:
+		case len(name) >= len("Nonce") && strings.EqualFold(name[len(name)-len("Nonce"):], "Nonce"), name == "Dpop", name == "Api-Sign":
 			return true
+		case name == "Content-Type":
+			if strings.HasPrefix(strings.ToLower(values[0]), "application/jose+json") {
+				return true
+			}
+		case name == "Authorization":
+			scheme, rest, _ := strings.Cut(values[0], " ")
+			switch strings.ToLower(scheme) {
+			case "digest", "hawk":
+				return true
+			case "oauth":
+				return strings.Contains(rest, "oauth_nonce")
+			}
 		}
 	}
 	return false
 }
 
-// refusal is why the request must not be sent again, nil if it may. safe: it was
-// not processed, for all that is known.
-func (x *exchange) refusal(safe bool) error {
+// A fate is what has become of a request that failed.
+type fate int
+
+const (
+	notSent fate = iota
+	refused      // the server has seen it, and surely not done what it asks for
+	unknown
+)
+
+// refusal is why the request must not be sent again, nil if it may.
+func (x *exchange) refusal(f fate) error {
 	allowed, said := x.req.Context().Value(retryKey{}).(bool)
 	switch {
 	case said && !allowed:
 		return ErrForbidden
-	case !allowed && !safe && !idempotent(x.req):
+	case !allowed && f == unknown && !x.t.anyMethod && !x.t.idempotent(x.req):
 		return ErrNotIdempotent
+	case !allowed && f != notSent && carriesNonce(x.req.Header):
+		return ErrNonce
 	case !x.payload.again:
 		return ErrBody
 	}
 	return nil
 }
 
-// shouldRetry are the headers by which a server itself says whether to retry.
-var shouldRetry = []string{"X-Should-Retry", "Stripe-Should-Retry"}
-
-// unprocessed tells whether the server surely has not done what the request
-// asked for: it was throttled, or the server wants it sent again.
-func (x *exchange) unprocessed(v cruise.Verdict) bool {
-	wanted := func(name string) bool { return strings.EqualFold(trim(x.resp.Header.Get(name)), "true") }
-	return !x.t.onlyIdempotent && (v.Outcome == cruise.OutcomeThrottled || slices.ContainsFunc(shouldRetry, wanted))
+// fate tells whether the server surely has not done what the request asked for: it was
+// throttled, or refused with 429, or the server wants it sent again.
+func (x *exchange) fate(v cruise.Verdict) fate {
+	if !x.t.onlyIdempotent && (v.Outcome == cruise.OutcomeThrottled || x.signal.ShouldRetry || x.resp.StatusCode == http.StatusTooManyRequests) {
+		return refused
+	}
+	return unknown
 }
 
 // Unsent marks the error of a [WithBase] that came before anything of the request was sent,
@@ -120,7 +159,7 @@ func (c *connecting) unsent(base *http.Transport) bool {
 // roundTrip is that of the base, and marks what was not sent where that decides on a retry.
 func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 	base, ok := x.t.base.(*http.Transport)
-	if !ok || x.refusal(false) == nil || x.refusal(true) != nil {
+	if !ok || x.refusal(unknown) == nil || x.refusal(notSent) != nil {
 		return x.t.base.RoundTrip(r)
 	}
 	// It sends again by itself what it could not send on a connection that had been closed

@@ -23,6 +23,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // nothingLeft fails the test if it leaves goroutines of clients or servers.
@@ -85,7 +86,7 @@ func listen(t *testing.T, http2 bool, handler http.HandlerFunc) (*httptest.Serve
 var versions = map[string]bool{"HTTP/1.1": false, "HTTP/2.0": true}
 
 func TestTransportUsesConnectionsAgain(t *testing.T) {
-	for _, size := range []int{0, 10, 4 << 10, cruisehttp.MaxBody - 1, cruisehttp.MaxBody, cruisehttp.MaxBody + 4<<10 - 1} {
+	for _, size := range []int{0, 10, 4 << 10, signal.MaxBody - 1, signal.MaxBody, signal.MaxBody + 4<<10 - 1} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {
 			var n atomic.Int64
 			srv, base, count := listen(t, false, func(w http.ResponseWriter, _ *http.Request) {

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
-
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -21,13 +21,17 @@ type config struct {
 	levels         []level
 	bucketHeader   string
 	bucketRoute    func(*http.Request) string
-	profile        Profile
+	profile        signal.Profile
 	longWait       time.Duration
 	buffer         int64
 	headerTimeout  time.Duration
 	attemptTimeout time.Duration
 	onlyIdempotent bool
+	anyMethod      bool
+	keyHeaders     []string // that make a request idempotent
+	statuses       []int    // that are retried, though they look permanent
 	quotaResponses bool
+	noRetryAfter   bool
 }
 
 // want notes what is wrong, unless ok.
@@ -84,7 +88,7 @@ func WithRetrier(opts ...cruise.Option) Option {
 // that first, as WithScope([GlobalScope], [HostKey]). See [HeaderKey] for limits of a
 // token or account.
 //
-// A throttle concerns the scope whose name the response blames ([Signal.Scope]),
+// A throttle concerns the scope whose name the response blames ([signal.Signal.Scope]),
 // such as DEVELOPER or ACCOUNT, or else the innermost. key is called for each request,
 // so it must be safe for concurrent use; what it returns should hold no secrets. A
 // request for which it returns "" is in no scope of that name.
@@ -122,23 +126,19 @@ func methodAndPath(req *http.Request) string {
 	return req.Method + " " + req.URL.Path
 }
 
-// WithProfile says how responses are read. Default [Generic], which recognises
+// WithProfile says how responses are read. Default [signal.Generic], which recognises
 // providers by itself.
-func WithProfile(p Profile) Option {
-	return func(c *config) {
-		if err := p.validate(); err != nil {
-			c.errs = append(c.errs, err)
-		}
-		c.profile = p
-	}
+func WithProfile(p signal.Profile) Option {
+	return func(c *config) { c.profile = p }
 }
 
 // WithLongWait is the wait above which a throttle counts as a quota that is used
-// up, above 0. Default [DefaultLongWait], an hour.
+// up, above 0. Default [signal.DefaultLongWait], an hour.
 func WithLongWait(d time.Duration) Option {
 	return func(c *config) {
-		c.want(d > 0, "WithLongWait(%v): want above 0", d)
-		c.longWait = d
+		if c.want(d > 0, "WithLongWait(%v): want above 0", d); d > 0 {
+			c.longWait = d
+		}
 	}
 }
 
@@ -187,6 +187,37 @@ func WithOnlyIdempotent() Option {
 	return func(c *config) { c.onlyIdempotent = true }
 }
 
+// WithAnyMethod sends requests of any method again after any failure that is worth it, as
+// [AllowRetry] does for those of one context: for APIs in which doing the work twice does no
+// harm, or whose clients retry every request by themselves. Default: those of idempotent methods.
+func WithAnyMethod() Option {
+	return func(c *config) { c.anyMethod = true }
+}
+
+// WithIdempotencyHeader names a header by which the server knows a request that it is sent
+// twice, beside Idempotency-Key and X-Idempotency-Key: a request that has it is idempotent,
+// whatever its method. It may be given more than once.
+func WithIdempotencyHeader(name string) Option {
+	return func(c *config) {
+		c.want(name != "", "WithIdempotencyHeader without the name of a header")
+		c.keyHeaders = append(c.keyHeaders, http.CanonicalHeaderKey(name))
+	}
+}
+
+// WithRetryStatuses retries responses of these statuses, of 400 to 599, that would count as
+// permanent, such as a 404 of a store that shows new objects late. They are transient
+// failures: nobody slows down for them, and a Retry-After is heeded. What the profile reads
+// as a throttle stays one, and a server that forbids retries by X-Should-Retry has its way.
+func WithRetryStatuses(statuses ...int) Option {
+	return func(c *config) {
+		c.want(len(statuses) > 0, "WithRetryStatuses without a status")
+		for _, status := range statuses {
+			c.want(status >= 400 && status <= 599, "WithRetryStatuses(%d): want 400 to 599", status)
+		}
+		c.statuses = append(c.statuses, statuses...)
+	}
+}
+
 // WithQuotaResponses returns the response of a request that met a used-up quota,
 // or was asked to wait too long, instead of an error: for clients above that
 // read it. Later requests fail at once all the same, and those have no response.
@@ -194,9 +225,16 @@ func WithQuotaResponses() Option {
 	return func(c *config) { c.quotaResponses = true }
 }
 
+// WithoutRetryAfter takes the Retry-After headers out of a failed response that is returned, so
+// that a client above, such as client-go, which retries whatever has one, does not multiply the
+// attempts of the Transport. Default: responses are returned as they came.
+func WithoutRetryAfter() Option {
+	return func(c *config) { c.noRetryAfter = true }
+}
+
 func newConfig(opts []Option) (*config, error) {
 	c := &config{
-		base: http.DefaultTransport, profile: Generic(), longWait: DefaultLongWait,
+		base: http.DefaultTransport, profile: signal.Generic(), longWait: signal.DefaultLongWait,
 	}
 	for i, opt := range opts {
 		if c.want(opt != nil, "option %d is nil", i+1); opt != nil {

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // peeked is a body whose first bytes have been read, or still are.
@@ -49,7 +51,7 @@ func (p *peeked) take(b []byte) int {
 	return n
 }
 
-// readAhead reads at most MaxBody, until there is enough.
+// readAhead reads at most signal.MaxBody, until there is enough.
 func (p *peeked) readAhead(size int) {
 	defer close(p.ready)
 	defer func() {
@@ -58,10 +60,10 @@ func (p *peeked) readAhead(size int) {
 		}
 	}()
 	head := make([]byte, 0, size)
-	for p.err == nil && len(head) < MaxBody && !p.enough.Load() {
+	for p.err == nil && len(head) < signal.MaxBody && !p.enough.Load() {
 		head = slices.Grow(head, 1)
 		var n int
-		n, p.err = p.rest.Read(head[len(head):min(cap(head), MaxBody)])
+		n, p.err = p.rest.Read(head[len(head):min(cap(head), signal.MaxBody)])
 		head = head[:len(head)+n]
 		p.mu.Lock()
 		p.head = head
@@ -89,7 +91,7 @@ func (p *peeked) Close() error {
 // of it.
 const bodyPatience = 2 * time.Second
 
-// peek reads at most MaxBody of the body of resp and puts it back. Of a body that
+// peek reads at most signal.MaxBody of the body of resp and puts it back. Of a body that
 // is not there in time it returns nothing.
 func peek(resp *http.Response, patience time.Duration) []byte {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {
@@ -99,7 +101,7 @@ func peek(resp *http.Response, patience time.Duration) []byte {
 	resp.Body = body
 	size := bytes.MinRead
 	if resp.ContentLength > 0 {
-		size += int(min(resp.ContentLength, MaxBody))
+		size += int(min(resp.ContentLength, signal.MaxBody))
 	}
 	go body.readAhead(size) // ends with the body at the latest
 	timer := time.NewTimer(patience)

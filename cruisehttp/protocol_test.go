@@ -25,6 +25,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // What a server may do by the letter of HTTP, and what it may not, as far as that
@@ -512,7 +513,7 @@ func TestThrottlesOfBucketsOfLongNames(t *testing.T) {
 func TestRateLimitFieldsAreBounded(t *testing.T) {
 	list := func(item string) string { return strings.TrimSuffix(strings.Repeat(item+",", 1000), ",") }
 	resp := answer(200, "", "RateLimit: "+list(`"a";r=1`), "RateLimit-Policy: "+list(`"b";q=1`))
-	assert.Len(t, cruisehttp.Generic().Read(resp, nil, time.Now()).Limits, 64)
+	assert.Len(t, signal.Generic().Read(resp, nil, time.Now()).Limits, 64)
 }
 
 func TestBucketsOfLongNamesAreNotKept(t *testing.T) {
@@ -598,9 +599,9 @@ func TestErrorsQuoteLittleOfTheServer(t *testing.T) {
 	until := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for want, e := range map[string]cruisehttp.ResponseError{
 		"":                                       {},
-		" (code=busy)":                           {Signal: cruisehttp.Signal{Reason: "code=busy"}},
-		" (" + strings.Repeat("x", 200) + "...)": {Signal: cruisehttp.Signal{Reason: strings.Repeat("x", 1000)}},
-		`, limit "user", until 2026-11-20T12:00:00Z: later`: {Signal: cruisehttp.Signal{Scope: "user"}, Until: until, NotRetried: errors.New("later")},
+		" (code=busy)":                           {Signal: signal.Signal{Reason: "code=busy"}},
+		" (" + strings.Repeat("x", 200) + "...)": {Signal: signal.Signal{Reason: strings.Repeat("x", 1000)}},
+		`, limit "user", until 2026-11-20T12:00:00Z: later`: {Signal: signal.Signal{Scope: "user"}, Until: until, NotRetried: errors.New("later")},
 	} {
 		e.Status, e.StatusCode = "429 Too Many Requests", 429
 		assert.EqualError(t, &e, "cruisehttp: 429 Too Many Requests"+want)

@@ -18,6 +18,7 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/delay"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
@@ -193,7 +194,7 @@ func TestTransportParksTheBlamedScope(t *testing.T) {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base := inOrder(says(429, `{"rateScope":"`+c.blame+`"}`, "Retry-After: 7200"), says(200, ""))
-					tr := transport(t, base, cruisehttp.WithProfile(cruisehttp.GoogleAds()), cruisehttp.WithRetrier(opts...),
+					tr := transport(t, base, cruisehttp.WithProfile(signal.GoogleAds()), cruisehttp.WithRetrier(opts...),
 						cruisehttp.WithScope("DEVELOPER", cruisehttp.HostKey), cruisehttp.WithScope("ACCOUNT", cruisehttp.HeaderKey("Account")))
 					fails := func(account string) bool {
 						resp, err := tr.RoundTrip(request(t, "GET", example, nil, "Account: "+account))

@@ -12,6 +12,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // A ResponseError is a response that was no success. It is the last error in a
@@ -19,18 +20,18 @@ import (
 type ResponseError struct {
 	Status     string // such as "429 Too Many Requests"
 	StatusCode int
-	// Header is not to be changed; nil, if it is larger than MaxBody, for those who
+	// Header is not to be changed; nil, if it is larger than [signal.MaxBody], for those who
 	// share the answer to another request.
 	Header http.Header
-	// Body is what was read of the body, at most MaxBody of it; nil for those who
+	// Body is what was read of the body, at most [signal.MaxBody] of it; nil for those who
 	// share the answer to another request.
 	Body []byte
 	// Signal is what the response says about throttling.
-	Signal Signal
+	Signal signal.Signal
 	// Until is when another try makes sense; zero if that is unknown.
 	Until time.Time
 	// NotRetried is why the request was not sent again, although its outcome was
-	// worth it: one of the Err variables of this package, or with Signal.Brake an
+	// worth it: one of the Err variables of this package, or with [signal.Signal.Brake] an
 	// error that says that the response is against it; nil if it may be.
 	NotRetried error
 }
@@ -112,8 +113,8 @@ func (f *failure) Temporary() bool {
 	return ok && t.Temporary()
 }
 
-// refused is an error of the base with the reason for which it was not retried.
-func refused(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
+// notRetried is an error of the base with the reason for which it was not retried.
+func notRetried(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
 
 // timeoutError is the cause of a cancelled attempt that took too long, and its error.
 type timeoutError struct {

@@ -18,6 +18,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 func send(t *testing.T, tr *cruisehttp.Transport, url string, headers ...string) *http.Response {
@@ -94,7 +95,7 @@ func TestScopesWithinScopes(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					body := `{"error":{"details":[{"rateScope":"` + c.blame + `"}]}}`
 					base := inOrder(says(429, body, "Retry-After: 30"), says(200, ""))
-					p := cruisehttp.Generic()
+					p := signal.Generic()
 					p.ScopeFields = []string{"*.ratescope"}
 					tr := transport(t, base, cruisehttp.WithProfile(p), cruisehttp.WithRetrier(limiter),
 						cruisehttp.WithScope("DEVELOPER", cruisehttp.HostKey), cruisehttp.WithScope("ACCOUNT", cruisehttp.HeaderKey("Account")))
@@ -133,7 +134,7 @@ func TestAThrottleOfAScopeThatTheRequestIsNotIn(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					body := `{"error":{"details":[{"rateScope":"` + tt.blame + `"}]}}`
 					base := inOrder(says(429, body, fmt.Sprint("Retry-After: ", int(wait.Seconds()))), says(200, ""))
-					p := cruisehttp.Generic()
+					p := signal.Generic()
 					p.ScopeFields = []string{"*.ratescope"}
 					key := func(name string) func(*http.Request) string {
 						return func(r *http.Request) string { return r.Header.Get(name) }
@@ -237,7 +238,7 @@ func TestBuckets(t *testing.T) {
 			}
 			return answer(200, "", "X-RateLimit-Bucket: "+bucket), nil
 		}}
-		tr := transport(t, base, cruisehttp.WithProfile(cruisehttp.Discord()), cruisehttp.WithBuckets("X-RateLimit-Bucket", nil))
+		tr := transport(t, base, cruisehttp.WithProfile(signal.Discord()), cruisehttp.WithBuckets("X-RateLimit-Bucket", nil))
 		took := func(path string) time.Duration {
 			begin := time.Now()
 			send(t, tr, "http://api"+path)
@@ -325,20 +326,23 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 		`WithScope("bucket")`:   cruisehttp.WithScope("bucket", cruisehttp.HostKey),
 		"WithBuckets":           cruisehttp.WithBuckets("", nil),
 		"WithMaxScopes(0)":      cruisehttp.WithRetrier(cruise.WithMaxScopes(0)),
-		"profile without":       cruisehttp.WithProfile(cruisehttp.Profile{}),
-		`"w": Waits`:            cruisehttp.WithProfile(cruisehttp.Profile{Name: "w", Waits: []cruisehttp.WaitHeader{{}}}),
-		`"over": Waits`:         cruisehttp.WithProfile(cruisehttp.Profile{Name: "over", Waits: []cruisehttp.WaitHeader{{Name: "X", Over: -1}}}),
-		`"unit": Waits`:         cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", Waits: []cruisehttp.WaitHeader{{Name: "X", Unit: 99}}}),
-		`"b": BodyWaits`:        cruisehttp.WithProfile(cruisehttp.Profile{Name: "b", BodyWaits: []cruisehttp.WaitField{{}}}),
-		`"unit": BodyWaits`:     cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", BodyWaits: []cruisehttp.WaitField{{Field: "x", Unit: 99}}}),
-		`"t": TextWaits`:        cruisehttp.WithProfile(cruisehttp.Profile{Name: "t", TextWaits: []cruisehttp.WaitText{{}}}),
-		`"unit": TextWaits`:     cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", TextWaits: []cruisehttp.WaitText{{After: "x", Unit: 99}}}),
-		`"l": Limits`:           cruisehttp.WithProfile(cruisehttp.Profile{Name: "l", Limits: []cruisehttp.LimitHeaders{{}}}),
-		`"unit": Limits`:        cruisehttp.WithProfile(cruisehttp.Profile{Name: "unit", Limits: []cruisehttp.LimitHeaders{{Used: "X", ResetUnit: 99}}}),
-		`"window": Limits`:      cruisehttp.WithProfile(cruisehttp.Profile{Name: "window", Limits: []cruisehttp.LimitHeaders{{Used: "X", Window: -1}}}),
-		`"r": Rules`:            cruisehttp.WithProfile(cruisehttp.Profile{Name: "r", Rules: []cruisehttp.Rule{{}}}),
-		`"wait": Rules`:         cruisehttp.WithProfile(cruisehttp.Profile{Name: "wait", Rules: []cruisehttp.Rule{{Outcome: cruise.OutcomeThrottled, Wait: -1}}}),
+		"profile without":       cruisehttp.WithProfile(signal.Profile{}),
+		`"w": Waits`:            cruisehttp.WithProfile(signal.Profile{Name: "w", Waits: []signal.WaitHeader{{}}}),
+		`"over": Waits`:         cruisehttp.WithProfile(signal.Profile{Name: "over", Waits: []signal.WaitHeader{{Name: "X", Over: -1}}}),
+		`"unit": Waits`:         cruisehttp.WithProfile(signal.Profile{Name: "unit", Waits: []signal.WaitHeader{{Name: "X", Unit: 99}}}),
+		`"b": BodyWaits`:        cruisehttp.WithProfile(signal.Profile{Name: "b", BodyWaits: []signal.WaitField{{}}}),
+		`"unit": BodyWaits`:     cruisehttp.WithProfile(signal.Profile{Name: "unit", BodyWaits: []signal.WaitField{{Field: "x", Unit: 99}}}),
+		`"t": TextWaits`:        cruisehttp.WithProfile(signal.Profile{Name: "t", TextWaits: []signal.WaitText{{}}}),
+		`"unit": TextWaits`:     cruisehttp.WithProfile(signal.Profile{Name: "unit", TextWaits: []signal.WaitText{{After: "x", Unit: 99}}}),
+		`"l": Limits`:           cruisehttp.WithProfile(signal.Profile{Name: "l", Limits: []signal.LimitHeaders{{}}}),
+		`"unit": Limits`:        cruisehttp.WithProfile(signal.Profile{Name: "unit", Limits: []signal.LimitHeaders{{Used: "X", ResetUnit: 99}}}),
+		`"window": Limits`:      cruisehttp.WithProfile(signal.Profile{Name: "window", Limits: []signal.LimitHeaders{{Used: "X", Window: -1}}}),
+		`"r": Rules`:            cruisehttp.WithProfile(signal.Profile{Name: "r", Rules: []signal.Rule{{}}}),
+		`"wait": Rules`:         cruisehttp.WithProfile(signal.Profile{Name: "wait", Rules: []signal.Rule{{Outcome: cruise.OutcomeThrottled, Wait: -1}}}),
 		"WithLongWait(-1ns)":    cruisehttp.WithLongWait(-1),
+		"WithIdempotencyHeader": cruisehttp.WithIdempotencyHeader(""),
+		"WithRetryStatuses w":   cruisehttp.WithRetryStatuses(),
+		"WithRetryStatuses(200": cruisehttp.WithRetryStatuses(404, 200),
 		"WithBufferedBodies(0)": cruisehttp.WithBufferedBodies(0),
 		"WithHeaderTimeout":     cruisehttp.WithHeaderTimeout(0),
 		"WithAttemptTimeout":    cruisehttp.WithAttemptTimeout(-1),

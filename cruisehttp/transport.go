@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // A Transport is an [http.RoundTripper] that keeps requests to the rate that
@@ -18,18 +20,20 @@ import (
 //	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 //
 // Every attempt passes the limiter of its scope, which is the host unless
-// [WithScope] says otherwise. The response is read by a [Profile]: a throttle
+// [WithScope] says otherwise. The response is read by a [signal.Profile]: a throttle
 // pauses the whole scope, and limits that responses report set the pace before
 // there is any throttle.
 //
 // A failure is retried if that is worth it and cannot do the work twice, because
 //
-//   - the method is idempotent, or the request has an Idempotency-Key,
+//   - the method is idempotent, or the request has an Idempotency-Key, or the header of
+//     [WithIdempotencyHeader],
 //   - the server throttled it, or says by HTTP/2 that it has not begun with it,
 //   - nothing of it was sent: see [Unsent],
-//   - or the context is one of [AllowRetry].
+//   - or the context is one of [AllowRetry], or the Transport is one [WithAnyMethod].
 //
-// Headers by which a server says whether to retry are obeyed. The body is sent
+// A request that carries a nonce, which a server accepts once, is sent again only if nothing
+// of it was sent: see [ErrNonce]. Headers by which a server says whether to retry are obeyed. The body is sent
 // again by GetBody, else by its Seek method, else from the buffer of
 // [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
 // the scope's own: a host that is down takes none from the others.
@@ -40,7 +44,7 @@ import (
 // keeps it from that.
 //
 // When no retry is possible, or no further one, RoundTrip returns the last
-// response as it came, its body open. It returns an error where there is none,
+// response as it came, its body open; see also [WithoutRetryAfter]. It returns an error where there is none,
 // and where a quota is used up or the server asks for a longer wait than
 // [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
 // [*ResponseError] that says what the server said. From then until the quota is
@@ -66,7 +70,7 @@ import (
 // Close.
 type Transport struct {
 	config
-	reader  *reader
+	reader  *signal.Reader
 	retrier *cruise.Retrier // around all scopes
 	buckets buckets
 	lot     lot
@@ -77,12 +81,11 @@ type Transport struct {
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
 	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
-	if err := errors.Join(err, errRetrier); err != nil {
+	reader, errReader := signal.NewReader(c.profile, c.longWait)
+	if err := errors.Join(err, errReader, errRetrier); err != nil {
 		return nil, err
 	}
-	t := &Transport{config: *c, retrier: retrier}
-	t.reader = newReader(&t.profile, t.longWait)
-	return t, nil
+	return &Transport{config: *c, reader: reader, retrier: retrier}, nil
 }
 
 // Retrier returns the [cruise.Retrier] around all scopes. Its [cruise.Retrier.Scope]
@@ -134,7 +137,7 @@ type exchange struct {
 	resp *http.Response
 	err  error
 
-	signal Signal         // of resp
+	signal signal.Signal  // of resp
 	answer *ResponseError // made of resp, if it was no success
 	named  []string       // keys of the bucket that resp names, if it was sent under another name
 }
@@ -158,6 +161,12 @@ func (x *exchange) run() (*http.Response, error) {
 		}
 	}
 	returned = true
+	if x.t.noRetryAfter && x.resp != nil && x.resp.StatusCode >= 400 {
+		x.resp.Header = x.resp.Header.Clone() // an observer may have the other one
+		for _, name := range [...]string{"Retry-After", "Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
+			x.resp.Header.Del(name)
+		}
+	}
 	return x.resp, x.err
 }
 
@@ -170,12 +179,12 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	}
 	if err := x.fill(a, r); err != nil {
 		if x.err != nil {
-			x.err = refused(x.err, err)
+			x.err = notRetried(x.err, err)
 		}
 		return false // without Done: the server was not asked
 	}
 	discard(x.resp)
-	x.resp, x.err, x.answer, x.signal, x.named = nil, nil, nil, Signal{}, nil
+	x.resp, x.err, x.answer, x.signal, x.named = nil, nil, nil, signal.Signal{}, nil
 	began := time.Now()
 	resp, err := x.send(a, r)
 	switch {
@@ -188,11 +197,11 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	resp.Request = x.req
 	x.resp = resp
 	var body []byte
-	profile := x.t.reader.pick(resp)
-	if profile.wantsBody(resp) {
+	x.signal = x.t.reader.Read(resp, time.Now(), func() []byte {
 		body = peek(resp, x.patience(a, began))
-	}
-	x.signal = x.t.reader.read(resp, profile, body, time.Now())
+		return body
+	})
+	x.t.extend(&x.signal, resp)
 	return x.judge(a, body)
 }
 
@@ -253,8 +262,12 @@ func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	if !worthIt(a.Done(told)) {
 		return true
 	}
-	if why := x.refusal(unsent(err)); why != nil {
-		x.err = refused(err, why)
+	became := unknown
+	if unsent(err) {
+		became = notSent
+	}
+	if why := x.refusal(became); why != nil {
+		x.err = notRetried(err, why)
 		return false
 	}
 	return true
@@ -278,7 +291,8 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	if wait > 0 {
 		x.answer.Until = time.Now().Add(wait)
 	}
-	hints := []cruise.Hint{cruise.RetryAfter(wait), x.t.inScope(s.Scope, x.keys)}
+	// However long a quota stays used up by the server's word, one request a day asks anew.
+	hints := []cruise.Hint{cruise.RetryAfter(min(wait, maxPark)), x.t.inScope(s.Scope, x.keys)}
 	var told error
 	switch {
 	case s.Brake, s.Outcome == cruise.OutcomeThrottled:
@@ -296,9 +310,22 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	case s.Brake:
 		x.answer.NotRetried = errBrake
 	case worthIt(v):
-		x.answer.NotRetried = x.refusal(x.unprocessed(v))
+		x.answer.NotRetried = x.refusal(x.fate(v))
 	}
 	return x.answer.NotRetried == nil
+}
+
+// maxPark is how long a scope stands still at most for one response.
+const maxPark = 24 * time.Hour
+
+// extend makes a transient failure of one that has a status of [WithRetryStatuses], unless the
+// server forbids retries.
+func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
+	if s.Outcome != cruise.OutcomePermanent || s.Brake || s.ShouldNotRetry || !slices.Contains(t.statuses, resp.StatusCode) {
+		return
+	}
+	s.Outcome = cruise.OutcomeTransient
+	s.RetryAfter, s.Asked = signal.ParseRetryAfter(resp.Header, time.Now())
 }
 
 // worthIt tells whether a retry is.
@@ -313,7 +340,7 @@ var errBrake = errors.New("cruisehttp: not retried: by the response, the same re
 // learnBucket remembers the bucket that the response names, and pauses it too if
 // the request was throttled in it under another name.
 func (x *exchange) learnBucket() {
-	name := trim(x.resp.Header.Get(x.t.bucketHeader))
+	name := textproto.TrimString(x.resp.Header.Get(x.t.bucketHeader))
 	last := len(x.keys) - 1
 	if name == "" || len(name) > maxBucket || name == x.keys[last] {
 		return
@@ -366,7 +393,7 @@ func (x *exchange) park(wait time.Duration, reason error) {
 	}
 	answer := *x.answer
 	answer.Body = nil // of which nobody needs a copy for days
-	if sizeOf(answer.Header) > MaxBody {
+	if sizeOf(answer.Header) > signal.MaxBody {
 		answer.Header = nil
 	}
 	answer.Header = answer.Header.Clone() // who gets the response may change its own

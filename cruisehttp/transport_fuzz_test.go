@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/internal/conformance"
 )
 
 // hostile is a base transport that does what the bytes of a script say, one for
@@ -89,15 +90,15 @@ func (endless) Read(p []byte) (int, error) { return len(p), nil }
 // is, there are no more attempts than allowed, no wait beyond reason, nothing left
 // open, and the response that is given back can be read from its first byte.
 func FuzzTransport(f *testing.F) {
-	for _, c := range conformanceCases(f) {
-		resp, body := response(f, c.input)
+	for _, c := range conformance.Cases(f, "signal/testdata/conformance.txt") {
+		resp, body := conformance.Response(f, c.Input)
 		var head bytes.Buffer
 		if err := resp.Header.Write(&head); err != nil {
 			f.Fatal(err)
 		}
 		for i, status := range statuses {
 			if status == resp.StatusCode {
-				f.Add(byte(len(c.input)), []byte{byte(i), byte(i)}, head.String(), body)
+				f.Add(byte(len(c.Input)), []byte{byte(i), byte(i)}, head.String(), body)
 				break
 			}
 		}

@@ -25,6 +25,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // server is a base transport that answers by itself, without a socket.
@@ -226,7 +227,7 @@ func TestTransportRetries(t *testing.T) {
 
 func TestTransportReturnsTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		long := strings.Repeat("x", 3*cruisehttp.MaxBody)
+		long := strings.Repeat("x", 3*signal.MaxBody)
 		base := inOrder(says(503, "first"), says(503, long))
 		resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxAttempts(3))).RoundTrip(request(t, "GET", example, nil))
 		require.NoError(t, err)

@@ -25,8 +25,10 @@
 // # Who may see it
 //
 // Whoever can reach the page. Mount it where pprof would be: on a listener of the
-// loopback interface, or behind the program's own authentication. It changes
-// nothing, answers GET and HEAD alone, and shows no secrets by default: keys as
+// loopback interface, or behind the program's own authentication. On the loopback interface
+// it refuses requests for a host of any name but localhost, so that no web site can read
+// it by a name that resolves to 127.0.0.1 (DNS rebinding); [WithHosts] allows names, and
+// refuses all others on every interface. It changes nothing, answers GET and HEAD alone, and shows no secrets by default: keys as
 // digests ([WithKeys]), and errors without query strings, credentials in URLs, and
 // what looks like a token ([WithErrorText]).
 package debug
@@ -50,6 +52,7 @@ type Page struct {
 	keys      func(scope, key string) string
 	text      func(error) string
 	maxScopes int
+	hosts     []string
 
 	mu      sync.Mutex // guards the field below; no other lock is taken under it
 	watches []*Watch
@@ -111,6 +114,14 @@ func WithMaxScopes(n int) Option {
 	return func(p *Page) { p.maxScopes = max(1, n) }
 }
 
+// WithHosts names the hosts for which the page is served, without a port, such as
+// "admin.example.com" behind a proxy: requests for others are refused with 403. Addresses of the
+// loopback interface and localhost are always allowed. Default: on the loopback interface those
+// alone, elsewhere any.
+func WithHosts(hosts ...string) Option {
+	return func(p *Page) { p.hosts = append(p.hosts, hosts...) }
+}
+
 // maxText is how many characters of an error are shown.
 const maxText = 240
 
@@ -121,6 +132,8 @@ var (
 	cookies     = regexp.MustCompile(`(?i)(cookie\\?["']?\s*[:=](?:\[\]string)?[\s\[{"'\\]*)(?:\\[^\n"']|[^\n"'\]\\])+`)
 	schemes     = regexp.MustCompile(`(?i)\b(bearer|basic)\s+[^\s"',;]+`)
 	named       = regexp.MustCompile(`(?i)(\w*(?:token|(?:api|access|private|secret)[-_]?key|password|passwd|secret|signature|credential))(\\?["']?\s*[:= ]\s*(?:\[\]string)?[\[{"'\\]*)(?:\\[^\s"']|[^\s"',;\\])+`)
+	short       = regexp.MustCompile(`(?i)\b((?:\w+[-_])?(?:pwd|pass|session(?:[-_]?id)?|sid|sig|otp|auth))(\\?["']?\s*[:=]\s*(?:\[\]string)?[\[{"'\\]*)(?:\\[^\s"']|[^\s"',;&\\])+`)
+	dsn         = regexp.MustCompile(`([\w.+-]+):(?:[^\s"'/]+@([\w\[])|[^\s"'/][^\s"']*@(\w*\())`)
 	bots        = regexp.MustCompile(`\b(bot[0-9]+:)[A-Za-z0-9_-]+`) // Telegram's, in paths
 	tokens      = regexp.MustCompile(`[A-Za-z0-9+/_=.-]{24,}`)
 	parts       = regexp.MustCompile(`[^/.]{24,}`)
@@ -129,8 +142,8 @@ var (
 )
 
 // Redacted is the text of an error without what may be secret: query strings and
-// credentials of URLs, what follows words such as Authorization, Cookie, token, password
-// or client_secret, and words of 24 characters and more that have a digit, or such parts of
+// credentials of URLs and of the names of data sources, what follows words such as
+// Authorization, Cookie, token, password, client_secret, pwd=, session=, sig= or otp=, and words of 24 characters and more that have a digit, or such parts of
 // paths. It is cut after 240 characters.
 func Redacted(err error) string {
 	text := []rune(err.Error())
@@ -143,6 +156,8 @@ func Redacted(err error) string {
 	s = cookies.ReplaceAllString(s, "$1…")
 	s = schemes.ReplaceAllString(s, "$1 …")
 	s = named.ReplaceAllString(s, "$1$2…")
+	s = short.ReplaceAllString(s, "$1$2…")
+	s = dsn.ReplaceAllString(s, "$1:…@$2$3")
 	s = bots.ReplaceAllString(s, "$1…")
 	s = tokens.ReplaceAllStringFunc(s, func(word string) string {
 		if isPath(word) {

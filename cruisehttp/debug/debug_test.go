@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -592,9 +593,58 @@ func TestRedacted(t *testing.T) {
 		{"a key with slashes", "no key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "no key …"},
 		{"a key at the end", "no key wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY.", "no key …"},
 		{"as long as a key", "/var/lib/applications/version1/things/ab", "/var/lib/applications/version1/things/ab"},
+		{"a short password", "pwd=s3cr3t refused, pass: hunter2", "pwd=… refused, pass: …"},
+		{"a short session", "session=abc; sid=def, session_id: g", "session=…; sid=…, session_id: …"},
+		{"a short signature", "sig=abc&otp=123456", "sig=…&otp=…"},
+		{"a short header", "x-auth: abc, auth: def", "x-auth: …, auth: …"},
+		{"short, in JSON", `{"pass":"hunter2","otp":"1","n":1}`, `{"pass":"…","otp":"…","n":1}`},
+		{"short, in quoted JSON", fmt.Sprintf("said %q", `{"pwd":"s3cr3t","n":1}`), `said "{\"pwd\":\"…\",\"n\":1}"`},
+		{"short, other words", "session expired, passed: 3, oauth: no, design=x, outside: y", "session expired, passed: 3, oauth: no, design=x, outside: y"},
+		{"a data source", "dial joe:s3cr3t@tcp(127.0.0.1:3306)/db: refused", "dial joe:…@tcp(127.0.0.1:3306)/db: refused"},
+		{"a data source, with a slash", "joe:a/b@c@unix(/tmp/x.sock)/db", "joe:…@unix(/tmp/x.sock)/db"},
+		{"a data source, without a protocol", "joe:s3cr3t@db.example.com:5432/x", "joe:…@db.example.com:5432/x"},
+		{"no data source", `Get "https://example.com:8080/users/@me": EOF`, `Get "https://example.com:8080/users/@me": EOF`},
 		{"long", strings.Repeat("ab ", 200), strings.Repeat("ab ", 79) + "ab…"},
 	} {
 		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, debug.Redacted(errors.New(tt.err))) })
+	}
+}
+
+// A name that resolves to the loopback interface is no way in.
+func TestHosts(t *testing.T) {
+	loopback := &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 6060}
+	elsewhere := &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 6060}
+	listed := debug.WithHosts("admin.example.com")
+	for _, c := range []struct {
+		host  string
+		local net.Addr
+		opts  []debug.Option
+		want  int
+	}{
+		{"127.0.0.1:6060", loopback, nil, 200},
+		{"[::1]:6060", &net.TCPAddr{IP: net.IPv6loopback}, nil, 200},
+		{"[::1]", loopback, nil, 200},
+		{"LocalHost", loopback, nil, 200},
+		{"evil.example:6060", loopback, nil, 403},
+		{"localhost.evil.example", loopback, nil, 403},
+		{"10.0.0.1", loopback, nil, 403},
+		{"", loopback, nil, 403},
+		{"admin.example.com", loopback, []debug.Option{listed}, 200},
+		{"Admin.Example.com:80", elsewhere, []debug.Option{listed}, 200},
+		{"evil.example", elsewhere, []debug.Option{listed}, 403},
+		{"localhost:6060", loopback, []debug.Option{listed}, 200},
+		{"any.example", elsewhere, nil, 200},
+		{"any.example", nil, nil, 200},
+	} {
+		req := httptest.NewRequest(http.MethodGet, "/", nil)
+		req.Host = c.host
+		if c.local != nil {
+			req = req.WithContext(context.WithValue(req.Context(), http.LocalAddrContextKey, c.local))
+		}
+		w := httptest.NewRecorder()
+		debug.New(c.opts...).ServeHTTP(w, req)
+		assert.Equal(t, c.want, w.Code, "%q at %v", c.host, c.local)
+		assert.Equal(t, "same-origin", w.Header().Get("Cross-Origin-Resource-Policy"))
 	}
 }
 

@@ -9,7 +9,9 @@ import (
 	"fmt"
 	"html/template"
 	"math"
+	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -94,14 +96,19 @@ func describe(a API) string {
 
 // ServeHTTP answers GET and HEAD with the page, or with a [Report] as JSON where
 // the query has format=json or the client accepts application/json and not
-// text/html.
+// text/html. It answers 403 for a host that it is not served for: see [WithHosts].
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Cache-Control", "no-store")
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Content-Security-Policy", policy)
+	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Vary", "Accept")
+	if !p.serves(r) {
+		http.Error(w, "not served for this host: see WithHosts", http.StatusForbidden)
+		return
+	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		h.Set("Allow", "GET, HEAD")
 		http.Error(w, "method not allowed", http.StatusMethodNotAllowed)
@@ -125,6 +132,22 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	_, _ = w.Write(body.Bytes()) // who has gone needs no answer
+}
+
+// serves tells whether the page may be shown for the host that the request names.
+func (p *Page) serves(r *http.Request) bool {
+	host, _, err := net.SplitHostPort(r.Host)
+	if err != nil {
+		host = strings.Trim(r.Host, "[]")
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsLoopback() || strings.EqualFold(host, "localhost") {
+		return true
+	}
+	if len(p.hosts) > 0 {
+		return slices.ContainsFunc(p.hosts, func(h string) bool { return strings.EqualFold(h, host) })
+	}
+	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
+	return !ok || !local.IP.IsLoopback()
 }
 
 func render(body *bytes.Buffer, report Report) error {

@@ -27,8 +27,8 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruisehttp/debug"
+	httpsignal "github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // An app calls the API. get is the call as your code would have it: it says what
@@ -56,7 +56,7 @@ func (a *app) get(ctx context.Context) error {
 	if left, err := strconv.Atoi(resp.Header.Get("RateLimit-Remaining")); err == nil && a.hints {
 		cruise.Report(ctx, cruise.Quota{Remaining: left})
 	}
-	wait, _ := cruisehttp.ParseRetryAfter(resp.Header, time.Now())
+	wait, _ := httpsignal.ParseRetryAfter(resp.Header, time.Now())
 	switch err := errors.New(resp.Status); cruise.StatusOutcome(resp.StatusCode, wait) {
 	case cruise.OutcomeSuccess:
 		return nil

@@ -13,7 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/cruiseredis"
 )
 
@@ -75,7 +75,7 @@ func get(ctx context.Context, web *http.Client, degraded bool) error {
 	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
 		return err
 	}
-	wait, _ := cruisehttp.ParseRetryAfter(resp.Header, time.Now())
+	wait, _ := signal.ParseRetryAfter(resp.Header, time.Now())
 	switch err := errors.New(resp.Status); cruise.StatusOutcome(resp.StatusCode, wait) {
 	case cruise.OutcomeSuccess:
 		return nil

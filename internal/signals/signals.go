@@ -38,3 +38,11 @@ var Oversized = []string{
 	"exceeds sendmaxbytes",                                // Connect
 	"http.maxbytesreader limit",                           // Connect
 }
+
+// Full are parts, in lower case, of messages that come with RESOURCE_EXHAUSTED and mean room
+// for data, which no wait makes.
+var Full = []string{
+	"etcdserver: mvcc: database space exceeded", // etcd, rpctypes
+	"no space left on device",                   // the text of ENOSPC
+	"disk quota exceeded",                       // the text of EDQUOT
+}

@@ -35,6 +35,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisegoogle"
 	"github.com/a7df5faa/cruise/cruisegrpc"
 	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/internal/calm"
 )
 
@@ -186,7 +187,7 @@ func TestPubSubDailyQuotaIsParked(t *testing.T) {
 		if i == 0 {
 			assert.ErrorIs(t, err, cruise.ErrQuotaExhausted)
 		}
-		assert.WithinDuration(t, cruisehttp.NextPacificDay(time.Now()), time.Now().Add(gaveUp.RetryAfter), time.Minute)
+		assert.WithinDuration(t, signal.NextPacificDay(time.Now()), time.Now().Add(gaveUp.RetryAfter), time.Minute)
 		assert.Equal(t, codes.ResourceExhausted, status.Code(err))
 	}
 	assert.EqualValues(t, 1, r.seen.Load(), "the quota is known to be used up")

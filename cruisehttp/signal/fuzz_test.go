@@ -1,4 +1,4 @@
-package cruisehttp_test
+package signal_test
 
 import (
 	"bufio"
@@ -11,7 +11,8 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/internal/conformance"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 func FuzzParseRetryAfter(f *testing.F) {
@@ -24,8 +25,8 @@ func FuzzParseRetryAfter(f *testing.F) {
 	f.Add("60", "Thu, 01 Jan 1970 00:00:00 GMT")
 	strict := regexp.MustCompile(`^[ \t]*[0-9]+(\.[0-9]+)?[ \t]*$`)
 	f.Fuzz(func(t *testing.T, value, date string) {
-		wait, ok := cruisehttp.ParseRetryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
-		if wait < 0 || wait > cruisehttp.MaxWait {
+		wait, ok := signal.ParseRetryAfter(http.Header{"Retry-After": {value}, "Date": {date}}, now)
+		if wait < 0 || wait > signal.MaxWait {
 			t.Fatalf("wait %v", wait)
 		}
 		if !ok && wait != 0 {
@@ -43,8 +44,8 @@ func FuzzParseRetryAfter(f *testing.F) {
 // FuzzRead reads anything by every profile: nothing panics, no wait is negative
 // or unbounded, and nothing makes a client faster than its own backoff.
 func FuzzRead(f *testing.F) {
-	for _, c := range conformanceCases(f) {
-		resp, body := response(f, c.input)
+	for _, c := range conformance.Cases(f, "testdata/conformance.txt") {
+		resp, body := conformance.Response(f, c.Input)
 		var head bytes.Buffer
 		if err := resp.Header.Write(&head); err != nil {
 			f.Fatal(err)
@@ -52,12 +53,13 @@ func FuzzRead(f *testing.F) {
 		f.Add(uint16(resp.StatusCode), head.String(), body)
 	}
 	all := profiles()
+	paths := []string{"/graphql?uploadId=1", "/_bulk", "/v1/$batch", "/v1/sys/health"}
 	f.Fuzz(func(t *testing.T, status uint16, head string, body []byte) {
 		header, err := textproto.NewReader(bufio.NewReader(strings.NewReader(head + "\r\n\r\n"))).ReadMIMEHeader()
 		if err != nil {
 			return
 		}
-		req, err := http.NewRequest("POST", "https://api.example.com/graphql?uploadId=1", nil)
+		req, err := http.NewRequest("POST", "https://api.example.com"+paths[len(body)%len(paths)], nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,16 +78,16 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-func checkSignal(t *testing.T, name string, s cruisehttp.Signal) {
+func checkSignal(t *testing.T, name string, s signal.Signal) {
 	t.Helper()
 	switch {
 	case s.Outcome == cruise.OutcomeUnknown || s.Outcome == cruise.OutcomeDropped:
 		t.Fatalf("%s: outcome %v", name, s.Outcome)
-	case s.RetryAfter < 0 || s.RetryAfter > cruisehttp.MaxWait:
+	case s.RetryAfter < 0 || s.RetryAfter > signal.MaxWait:
 		t.Fatalf("%s: wait %v", name, s.RetryAfter)
 	case s.RetryAfter > 0 && (s.Outcome == cruise.OutcomeSuccess || s.Outcome == cruise.OutcomePermanent) && !s.Brake:
 		t.Fatalf("%s: %v with a wait of %v", name, s.Outcome, s.RetryAfter)
-	case s.Outcome == cruise.OutcomeThrottled && s.RetryAfter > cruisehttp.DefaultLongWait && s.Over == 0:
+	case s.Outcome == cruise.OutcomeThrottled && s.RetryAfter > signal.DefaultLongWait && s.Over == 0:
 		t.Fatalf("%s: a throttle of %v", name, s.RetryAfter)
 	case s.Reason == "":
 		t.Fatalf("%s: no reason", name)
@@ -97,7 +99,7 @@ func checkSignal(t *testing.T, name string, s cruisehttp.Signal) {
 	}
 	for _, l := range s.Limits {
 		q := l.Quota()
-		if l.Max < 0 || l.Remaining < -1 || l.Reset < -1 || l.Reset > cruisehttp.MaxWait || q.Remaining < 0 || q.Reset < 0 || q.Reset > cruisehttp.MaxWait {
+		if l.Max < 0 || l.Remaining < -1 || l.Reset < -1 || l.Reset > signal.MaxWait || q.Remaining < 0 || q.Reset < 0 || q.Reset > signal.MaxWait {
 			t.Fatalf("%s: limit %+v, quota %+v", name, l, q)
 		}
 	}
@@ -111,19 +113,19 @@ func FuzzRateLimitField(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, value string) {
-		err := cruisehttp.ParseList([]string{value})
+		err := signal.ParseList([]string{value})
 		if err == nil && strings.TrimSpace(value) != "" {
-			if cruisehttp.ParseList([]string{value, value}) != nil {
+			if signal.ParseList([]string{value, value}) != nil {
 				t.Fatalf("%q is a list, but not twice", value)
 			}
-			if cruisehttp.ParseList([]string{value + ","}) == nil {
+			if signal.ParseList([]string{value + ","}) == nil {
 				t.Fatalf("%q may not end in a comma", value)
 			}
 		}
 		for _, name := range []string{"RateLimit", "RateLimit-Policy", "RateLimit-Limit", "RateLimit-Remaining"} {
 			h := http.Header{}
 			h.Set(name, value)
-			checkSignal(t, name, cruisehttp.Generic().Read(&http.Response{StatusCode: 429, Header: h}, nil, now))
+			checkSignal(t, name, signal.Generic().Read(&http.Response{StatusCode: 429, Header: h}, nil, now))
 		}
 	})
 }
@@ -134,8 +136,26 @@ func FuzzBody(f *testing.F) {
 	f.Add([]byte("plain"))
 	f.Add([]byte(`[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[`))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		for _, field := range cruisehttp.Fields(body) {
-			if len(field.Path) > 32*129 || len(field.Value) > cruisehttp.MaxBody*2 {
+		for _, field := range signal.Fields(body) {
+			if len(field.Path) > 32*129 || len(field.Value) > signal.MaxBody*2 {
+				t.Fatalf("a path of %d bytes, a value of %d", len(field.Path), len(field.Value))
+			}
+		}
+	})
+}
+
+func FuzzParts(f *testing.F) {
+	f.Add([]byte("--b\r\nContent-Type: application/http\r\n\r\nHTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\n\r\n{\"error\":{\"code\":1}}\r\n--b--"))
+	f.Add([]byte("HTTP/1.0 200\n\n[1]\nHTTP/1.1 429\n--\n"))
+	f.Add([]byte("--\nHTTP/1.1"))
+	header := http.Header{"Content-Type": {"multipart/mixed; boundary=b"}}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		fields := signal.FieldsOf(header, body)
+		if len(fields) > 4096 {
+			t.Fatalf("%d fields", len(fields))
+		}
+		for _, field := range fields {
+			if len(field.Path) > 34*129 || len(field.Value) > signal.MaxBody*2 {
 				t.Fatalf("a path of %d bytes, a value of %d", len(field.Path), len(field.Value))
 			}
 		}
@@ -156,7 +176,7 @@ func FuzzGlob(f *testing.F) {
 			parts[i] = regexp.QuoteMeta(parts[i])
 		}
 		want := regexp.MustCompile(`(?is)\A` + strings.Join(parts, ".*") + `\z`).MatchString(s)
-		if got := cruisehttp.Glob(pattern, s); got != want {
+		if got := signal.Glob(pattern, s); got != want {
 			t.Fatalf("Glob(%q, %q) = %v", pattern, s, got)
 		}
 	})
@@ -167,12 +187,12 @@ func FuzzSpan(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		got, ok := cruisehttp.ParseSpan(s)
-		if got < 0 || got > cruisehttp.MaxWait || !ok && got != 0 {
+		got, ok := signal.ParseSpan(s)
+		if got < 0 || got > signal.MaxWait || !ok && got != 0 {
 			t.Fatalf("%v, %v", got, ok)
 		}
 		want, err := time.ParseDuration(s)
-		if err != nil || want <= 0 || want > cruisehttp.MaxWait || strings.HasPrefix(s, "+") {
+		if err != nil || want <= 0 || want > signal.MaxWait || strings.HasPrefix(s, "+") {
 			return
 		}
 		// A fraction is kept to a billionth of its unit: 3.6 µs of an hour.

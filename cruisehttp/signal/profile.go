@@ -1,8 +1,9 @@
-package cruisehttp
+package signal
 
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -20,7 +21,8 @@ import (
 // for any text. Fields are places in a JSON or XML body: "error.code" is exactly
 // there, arrays left out, "*.code" at any depth, and "details.*" anywhere below;
 // in CodeFields and TextFields, "code|__type" is the first of the two that is
-// there.
+// there. Of a multipart/mixed body that holds HTTP responses, as answers to batches do,
+// "parts.status", "parts.headers.*" and "parts.body.*" are those of each part.
 //
 // A Profile must not be changed while it is in use.
 type Profile struct {
@@ -78,6 +80,8 @@ type WaitHeader struct {
 	// Over bounds the wait to that much above the client's own backoff; 0 is no
 	// bound.
 	Over time.Duration
+	// Field is the place of the wait in a value that is JSON; "" for a plain value.
+	Field string
 }
 
 // A WaitField is a body field that says how long to wait.
@@ -101,7 +105,7 @@ type Refill struct {
 }
 
 // An Embedded matches requests whose successful responses may hold an error in
-// a JSON or XML body. Empty conditions match anything.
+// a body of JSON, XML or multipart/mixed. Empty conditions match anything.
 type Embedded struct {
 	Method string
 	Path   string // pattern of the URL's path
@@ -115,6 +119,8 @@ type Rule struct {
 	// Status lists statuses; empty means 400 and above. Below, Code, With, Text and
 	// Field hold only where the request is Embedded.
 	Status []int
+	// Path is a pattern of the path of the request's URL.
+	Path string
 	// Header lists "Name: pattern" of response headers that must all be there,
 	// or with "!Name" must not be.
 	Header []string
@@ -156,20 +162,23 @@ func (p *Profile) wantsBody(resp *http.Response) bool {
 		return resp.StatusCode >= 400
 	}
 	req := resp.Request
-	if req == nil || req.URL == nil || req.Method == http.MethodHead {
-		return false
-	}
-	if len(p.Embedded) == 0 {
+	if req == nil || req.URL == nil || req.Method == http.MethodHead || !p.embeds(req) && (p.whole || !base.embeds(req)) {
 		return false
 	}
 	kind := strings.ToLower(resp.Header.Get("Content-Type"))
-	if !strings.Contains(kind, "json") && !strings.Contains(kind, "xml") {
-		return false
-	}
-	return slices.ContainsFunc(p.Embedded, func(e Embedded) bool { return e.matches(req) })
+	return strings.Contains(kind, "json") || strings.Contains(kind, "xml") || strings.HasPrefix(kind, "multipart/mixed")
 }
 
-func (e Embedded) matches(req *http.Request) bool {
+func (p *Profile) embeds(req *http.Request) bool {
+	for i := range p.Embedded {
+		if p.Embedded[i].matches(req) {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *Embedded) matches(req *http.Request) bool {
 	return (e.Method == "" || e.Method == req.Method) &&
 		(e.Path == "" || glob(e.Path, req.URL.Path)) &&
 		(e.Query == "" || req.URL.Query().Has(e.Query)) &&
@@ -187,9 +196,18 @@ func (p *Profile) pick(resp *http.Response) *Profile {
 			}
 		}
 	}
+	if len(p.Providers) == 0 {
+		return p
+	}
+	var room [32]string
+	names := slices.AppendSeq(room[:0], maps.Keys(resp.Header))
 	for i := range p.Providers {
-		if slices.ContainsFunc(p.Providers[i].Marks, func(mark string) bool { return hasHeader(resp.Header, mark) }) {
-			return &p.Providers[i]
+		for _, mark := range p.Providers[i].Marks {
+			for _, name := range names {
+				if name != "" && mark != "" && (lower(name[0]) == lower(mark[0]) || mark[0] == '*') && glob(mark, name) {
+					return &p.Providers[i]
+				}
+			}
 		}
 	}
 	return p
@@ -213,31 +231,31 @@ func hasHeader(h http.Header, pattern string) bool {
 	return false
 }
 
-// validate names what is wrong with a profile.
-func (p Profile) validate() error {
+// check names what is wrong with a profile.
+func (p Profile) check() error {
 	fail := func(format string, args ...any) error {
-		return fmt.Errorf("cruisehttp: profile %q: %w", p.Name, fmt.Errorf(format, args...))
+		return fmt.Errorf("signal: profile %q: %w", p.Name, fmt.Errorf(format, args...))
 	}
 	if p.Name == "" {
-		return errors.New("cruisehttp: profile without a Name")
+		return errors.New("signal: profile without a Name")
 	}
 	for _, w := range p.Waits {
-		if w.Name == "" || w.Unit > Milliseconds || w.Over < 0 {
+		if w.Name == "" || w.Unit > Minutes || w.Over < 0 {
 			return fail("Waits: %+v: a Name, a Unit and an Over of 0 or more are needed", w)
 		}
 	}
 	for _, w := range p.BodyWaits {
-		if w.Field == "" || w.Unit > Milliseconds {
+		if w.Field == "" || w.Unit > Minutes {
 			return fail("BodyWaits: %+v: a Field and a Unit are needed", w)
 		}
 	}
 	for _, w := range p.TextWaits {
-		if w.After == "" || w.Unit > Milliseconds {
+		if w.After == "" || w.Unit > Minutes {
 			return fail("TextWaits: %+v: After and a Unit are needed", w)
 		}
 	}
 	for _, l := range p.Limits {
-		if l.Remaining == "" && l.Used == "" || l.ResetUnit > Milliseconds || l.Window < 0 {
+		if l.Remaining == "" && l.Used == "" || l.ResetUnit > Minutes || l.Window < 0 {
 			return fail("Limits: %+v: Remaining or Used, a ResetUnit and a Window of 0 or more are needed", l)
 		}
 	}
@@ -253,7 +271,7 @@ func (p Profile) validate() error {
 		if len(q.Providers) > 0 {
 			return fail("Providers: %q has Providers of its own: one level is allowed", q.Name)
 		}
-		if err := q.validate(); err != nil {
+		if err := q.check(); err != nil {
 			return err
 		}
 	}

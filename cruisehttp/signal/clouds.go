@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"slices"
@@ -12,7 +12,7 @@ import (
 // AWS is every service of AWS, and servers that speak its protocols, such as
 // S3's. A 429 without a code is a throttle, although the SDKs do not retry it.
 //
-// DynamoDB, Kinesis and S3 may take part of a batch and answer 200: such a call is
+// DynamoDB, Kinesis, S3, SQS and EventBridge may take part of a batch and answer 200: such a call is
 // a success that must not be repeated as a whole, and a throttle all the same.
 //
 // Source: aws-sdk-go-v2, aws/retry; the services' API references.
@@ -29,7 +29,7 @@ func AWS() Profile {
 		BodyWaits:   []WaitField{{Field: "retryafterseconds", Unit: Seconds}},
 		CodeHeaders: []string{"X-Amzn-Errortype", "X-Amzn-Query-Error"}, // the latter where the body is CBOR
 		CodeFields: []string{
-			"code|__type", "*.error.code", "cancellationreasons.code", "records.errorcode", "requestresponses.errorcode",
+			"code|__type", "*.error.code", "cancellationreasons.code", "records.errorcode", "requestresponses.errorcode", "entries.errorcode", "failed.code",
 		},
 		TextFields:  []string{"message", "*.error.message"},
 		ScopeFields: []string{"throttlingreasons.resource"},
@@ -42,6 +42,8 @@ func AWS() Profile {
 			{Method: "POST", Header: "X-Amz-Target: *.BatchExecuteStatement"},
 			{Method: "POST", Header: "X-Amz-Target: Kinesis_*.PutRecords"},
 			{Method: "POST", Header: "X-Amz-Target: Firehose_*.PutRecordBatch"},
+			{Method: "POST", Header: "X-Amz-Target: AWSEvents.PutEvents"},
+			{Method: "POST", Header: "X-Amz-Target: AmazonSQS.*Batch"},
 		},
 		Rules: []Rule{
 			// A transaction is cancelled for the reasons of its parts. What failed
@@ -63,6 +65,7 @@ func AWS() Profile {
 			// Taken in part.
 			{Status: []int{200}, Field: []string{"unprocesseditems.*", "unprocessedkeys.*"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			{Status: []int{200}, Code: []string{"errorcode=ProvisionedThroughputExceededException", "errorcode=ServiceUnavailableException", "errorcode=ThrottlingException"}, Outcome: cruise.OutcomeSuccess, Brake: true},
+			{Status: []int{200}, Field: []string{"failed.code"}, Code: []string{"RequestThrottled", "ThrottlingException", "OverLimit"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			{Status: []int{200}, Field: []string{"responses.error.code"}, Code: []string{"ProvisionedThroughputExceeded", "ThrottlingError", "RequestLimitExceeded"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			{Status: []int{200}, Field: []string{"deleteresult.error.code"}, Code: []string{"SlowDown"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			{Status: []int{200}, Field: []string{"responses.*", "deleteresult.*"}, Outcome: cruise.OutcomeSuccess},
@@ -110,10 +113,10 @@ func NextPacificMonth(now time.Time) time.Time {
 	return time.Date(y, m+1, 1, 0, 0, 0, 0, pacific())
 }
 
-// tooLarge are messages of gRPC servers behind a gateway that say
-// RESOURCE_EXHAUSTED but mean the size of a message.
-func tooLarge() (texts []string) {
-	for _, part := range signals.Oversized {
+// noRate are messages of gRPC servers behind a gateway that say RESOURCE_EXHAUSTED but mean
+// the size of a message, or room for data.
+func noRate() (texts []string) {
+	for _, part := range slices.Concat(signals.Oversized, signals.Full) {
 		texts = append(texts, "*"+part+"*")
 	}
 	return texts
@@ -153,19 +156,23 @@ func Google() Profile {
 		CodeFields: []string{
 			"error.status", "error.errors.reason", "error.errors.domain", "error.details.reason",
 			"error.details.metadata.quota_limit", "error.details.metadata.quota_unit", "error.details.violations.quotaid",
-			"error.details.violations.quota_id", "errors.reason", "*.error.code", "status",
+			"error.details.violations.quota_id", "errors.reason", "*.error.code", "status", "parts.body.error.errors.reason",
 		},
 		TextFields: []string{"error.message", "error.details.violations.description"},
 		ScopeFields: []string{
 			"error.details.violations.quotaid", "error.details.violations.quota_id", "error.details.metadata.quota_limit",
 			"error.details.metadata.quota_metric",
 		},
-		Embedded: []Embedded{{Method: "GET", Path: "/maps/api/*"}},
+		Embedded: []Embedded{{Method: "GET", Path: "/maps/api/*"}, {Method: "POST", Path: "/batch"}, {Method: "POST", Path: "/batch/*"}},
 		Rules: []Rule{
+			// A batch of which a part is throttled.
+			{Status: []int{200}, Field: []string{"parts.status"}, Code: []string{"reason=*rateLimitExceeded*"}, Outcome: cruise.OutcomeSuccess, Brake: true},
+			// The limit of writes to one object, once a second.
+			{Status: []int{429, 503}, Text: []string{"*exceeded the rate limit for object mutation operations*"}, Outcome: cruise.OutcomeTransient},
 			{Status: []int{200}, Code: []string{"status=OVER_QUERY_LIMIT"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{200}, Code: []string{"status=OVER_DAILY_LIMIT"}, Outcome: cruise.OutcomeQuotaExhausted},
 			{Status: []int{200}, Code: []string{"status=UNKNOWN_ERROR"}, Outcome: cruise.OutcomeTransient},
-			{Text: tooLarge(), Outcome: cruise.OutcomePermanent},
+			{Text: noRate(), Outcome: cruise.OutcomePermanent},
 			{
 				// Allocations, not rates: machines, addresses, bytes.
 				Code: []string{
@@ -243,20 +250,20 @@ func Azure() Profile {
 		Hosts: []string{
 			"management.azure.com", "*.core.windows.net", "*.documents.azure.com", "*.azure-api.net", "*.vault.azure.net",
 			"graph.microsoft.com", "*.azure.com",
+			// The national clouds.
+			"*.usgovcloudapi.net", "*.azure.us", "graph.microsoft.us", "dod-graph.microsoft.us",
+			"*.chinacloudapi.cn", "*.azure.cn", "*.microsoftazure.de", "graph.microsoft.de",
 		},
 		Marks:       []string{"X-Ms-Ratelimit-Remaining-*", "X-Ms-Request-Id", "X-Ms-Correlation-Request-Id", "X-Ms-Substatus"},
 		Limits:      []LimitHeaders{{Remaining: "X-Ms-Ratelimit-Remaining-*"}},
 		CodeHeaders: []string{"X-Ms-Error-Code"},
-		CodeFields:  []string{"code", "error.code", "error.details.code", "responses.status"},
-		BodyWaits:   []WaitField{{Field: "responses.headers.retry-after", Unit: RetryAfter}},
+		CodeFields:  []string{"code", "error.code", "error.details.code"},
 		TextWaits: []WaitText{
 			{After: "replenished in "},
 			{After: "try again in "},
 			{After: "retry after "},
 		},
-		Embedded: []Embedded{{Method: "POST", Path: "*/$batch"}},
 		Rules: []Rule{
-			{Status: []int{200}, Code: []string{"status=429"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 			// Somebody else works on the resource: not a question of rate.
 			{Code: []string{"RetryableErrorDueToAnotherOperation"}, Outcome: cruise.OutcomeTransient},
 			{Status: []int{449}, Outcome: cruise.OutcomeTransient},

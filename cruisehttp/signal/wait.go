@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"math/bits"
@@ -19,7 +19,8 @@ const (
 	// duration ("2m59.56s"); a number is seconds from now below 9e8, and above
 	// that a Unix time in seconds, milliseconds (from 1e11), microseconds (from
 	// 1e14) or nanoseconds (from 1e17). Milliseconds from now cannot be told
-	// from seconds: a server that sends them needs Milliseconds.
+	// from seconds: a server that sends them needs Milliseconds. So a number that
+	// would keep a client away for more than three hours counts as three hours.
 	Auto Unit = iota
 	// RetryAfter is the form of the Retry-After header: see [ParseRetryAfter].
 	RetryAfter
@@ -27,6 +28,8 @@ const (
 	Seconds
 	// Milliseconds from now, whole or with a fraction.
 	Milliseconds
+	// Minutes from now, whole or with a fraction.
+	Minutes
 )
 
 // ParseRetryAfter reads the Retry-After header: the wait from now that it asks
@@ -35,8 +38,8 @@ const (
 // a backoff of your own, not at once.
 //
 // RFC 9110 section 10.2.3 allows whole seconds and three forms of date. Servers
-// also send fractions ("0.129"), several values joined by a comma (the longest
-// counts) and Unix times in seconds or milliseconds (told by their size: no
+// also send fractions ("0.129"), dates of RFC 3339, several values joined by a comma (the
+// longest counts) and Unix times in seconds or milliseconds (told by their size: no
 // server means 28 years). Anything else, "-1", "NaN", "1e3" or "30s", is no
 // Retry-After.
 //
@@ -131,6 +134,8 @@ func parseWait(s string, unit Unit, clock time.Time) (time.Duration, bool) {
 			return n.times(time.Second), true
 		case Milliseconds:
 			return n.times(time.Millisecond), true
+		case Minutes:
+			return n.times(time.Minute), true
 		case RetryAfter:
 			return n.retryAfter(clock), true
 		default:
@@ -142,6 +147,9 @@ func parseWait(s string, unit Unit, clock time.Time) (time.Duration, bool) {
 		if t, ok := parseHTTPDate(s, clock); ok {
 			return until(t, clock), true
 		}
+		if t, err := time.Parse(time.RFC3339, s); err == nil {
+			return until(t, clock), true
+		}
 	case Auto:
 		if t, ok := parseTime(s, clock); ok {
 			return until(t, clock), true
@@ -149,6 +157,16 @@ func parseWait(s string, unit Unit, clock time.Time) (time.Duration, bool) {
 		return parseSpan(s)
 	}
 	return 0, false
+}
+
+// knock is how long a number whose unit nobody knows may keep a client away. A server that
+// meant milliseconds is asked again then; one that meant seconds answers one request more.
+const knock = 3 * time.Hour
+
+// bare tells whether a value is a number that counts from now.
+func bare(s string) bool {
+	n, ok := parseDecimal(trim(s))
+	return ok && n.whole < leastUnix
 }
 
 func until(t, clock time.Time) time.Duration {

@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"cmp"
@@ -126,6 +126,9 @@ type LimitHeaders struct {
 	// this one. A family's name may be "second", "minute", "hour", "day",
 	// "month" or "year".
 	Window time.Duration
+	// Interval is the header that holds the length of the window: in milliseconds if its
+	// name ends in "Ms" or "Milliseconds", else as Auto says.
+	Interval string
 	// Bucket: calls come back one by one, Max in every Window, not all at once.
 	Bucket bool
 }
@@ -165,18 +168,51 @@ func (lh *LimitHeaders) has(name string) bool {
 	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
 
-// readLimit reads what one set of headers reports, unless its counting header was read
-// before; star is what "*" stands for.
-func (r *reading) readLimit(lh *LimitHeaders, star string) {
-	header := func(pattern string) (name string, lines []string) {
-		if pattern == "" {
-			return "", nil
-		}
-		name = http.CanonicalHeaderKey(strings.Replace(pattern, "*", star, 1))
-		return name, r.resp.Header[name]
+// header is the name of a header of which a pattern is known, and its lines; star is what "*"
+// stands for.
+func (r *reading) header(pattern, star string) (name string, lines []string) {
+	if pattern == "" {
+		return "", nil
 	}
-	counter, remaining := header(lh.Remaining)
-	counterUsed, used := header(lh.Used)
+	if star != "" {
+		pattern = strings.Replace(pattern, "*", star, 1)
+	}
+	name = http.CanonicalHeaderKey(pattern)
+	return name, r.resp.Header[name]
+}
+
+// readLimit reads what one set of headers reports, unless that was read before.
+func (r *reading) readLimit(lh *LimitHeaders, star string) {
+	start := len(r.limits)
+	r.parseLimit(lh, star)
+	for i := start; i < len(r.limits); i++ {
+		if l := &r.limits[i]; lh.ResetUnit == Auto && l.Remaining <= 0 && l.Reset > max(knock, l.Window) && r.doubtful(lh, star) {
+			l.Reset = knock
+		}
+	}
+}
+
+// doubtful tells whether a reset is a number of an unknown unit.
+func (r *reading) doubtful(lh *LimitHeaders, star string) bool {
+	for _, pattern := range [...]string{lh.ResetAfter, lh.Reset} {
+		_, lines := r.header(pattern, star)
+		for _, line := range lines {
+			if slices.ContainsFunc(strings.Split(line, ","), bare) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (r *reading) parseLimit(lh *LimitHeaders, star string) {
+	counter, remaining := r.header(lh.Remaining, star)
+	counterUsed, used := r.header(lh.Used, star)
+	resetAfter, after := r.header(lh.ResetAfter, star)
+	resetAt, reset := r.header(lh.Reset, star)
+	if remaining == nil && used == nil { // only then the reset tells limits apart
+		counter, counterUsed = resetAfter, resetAt
+	}
 	for _, name := range [...]string{counter, counterUsed} {
 		if name == "" || r.resp.Header[name] == nil {
 			continue
@@ -187,16 +223,23 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 		r.counted = append(r.counted, name)
 	}
 	l := Limit{Name: strings.ToLower(star), Unit: lh.Unit, Remaining: -1, Reset: -1, Window: lh.Window}
-	if _, lines := header(lh.Name); len(lines) > 0 {
+	if _, lines := r.header(lh.Name, star); len(lines) > 0 {
 		l.Name = trim(lines[0])
 	}
 	if l.Unit == "" && strings.Contains(l.Name, "token") {
 		l.Unit = "tokens"
 	}
 	l.Window = cmp.Or(windowNames[l.Name], l.Window)
-	_, most := header(lh.Max)
-	_, after := header(lh.ResetAfter)
-	_, reset := header(lh.Reset)
+	if name, lines := r.header(lh.Interval, star); len(lines) > 0 {
+		unit := Auto
+		if strings.HasSuffix(name, "Ms") || strings.HasSuffix(name, "Milliseconds") {
+			unit = Milliseconds
+		}
+		if d, ok := parseWait(lines[0], unit, r.clock); ok {
+			l.Window = d
+		}
+	}
+	_, most := r.header(lh.Max, star)
 	resets := [...][]string{after, reset}
 	for _, lines := range resets {
 		if d, ok := parseWaits(lines, lh.ResetUnit, r.clock); ok {
@@ -221,12 +264,103 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 		if l.Max = cmp.Or(of, l.Max); l.Max > 0 {
 			l.Remaining = max(0, l.Max-n)
 		}
+	} else {
+		l.pairs(remaining, r.clock)
 	}
 	if lh.Bucket && l.Remaining == 0 && l.Reset < 0 && l.Max > 0 && l.Window > 0 {
 		l.Reset = scale(l.Window, 1, l.Max)
 	}
 	if l.Remaining >= 0 || l.Reset > 0 { // else it says nothing
 		r.limits = append(r.limits, l)
+	}
+}
+
+// pairs reads a limit in one value, such as "total=100; remaining=0; resets=41".
+func (l *Limit) pairs(lines []string, clock time.Time) {
+	if len(lines) == 0 || len(lines[0]) > maxField {
+		return
+	}
+	for part := range strings.FieldsFuncSeq(lines[0], func(c rune) bool { return c == ';' || c == ',' }) {
+		key, value, _ := strings.Cut(part, "=")
+		n, ok := parseCount(value)
+		switch strings.ToLower(trim(key)) {
+		case "limit", "total", "max":
+			l.Max = n
+		case "remaining", "left":
+			if ok {
+				l.Remaining = n
+			}
+		case "reset", "resets", "reset_in", "resets_in":
+			if d, ok := parseWait(value, Auto, clock); ok {
+				l.Reset = d
+			}
+		}
+	}
+}
+
+// vendor cuts the name of a header such as X-Acme-RateLimit-Remaining behind its "RateLimit";
+// ok tells whether the header may report a limit in a family that no profile names.
+func vendor(name string) (front string, ok bool) {
+	if len(name) < len("RateLimit") {
+		return "", false
+	}
+	switch name[len(name)-1] { // most names end here
+	case 'g', 'G':
+		ok = hasSuffixFold(name, "-remaining")
+	case 't', 'T':
+		ok = hasSuffixFold(name, "-reset") || hasSuffixFold(name, "limit")
+	}
+	if !ok || hasPrefixFold(name, "x-ratelimit") || hasPrefixFold(name, "ratelimit") {
+		return "", false
+	}
+	for _, word := range [...]string{"ratelimit", "rate-limit"} {
+		if i := indexFold(name, word); i == 0 || i > 0 && name[i-1] == '-' {
+			return name[:i+len(word)], true
+		}
+	}
+	return "", false
+}
+
+// maxVendors is how many prefixes of limits are looked at.
+const maxVendors = 8
+
+// readVendors reads limits whose headers have a prefix of the vendor's own, and what else the
+// profiles do not name.
+func (r *reading) readVendors(names []string) {
+	var fronts []string
+	for _, name := range names {
+		front, ok := vendor(name)
+		if ok && len(fronts) < maxVendors && !slices.Contains(fronts, front) {
+			fronts = append(fronts, front)
+		}
+	}
+	slices.Sort(fronts)
+	for _, front := range fronts {
+		most := front + "-Limit"
+		if !hasHeader(r.resp.Header, most) {
+			most = front + "-Max"
+		}
+		interval := front + "-Interval-Milliseconds"
+		if !hasHeader(r.resp.Header, interval) {
+			interval = front + "-Interval"
+		}
+		start := len(r.limits)
+		for _, family := range [...]LimitHeaders{
+			{Max: most, Remaining: front + "-Remaining", Used: front + "-Used", Reset: front + "-Reset", ResetAfter: front + "-Reset-After", Interval: interval},
+			{Remaining: front},
+			{Max: front + "-Limit-*", Remaining: front + "-Remaining-*", Reset: front + "-Reset-*"},
+			{Max: front + "-*-Limit", Remaining: front + "-*-Remaining", Reset: front + "-*-Reset"},
+		} {
+			r.readFamily(&family, names)
+		}
+		// A reset beside several counts, as Contentful's, is that of those that are used up.
+		if reset, ok := parseWaits(r.resp.Header.Values(front+"-Reset"), Auto, r.clock); ok {
+			for i := range r.limits[start:] {
+				if l := &r.limits[start+i]; l.Reset < 0 && l.spent() {
+					l.Reset = reset
+				}
+			}
+		}
 	}
 }
 
@@ -366,6 +500,10 @@ func cached(h http.Header) bool {
 
 // equalFold is strings.EqualFold for names, most of which differ in length.
 func equalFold(a, b string) bool { return len(a) == len(b) && strings.EqualFold(a, b) }
+
+func hasSuffixFold(s, suffix string) bool {
+	return len(s) >= len(suffix) && strings.EqualFold(s[len(s)-len(suffix):], suffix)
+}
 
 func hasPrefixFold(s, prefix string) bool {
 	return len(s) >= len(prefix) && strings.EqualFold(s[:len(prefix)], prefix)

@@ -1,18 +1,12 @@
-package cruisehttp_test
+package signal_test
 
 import (
 	"bytes"
 	"compress/gzip"
-	"context"
-	"crypto/tls"
-	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"net"
 	"net/http"
-	"net/url"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -22,11 +16,12 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/internal/conformance"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 func TestParseRetryAfterIgnoresEverythingElse(t *testing.T) {
-	wait, ok := cruisehttp.ParseRetryAfter(http.Header{"Retry-After-Ms": {"5"}, "X-Ratelimit-Reset": {"5"}}, now)
+	wait, ok := signal.ParseRetryAfter(http.Header{"Retry-After-Ms": {"5"}, "X-Ratelimit-Reset": {"5"}}, now)
 	assert.False(t, ok)
 	assert.Zero(t, wait)
 }
@@ -38,11 +33,11 @@ func TestParseRetryAfterTwoDigitYears(t *testing.T) {
 	}{
 		{"Saturday, 20-Nov-27 12:00:00 GMT", 8760 * time.Hour},
 		{"Friday, 20-Nov-26 12:00:10 GMT", 10 * time.Second},
-		{"Sunday, 20-Nov-77 12:00:00 GMT", 0},                     // more than 50 years ahead: the past
-		{"Wednesday, 20-Nov-69 12:00:00 GMT", cruisehttp.MaxWait}, // the standard library would say 1969
+		{"Sunday, 20-Nov-77 12:00:00 GMT", 0},                 // more than 50 years ahead: the past
+		{"Wednesday, 20-Nov-69 12:00:00 GMT", signal.MaxWait}, // the standard library would say 1969
 	} {
 		t.Run(c.value, func(t *testing.T) {
-			wait, ok := cruisehttp.ParseRetryAfter(http.Header{"Retry-After": {c.value}}, now)
+			wait, ok := signal.ParseRetryAfter(http.Header{"Retry-After": {c.value}}, now)
 			assert.True(t, ok)
 			assert.Equal(t, c.want, wait)
 		})
@@ -52,22 +47,22 @@ func TestParseRetryAfterTwoDigitYears(t *testing.T) {
 func TestWaitIsNeverShorterThanTheBackoff(t *testing.T) {
 	for _, c := range []struct {
 		name          string
-		signal        cruisehttp.Signal
+		signal        signal.Signal
 		backoff, want time.Duration
 	}{
-		{"nothing asked", cruisehttp.Signal{}, time.Second, time.Second},
-		{"zero asked", cruisehttp.Signal{Asked: true}, time.Second, time.Second},
-		{"less asked", cruisehttp.Signal{Asked: true, RetryAfter: time.Millisecond}, time.Second, time.Second},
-		{"more asked", cruisehttp.Signal{Asked: true, RetryAfter: time.Minute}, time.Second, time.Minute},
-		{"floor", cruisehttp.Signal{Floor: time.Minute}, time.Second, time.Minute},
-		{"floor where zero was asked", cruisehttp.Signal{Asked: true, Floor: time.Minute}, time.Second, time.Minute},
-		{"floor gives way to what was asked", cruisehttp.Signal{RetryAfter: 2 * time.Second, Floor: time.Minute}, time.Second, 2 * time.Second},
-		{"bounded above the backoff", cruisehttp.Signal{RetryAfter: 10 * time.Second, Over: 5 * time.Second}, 50 * time.Millisecond, 5050 * time.Millisecond},
-		{"within the bound", cruisehttp.Signal{RetryAfter: 1500 * time.Millisecond, Over: 5 * time.Second}, 50 * time.Millisecond, 1500 * time.Millisecond},
-		{"below the backoff, bounded", cruisehttp.Signal{RetryAfter: 10 * time.Millisecond, Over: 5 * time.Second}, 50 * time.Millisecond, 50 * time.Millisecond},
-		{"a year, bounded", cruisehttp.Signal{RetryAfter: cruisehttp.MaxWait, Over: 5 * time.Second}, time.Second, 6 * time.Second},
-		{"no overflow", cruisehttp.Signal{RetryAfter: time.Second, Over: 5 * time.Second}, 1<<63 - 1, 1<<63 - 1},
-		{"negative backoff", cruisehttp.Signal{}, -1, 0},
+		{"nothing asked", signal.Signal{}, time.Second, time.Second},
+		{"zero asked", signal.Signal{Asked: true}, time.Second, time.Second},
+		{"less asked", signal.Signal{Asked: true, RetryAfter: time.Millisecond}, time.Second, time.Second},
+		{"more asked", signal.Signal{Asked: true, RetryAfter: time.Minute}, time.Second, time.Minute},
+		{"floor", signal.Signal{Floor: time.Minute}, time.Second, time.Minute},
+		{"floor where zero was asked", signal.Signal{Asked: true, Floor: time.Minute}, time.Second, time.Minute},
+		{"floor gives way to what was asked", signal.Signal{RetryAfter: 2 * time.Second, Floor: time.Minute}, time.Second, 2 * time.Second},
+		{"bounded above the backoff", signal.Signal{RetryAfter: 10 * time.Second, Over: 5 * time.Second}, 50 * time.Millisecond, 5050 * time.Millisecond},
+		{"within the bound", signal.Signal{RetryAfter: 1500 * time.Millisecond, Over: 5 * time.Second}, 50 * time.Millisecond, 1500 * time.Millisecond},
+		{"below the backoff, bounded", signal.Signal{RetryAfter: 10 * time.Millisecond, Over: 5 * time.Second}, 50 * time.Millisecond, 50 * time.Millisecond},
+		{"a year, bounded", signal.Signal{RetryAfter: signal.MaxWait, Over: 5 * time.Second}, time.Second, 6 * time.Second},
+		{"no overflow", signal.Signal{RetryAfter: time.Second, Over: 5 * time.Second}, 1<<63 - 1, 1<<63 - 1},
+		{"negative backoff", signal.Signal{}, -1, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, c.signal.Wait(c.backoff))
@@ -78,17 +73,17 @@ func TestWaitIsNeverShorterThanTheBackoff(t *testing.T) {
 func TestQuotaNeverPacesAboveTheLimit(t *testing.T) {
 	for _, c := range []struct {
 		name  string
-		limit cruisehttp.Limit
+		limit signal.Limit
 		want  cruise.Quota
 	}{
-		{"window ends", cruisehttp.Limit{Max: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}, cruise.Quota{Limit: 100, Remaining: 50, Reset: 30 * time.Second}},
-		{"r/t is no rate", cruisehttp.Limit{Max: 10000, Remaining: 10000, Reset: 10 * time.Second, Window: 1000 * time.Second}, cruise.Quota{Limit: 10000, Remaining: 10000, Reset: 1000 * time.Second}},
-		{"little left", cruisehttp.Limit{Max: 100, Remaining: 1, Reset: 30 * time.Second, Window: time.Minute}, cruise.Quota{Limit: 100, Remaining: 1, Reset: 30 * time.Second}},
-		{"no reset", cruisehttp.Limit{Max: 100, Remaining: 20, Reset: -1, Window: 6 * time.Hour}, cruise.Quota{Limit: 100, Remaining: 20, Reset: 72 * time.Minute}},
-		{"no window", cruisehttp.Limit{Remaining: 2400, Reset: -1}, cruise.Quota{Remaining: 2400}},
-		{"used up", cruisehttp.Limit{Max: 40, Remaining: 0, Reset: 500 * time.Millisecond, Window: 20 * time.Second}, cruise.Quota{Limit: 40, Reset: 500 * time.Millisecond}},
-		{"rounded up", cruisehttp.Limit{Max: 3, Remaining: 1, Reset: -1, Window: time.Second}, cruise.Quota{Limit: 3, Remaining: 1, Reset: 333333334}},
-		{"huge", cruisehttp.Limit{Max: 1, Remaining: math.MaxInt, Reset: -1, Window: time.Hour}, cruise.Quota{Limit: 1, Remaining: math.MaxInt, Reset: cruisehttp.MaxWait}},
+		{"window ends", signal.Limit{Max: 100, Remaining: 50, Reset: 30 * time.Second, Window: time.Minute}, cruise.Quota{Limit: 100, Remaining: 50, Reset: 30 * time.Second}},
+		{"r/t is no rate", signal.Limit{Max: 10000, Remaining: 10000, Reset: 10 * time.Second, Window: 1000 * time.Second}, cruise.Quota{Limit: 10000, Remaining: 10000, Reset: 1000 * time.Second}},
+		{"little left", signal.Limit{Max: 100, Remaining: 1, Reset: 30 * time.Second, Window: time.Minute}, cruise.Quota{Limit: 100, Remaining: 1, Reset: 30 * time.Second}},
+		{"no reset", signal.Limit{Max: 100, Remaining: 20, Reset: -1, Window: 6 * time.Hour}, cruise.Quota{Limit: 100, Remaining: 20, Reset: 72 * time.Minute}},
+		{"no window", signal.Limit{Remaining: 2400, Reset: -1}, cruise.Quota{Remaining: 2400}},
+		{"used up", signal.Limit{Max: 40, Remaining: 0, Reset: 500 * time.Millisecond, Window: 20 * time.Second}, cruise.Quota{Limit: 40, Reset: 500 * time.Millisecond}},
+		{"rounded up", signal.Limit{Max: 3, Remaining: 1, Reset: -1, Window: time.Second}, cruise.Quota{Limit: 3, Remaining: 1, Reset: 333333334}},
+		{"huge", signal.Limit{Max: 1, Remaining: math.MaxInt, Reset: -1, Window: time.Hour}, cruise.Quota{Limit: 1, Remaining: math.MaxInt, Reset: signal.MaxWait}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			assert.Equal(t, c.want, c.limit.Quota())
@@ -112,8 +107,8 @@ func TestSuccessReportsTheLimitThatStopsFirst(t *testing.T) {
 		{"also on errors", "404 ~ X-RateLimit-Remaining: 3 ~ X-RateLimit-Reset: 60", &cruise.Quota{Remaining: 3, Reset: time.Minute}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			resp, body := response(t, c.input)
-			assert.Equal(t, c.want, cruisehttp.Generic().Read(resp, body, now).Quota)
+			resp, body := conformance.Response(t, c.input)
+			assert.Equal(t, c.want, signal.Generic().Read(resp, body, now).Quota)
 		})
 	}
 }
@@ -133,20 +128,20 @@ func TestGoogleDaysBeginAtMidnightInLosAngeles(t *testing.T) {
 				require.NoError(t, err)
 				return parsed
 			}
-			assert.Equal(t, at(c.day), cruisehttp.NextPacificDay(at(c.now)).UTC())
-			assert.Equal(t, at(c.month), cruisehttp.NextPacificMonth(at(c.now)).UTC())
+			assert.Equal(t, at(c.day), signal.NextPacificDay(at(c.now)).UTC())
+			assert.Equal(t, at(c.month), signal.NextPacificMonth(at(c.now)).UTC())
 		})
 	}
 }
 
 func TestReadLooksAtNoMoreThanMaxBody(t *testing.T) {
-	resp, _ := response(t, "403 ~ url https://bigquery.googleapis.com/")
+	resp, _ := conformance.Response(t, "403 ~ url https://bigquery.googleapis.com/")
 	reason := `"error":{"errors":[{"reason":"rateLimitExceeded"}]}`
-	padding := strings.Repeat("x", cruisehttp.MaxBody)
+	padding := strings.Repeat("x", signal.MaxBody)
 
-	early := cruisehttp.Generic().Read(resp, []byte(`{`+reason+`,"padding":"`+padding+`"}`), now)
+	early := signal.Generic().Read(resp, []byte(`{`+reason+`,"padding":"`+padding+`"}`), now)
 	assert.Equal(t, cruise.OutcomeThrottled, early.Outcome, "the body is cut in the middle of a value")
-	late := cruisehttp.Generic().Read(resp, []byte(`{"padding":"`+padding+`",`+reason+`}`), now)
+	late := signal.Generic().Read(resp, []byte(`{"padding":"`+padding+`",`+reason+`}`), now)
 	assert.Equal(t, cruise.OutcomePermanent, late.Outcome)
 }
 
@@ -156,26 +151,26 @@ func TestReadUnderstandsGzip(t *testing.T) {
 	_, err := io.WriteString(zip, `{"error":{"errors":[{"reason":"rateLimitExceeded"}]},"x":"`+strings.Repeat("y", 1000)+`"}`)
 	require.NoError(t, err)
 	require.NoError(t, zip.Close())
-	resp, _ := response(t, "403 ~ url https://bigquery.googleapis.com/ ~ Content-Encoding: gzip")
+	resp, _ := conformance.Response(t, "403 ~ url https://bigquery.googleapis.com/ ~ Content-Encoding: gzip")
 	for name, body := range map[string][]byte{"whole": body.Bytes(), "cut": body.Bytes()[:body.Len()-12]} {
 		t.Run(name, func(t *testing.T) {
-			assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, body, now).Outcome)
+			assert.Equal(t, cruise.OutcomeThrottled, signal.Generic().Read(resp, body, now).Outcome)
 		})
 	}
 	for name, coding := range map[string]string{"an alias of RFC 9110": "x-gzip", "in capitals": "GZIP"} {
 		resp.Header.Set("Content-Encoding", coding)
-		assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, body.Bytes(), now).Outcome, name)
+		assert.Equal(t, cruise.OutcomeThrottled, signal.Generic().Read(resp, body.Bytes(), now).Outcome, name)
 	}
 	resp.Header.Set("Content-Encoding", "gzip")
 	plain := []byte(`{"error":{"errors":[{"reason":"rateLimitExceeded"}]}}`)
 	resp.Uncompressed = true
-	assert.Equal(t, cruise.OutcomeThrottled, cruisehttp.Generic().Read(resp, plain, now).Outcome, "unpacked, and its header left")
+	assert.Equal(t, cruise.OutcomeThrottled, signal.Generic().Read(resp, plain, now).Outcome, "unpacked, and its header left")
 	resp.Uncompressed = false
-	assert.Equal(t, cruise.OutcomePermanent, cruisehttp.Generic().Read(resp, []byte("not gzip"), now).Outcome)
+	assert.Equal(t, cruise.OutcomePermanent, signal.Generic().Read(resp, []byte("not gzip"), now).Outcome)
 }
 
 func TestFields(t *testing.T) {
-	type fields = []cruisehttp.BodyField
+	type fields = []signal.BodyField
 	for _, c := range []struct {
 		name, body string
 		want       fields
@@ -194,23 +189,43 @@ func TestFields(t *testing.T) {
 		{"broken", "{broken", fields{{"", "{broken"}}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			assert.Equal(t, c.want, cruisehttp.Fields([]byte(c.body)))
+			assert.Equal(t, c.want, signal.Fields([]byte(c.body)))
+		})
+	}
+}
+
+// What a part of a batch says is found without knowing the boundary.
+func TestPartsOfABatch(t *testing.T) {
+	type fields = []signal.BodyField
+	header := http.Header{"Content-Type": {"Multipart/Mixed; boundary=b"}}
+	for _, c := range []struct {
+		name, body string
+		want       fields
+	}{
+		{"one", "--b\nContent-Type: application/http\n\nHTTP/1.1 429 Too Many\nRetry-After: 5\n\n{\"a\":\n1}\n--b--", fields{{"parts.status", "429"}, {"parts.headers.retry-after", "5"}, {"parts.body.a", "1"}}},
+		{"two", "--b\n\nHTTP/1.1 200\n\n--b\n\nHTTP/1.1 503 x\n\n--b--", fields{{"parts.status", "200"}, {"parts.status", "503"}}},
+		{"cut off", "--b\n\nHTTP/1.1 429 x\n\n{\"a\":1,", fields{{"parts.status", "429"}, {"parts.body.a", "1"}}},
+		{"a body that looks like a response", "--b\n\nHTTP/1.1 200 OK\n\nHTTP/1.1 429 x\n--b--", fields{{"parts.status", "200"}}},
+		{"none", "--b\n\nx\n--b--", fields{{"", "--b\n\nx\n--b--"}}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			assert.Equal(t, c.want, signal.FieldsOf(header, []byte(c.body)))
 		})
 	}
 }
 
 func TestProfilesCanBeExtended(t *testing.T) {
-	mine := cruisehttp.Profile{
+	mine := signal.Profile{
 		Name:   "prisjakt",
 		Hosts:  []string{"api.prisjakt.example"},
-		Limits: []cruisehttp.LimitHeaders{{Max: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset", ResetUnit: cruisehttp.Milliseconds}},
-		Waits:  []cruisehttp.WaitHeader{{Name: "X-RateLimit-Retry-After"}},
-		Rules:  []cruisehttp.Rule{{Status: []int{418}, Outcome: cruise.OutcomeThrottled, Scope: "teapot"}},
+		Limits: []signal.LimitHeaders{{Max: "X-Rate-Limit-Limit", Remaining: "X-Rate-Limit-Remaining", Reset: "X-Rate-Limit-Reset", ResetUnit: signal.Milliseconds}},
+		Waits:  []signal.WaitHeader{{Name: "X-RateLimit-Retry-After"}},
+		Rules:  []signal.Rule{{Status: []int{418}, Outcome: cruise.OutcomeThrottled, Scope: "teapot"}},
 	}
-	p := cruisehttp.Generic()
-	p.Providers = append([]cruisehttp.Profile{mine}, p.Providers...)
+	p := signal.Generic()
+	p.Providers = append([]signal.Profile{mine}, p.Providers...)
 
-	resp, _ := response(t, "418 ~ url https://api.prisjakt.example/ ~ X-Rate-Limit-Limit: 10 ~ X-Rate-Limit-Remaining: 0 ~ X-Rate-Limit-Reset: 600000")
+	resp, _ := conformance.Response(t, "418 ~ url https://api.prisjakt.example/ ~ X-Rate-Limit-Limit: 10 ~ X-Rate-Limit-Remaining: 0 ~ X-Rate-Limit-Reset: 600000")
 	s := p.Read(resp, nil, now)
 	assert.Equal(t, cruise.OutcomeThrottled, s.Outcome)
 	assert.Equal(t, 10*time.Minute, s.RetryAfter)
@@ -221,28 +236,28 @@ func TestProfilesCanBeExtended(t *testing.T) {
 	resp.Header.Set("X-RateLimit-Retry-After", "5")
 	assert.Equal(t, 5*time.Second, p.Read(resp, nil, now).RetryAfter)
 
-	resp, _ = response(t, "418 ~ url https://api.example.com/")
+	resp, _ = conformance.Response(t, "418 ~ url https://api.example.com/")
 	assert.Equal(t, cruise.OutcomePermanent, p.Read(resp, nil, now).Outcome)
-	assert.Len(t, cruisehttp.Generic().Providers, len(p.Providers)-1, "a profile is a copy")
+	assert.Len(t, signal.Generic().Providers, len(p.Providers)-1, "a profile is a copy")
 }
 
 // Some servers throttle by a redirect to a page, or accept what they don't do.
 func TestRulesForSuccessesNeedNoBody(t *testing.T) {
-	p := cruisehttp.Generic()
+	p := signal.Generic()
 	p.CodeHeaders = []string{"Code"}
-	p.Rules = []cruisehttp.Rule{
+	p.Rules = []signal.Rule{
 		{Status: []int{302}, Header: []string{"Location: */sorry/*"}, Outcome: cruise.OutcomeThrottled},
 		{Status: []int{200}, Code: []string{"code=SlowDown"}, Outcome: cruise.OutcomeThrottled},
 		{Outcome: cruise.OutcomeDropped},
 	}
-	read := cruisehttp.Reader(&p)
+	read := signal.Reading(&p)
 	for input, want := range map[string]cruise.Outcome{
 		"302 ~ Location: https://example.com/sorry/index ~ Retry-After: 5": cruise.OutcomeThrottled,
 		"302 ~ Location: https://example.com/":                             cruise.OutcomeSuccess,
 		"200 ~ Code: SlowDown":                                             cruise.OutcomeSuccess, // that of a body counts, of an Embedded
 		"404":                                                              cruise.OutcomeDropped,
 	} {
-		resp, _ := response(t, input)
+		resp, _ := conformance.Response(t, input)
 		s := p.Read(resp, nil, now)
 		assert.Equal(t, want, s.Outcome, input)
 		assert.Equal(t, want == cruise.OutcomeThrottled, s.RetryAfter == 5*time.Second, input)
@@ -269,61 +284,22 @@ func TestWantsBody(t *testing.T) {
 		{"200 ~ method PUT ~ url https://b.s3.amazonaws.com/k ~ Content-Type: application/xml", false},
 	} {
 		t.Run(c.input, func(t *testing.T) {
-			resp, _ := response(t, c.input)
-			assert.Equal(t, c.want, cruisehttp.Generic().WantsBody(resp))
+			resp, _ := conformance.Response(t, c.input)
+			assert.Equal(t, c.want, signal.Generic().WantsBody(resp))
 		})
 	}
-	assert.False(t, cruisehttp.Generic().WantsBody(&http.Response{StatusCode: 200}), "no request known")
-}
-
-func TestClassify(t *testing.T) {
-	wrap := func(err error) error { return &url.Error{Op: "Get", URL: "https://x", Err: err} }
-	for _, c := range []struct {
-		name string
-		err  error
-		want cruise.Outcome
-	}{
-		{"nothing", nil, cruise.OutcomeSuccess},
-		{"cancelled", wrap(context.Canceled), cruise.OutcomeDropped},
-		{"timeout", wrap(context.DeadlineExceeded), cruise.OutcomeTransient},
-		{"no such host", wrap(&net.OpError{Op: "dial", Err: &net.DNSError{IsNotFound: true}}), cruise.OutcomePermanent},
-		{"resolver busy", wrap(&net.DNSError{IsTemporary: true}), cruise.OutcomeTransient},
-		{"resolver busy, no such host meanwhile", wrap(&net.DNSError{IsNotFound: true, IsTemporary: true}), cruise.OutcomeTransient},
-		{"resolver broken", wrap(&net.DNSError{}), cruise.OutcomeTransient},
-		{"unknown authority", wrap(x509.UnknownAuthorityError{}), cruise.OutcomePermanent},
-		{"verification", wrap(&tls.CertificateVerificationError{Err: errors.New("x")}), cruise.OutcomePermanent},
-		{"expired", wrap(x509.CertificateInvalidError{Reason: x509.Expired}), cruise.OutcomePermanent},
-		{"wrong host", wrap(fmt.Errorf("x: %w", x509.HostnameError{Certificate: &x509.Certificate{}})), cruise.OutcomePermanent},
-		{"no TLS", wrap(tls.RecordHeaderError{}), cruise.OutcomePermanent},
-		{"plain HTTP", wrap(http.ErrSchemeMismatch), cruise.OutcomePermanent},
-		{"certificate refused", wrap(&net.OpError{Op: "remote error", Err: tls.AlertError(42)}), cruise.OutcomePermanent},
-		{"internal error of TLS", wrap(&net.OpError{Op: "remote error", Err: tls.AlertError(80)}), cruise.OutcomeTransient},
-		{"end of file", wrap(io.EOF), cruise.OutcomeTransient},
-		{"no such scheme", wrap(errors.New(`unsupported protocol scheme "x"`)), cruise.OutcomePermanent},
-		{"no such scheme, says the server", wrap(errors.New(`malformed HTTP response "unsupported protocol scheme "`)), cruise.OutcomeTransient},
-		{"no such scheme, says the URL", &url.Error{Op: "Get", URL: "https://x/?http: invalid method ", Err: io.EOF}, cruise.OutcomeTransient},
-		{"no such port", wrap(&net.OpError{Op: "dial", Err: &net.AddrError{Err: "invalid port", Addr: "99999"}}), cruise.OutcomePermanent},
-		{"refused", wrap(&net.OpError{Op: "dial", Err: errors.New("connection refused")}), cruise.OutcomeTransient},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			v := cruisehttp.Classify(c.err)
-			if v.Outcome == cruise.OutcomeUnknown {
-				v = cruise.Classify(c.err)
-			}
-			assert.Equal(t, c.want.String(), v.Outcome.String())
-		})
-	}
+	assert.False(t, signal.Generic().WantsBody(&http.Response{StatusCode: 200}), "no request known")
 }
 
 func BenchmarkRead(b *testing.B) {
-	p := cruisehttp.Generic()
+	p := signal.Generic()
 	for _, c := range []struct{ name, input string }{
 		{"success without limits", "200 ~ Content-Type: application/json ~ Server: x ~ Vary: y ~ ETag: z"},
 		{"success with limits", "200 ~ url https://api.github.com/ ~ Content-Type: application/json ~ X-RateLimit-Limit: 5000 ~ X-RateLimit-Remaining: 4980 ~ X-RateLimit-Used: 20 ~ X-RateLimit-Reset: 1795178400 ~ X-RateLimit-Resource: core"},
 		{"throttle with a body", `429 ~ url https://bigquery.googleapis.com/ ~ body {"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"@type":"type.googleapis.com/google.rpc.RetryInfo","retryDelay":"53s"}]}}`},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			resp, body := response(b, c.input)
+			resp, body := conformance.Response(b, c.input)
 			b.ReportAllocs()
 			for b.Loop() {
 				p.Read(resp, body, now)
@@ -376,7 +352,7 @@ func TestHeadersWithoutEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			start := time.Now()
 			for _, code := range []int{200, 429} {
-				s := cruisehttp.Generic().Read(&http.Response{StatusCode: code, Header: h}, nil, now)
+				s := signal.Generic().Read(&http.Response{StatusCode: code, Header: h}, nil, now)
 				assert.LessOrEqual(t, len(s.Limits), 70)
 			}
 			assert.Less(t, time.Since(start), 10*time.Second, "with the square of the size it would take minutes")
@@ -393,25 +369,23 @@ func TestUnixTimesInVirtualTime(t *testing.T) {
 			"Retry-After":       at.Unix(),
 			"Ratelimit-Reset":   at.UnixMilli(),
 		} {
-			resp := answer(429, "", fmt.Sprintf("%s: %d", header, value), "X-Ratelimit-Remaining: 0", "Ratelimit-Remaining: 0")
-			assert.Equal(t, 2*time.Minute, cruisehttp.Generic().Read(resp, nil, time.Now()).RetryAfter, header)
+			resp, _ := conformance.Response(t, fmt.Sprintf("429 ~ no date ~ %s: %d ~ X-Ratelimit-Remaining: 0 ~ Ratelimit-Remaining: 0", header, value))
+			assert.Equal(t, 2*time.Minute, signal.Generic().Read(resp, nil, time.Now()).RetryAfter, header)
 		}
-		resp := answer(429, "", fmt.Sprintf("Retry-After: %d", at.UnixMilli()))
-		assert.Equal(t, 2*time.Minute, cruisehttp.Generic().Read(resp, nil, time.Now()).RetryAfter)
+		resp, _ := conformance.Response(t, fmt.Sprintf("429 ~ no date ~ Retry-After: %d", at.UnixMilli()))
+		assert.Equal(t, 2*time.Minute, signal.Generic().Read(resp, nil, time.Now()).RetryAfter)
 	})
 }
 
 // What a profile of one's own does not say is read by the rules for every server, too.
 func TestProvidersOfOnesOwn(t *testing.T) {
-	p := cruisehttp.Profile{Name: "ours", Providers: []cruisehttp.Profile{cruisehttp.GitHub(), cruisehttp.Stripe()}}
+	p := signal.Profile{Name: "ours", Providers: []signal.Profile{signal.GitHub(), signal.Stripe()}}
 	for _, url := range []string{"https://api.github.com/x", "https://api.example.com/x"} {
-		resp := answer(429, "", "Retry-After: 30", "X-RateLimit-Remaining: 0")
-		resp.Request = request(t, "GET", url, nil)
+		resp, _ := conformance.Response(t, "429 ~ url "+url+" ~ Retry-After: 30 ~ X-RateLimit-Remaining: 0")
 		s := p.Read(resp, nil, time.Now())
 		assert.Equal(t, 30*time.Second, s.RetryAfter, url)
 		assert.NotEmpty(t, s.Limits, url)
-		resp = answer(503, "", "Retry-After: 30")
-		resp.Request = request(t, "GET", url, nil)
+		resp, _ = conformance.Response(t, "503 ~ url "+url+" ~ Retry-After: 30")
 		assert.Equal(t, cruise.OutcomeThrottled, p.Read(resp, nil, time.Now()).Outcome, url)
 	}
 }

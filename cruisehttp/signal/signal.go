@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"fmt"
@@ -48,6 +48,9 @@ type Signal struct {
 	Limits []Limit
 	// Profile is the name of the profile by which the response was read.
 	Profile string
+	// ShouldRetry and ShouldNotRetry: the server itself says, by a header such as
+	// X-Should-Retry, whether the request is to be sent again.
+	ShouldRetry, ShouldNotRetry bool
 	// Reason says in a few words what decided, such as `status 429` or `code
 	// "ThrottlingException"`.
 	Reason string
@@ -67,7 +70,7 @@ func (s Signal) Wait(backoff time.Duration) time.Duration {
 	return max(0, backoff, wait)
 }
 
-// Read tells what resp means. The body is what was read of it, at most MaxBody
+// Read tells what resp means. The body is what was read of it, at most [MaxBody]
 // of it is looked at; nil is fine, and enough where WantsBody says no. now is
 // the time at which the response came. Nothing of resp is changed.
 func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
@@ -77,14 +80,39 @@ func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
 // readAs reads by q, which p has picked.
 func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.Time, longWait time.Duration) Signal {
 	r := p.reading(q, resp, now)
+	r.longWait = longWait
 	s := Signal{Profile: q.Name}
 	if !cached(resp.Header) {
 		r.readLimits(slices.Collect(maps.Keys(resp.Header)))
 	}
-	s.Asked, s.RetryAfter, s.Over = r.headerWait()
 	r.readHead()
 	if len(body) > 0 && (resp.StatusCode < 200 || resp.StatusCode >= 400 || q.wantsBody(resp)) {
 		r.readBody(body)
+	}
+	failed := resp.StatusCode < 200 || resp.StatusCode >= 400
+	if failed {
+		r.readWaits(&s)
+	}
+	r.decide(&s)
+	if !failed && (s.Outcome != cruise.OutcomeSuccess || s.Brake) {
+		r.readWaits(&s)
+	}
+	r.settle(&s)
+	if s.Outcome != cruise.OutcomeSuccess || s.Brake {
+		s.Scope = r.scope(s.Scope)
+		s.Scope = s.Scope[:min(len(s.Scope), maxScope)]
+	}
+	r.report(&s)
+	return s
+}
+
+// readWaits reads how long the server asks to wait. The longest of what the header and the
+// body say counts.
+func (r *reading) readWaits(s *Signal) {
+	asked, wait, over := r.headerWait()
+	s.Asked = s.Asked || asked
+	if wait > s.RetryAfter {
+		s.RetryAfter, s.Over = wait, over
 	}
 	if wait, ok := r.bodyWait(); ok {
 		s.Asked = true
@@ -92,14 +120,6 @@ func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.
 			s.RetryAfter, s.Over = wait, 0
 		}
 	}
-	r.decide(&s)
-	r.settle(&s, longWait)
-	if s.Outcome != cruise.OutcomeSuccess || s.Brake {
-		s.Scope = r.scope(s.Scope)
-		s.Scope = s.Scope[:min(len(s.Scope), maxScope)]
-	}
-	r.report(&s)
-	return s
 }
 
 // reading begins to read resp by q, which p has picked.
@@ -130,6 +150,7 @@ type reading struct {
 	layers   []*Profile // the provider's, then what holds for every server
 	resp     *http.Response
 	clock    time.Time // the server's
+	longWait time.Duration
 	limits   []Limit
 	counted  []string // headers that count calls, of limits that have been read
 	policies []policy
@@ -149,6 +170,7 @@ func (r *reading) readLimits(names []string) {
 			r.readFamily(&p.Limits[i], names)
 		}
 	}
+	r.readVendors(names)
 	for i := range r.limits {
 		if l := &r.limits[i]; l.Name == "" && l.Window == 0 && l.Max > 0 {
 			l.Window = windowOf(l.Max, r.policies)
@@ -163,6 +185,9 @@ func (r *reading) headerWait() (asked bool, wait, over time.Duration) {
 			lines := r.resp.Header.Values(w.Name)
 			if w.Whole && slices.ContainsFunc(lines, func(s string) bool { return strings.Trim(s, "0123456789") != "" }) {
 				continue
+			}
+			if w.Field != "" {
+				lines = fieldOf(lines, w.Field)
 			}
 			d, ok := parseWaits(lines, w.Unit, r.clock)
 			if d > 0 {
@@ -250,6 +275,48 @@ func cleanCode(s string) string {
 	return s[strings.LastIndexByte(s, '#')+1:]
 }
 
+// fieldOf returns the values of a field of JSON in the lines of a header.
+func fieldOf(lines []string, path string) (values []string) {
+	lines, _ = within(lines)
+	for _, line := range lines {
+		for _, f := range jsonFields([]byte(line)) {
+			if f.atPath(path) {
+				values = append(values, f.value)
+			}
+		}
+	}
+	return values
+}
+
+// usualWaits are names of fields by which an error says how long to wait, at most two levels
+// down.
+var usualWaits = map[string]Unit{
+	"retry_after": Auto, "retryafter": Auto, "retry-after": Auto, "retry_in": Auto, "retryin": Auto, "retrydelay": Auto, "retry_delay": Auto,
+	"retry_at": Auto, "retryat": Auto, "reset_in": Auto, "reset_after": Auto, "reset_at": Auto, "resets_at": Auto,
+	"retry_after_seconds": Seconds, "retryafterseconds": Seconds, "retry_after_secs": Seconds, "retry_after_sec": Seconds,
+	"retry_after_s": Seconds, "retry_in_seconds": Seconds, "retryinseconds": Seconds, "backoff_seconds": Seconds,
+	"wait_seconds": Seconds, "waitseconds": Seconds,
+	"retry_after_ms": Milliseconds, "retryafterms": Milliseconds, "retry_after_millis": Milliseconds, "retryaftermillis": Milliseconds,
+	"retry_after_milliseconds": Milliseconds, "retryaftermilliseconds": Milliseconds, "retry_in_ms": Milliseconds, "backoff_ms": Milliseconds,
+}
+
+// usualWait is the wait in a field of one of the usual names. A wait of 0 is none: some errors
+// have the field whatever they are about.
+func (r *reading) usualWait(f field) (time.Duration, bool) {
+	if r.resp.StatusCode < 400 || strings.Count(f.path, ".") > 2 {
+		return 0, false
+	}
+	unit, ok := usualWaits[f.name()]
+	if !ok {
+		return 0, false
+	}
+	d, ok := parseWait(f.value, unit, r.clock)
+	if unit == Auto && bare(f.value) {
+		d = min(d, knock)
+	}
+	return d, ok && d > 0
+}
+
 // bodyWait is the longest wait that the body asks for.
 func (r *reading) bodyWait() (longest time.Duration, ok bool) {
 	take := func(d time.Duration, valid bool) {
@@ -270,6 +337,9 @@ func (r *reading) bodyWait() (longest time.Duration, ok bool) {
 				take(waitInText(text, w.After, w.Unit, r.clock))
 			}
 		}
+	}
+	for _, f := range r.fields {
+		take(r.usualWait(f))
 	}
 	take(r.refillWait, r.refillWait > 0)
 	return longest, ok
@@ -340,21 +410,58 @@ func (r *reading) decide(s *Signal) {
 		if wait > s.RetryAfter {
 			s.RetryAfter, s.Over = min(wait, maxWait), 0
 		}
+	} else if s.Outcome == cruise.OutcomePermanent && r.refusedBySpent() {
+		s.Outcome, s.Reason = cruise.OutcomeThrottled, "nothing remaining"
 	}
 	if status >= 400 {
+		r.once(s)
 		r.override(s)
 	}
 }
+
+// maySpent are the statuses of an error that may mean a limit which is used up. Others, such as
+// 404, are answers that came with the last call that was left.
+var maySpent = [...]int{400, 402, 403, 418, 420, 430}
+
+// refusedBySpent tells whether an error that looks permanent is about a limit on calls: one is
+// used up, and will be renewed. Where a whole window is one call, each answer says so.
+func (r *reading) refusedBySpent() bool {
+	status := r.resp.StatusCode
+	if !slices.Contains(maySpent[:], status) || !slices.ContainsFunc(r.limits, func(l Limit) bool {
+		return l.spent() && l.Unit == "" && l.Reset > 0 && l.Max != 1
+	}) {
+		return false
+	}
+	_, about := r.findCode([]string{"*invalid*", "*validation*", "*malformed*", "*missing*", "*unsupported*"})
+	return !about
+}
+
+// once keeps a request from being sent again that carries a nonce of the server's: ACME answers
+// each of them with the next nonce, and refuses the old one (RFC 8555 section 6.5). A long wait
+// there is of one name or account, so nobody else slows down for it.
+func (r *reading) once(s *Signal) {
+	req := r.resp.Request
+	if req == nil || req.Method != http.MethodPost || s.Outcome == cruise.OutcomePermanent || !hasHeader(r.resp.Header, "Replay-Nonce") {
+		return
+	}
+	s.Brake = s.Outcome == cruise.OutcomeThrottled && s.RetryAfter <= r.longWait
+	s.Outcome, s.Reason = cruise.OutcomePermanent, "header Replay-Nonce"
+}
+
+// shouldRetry are the headers by which a server itself says whether to retry.
+var shouldRetry = [...]string{"X-Should-Retry", "Stripe-Should-Retry"}
 
 // override obeys the headers by which a server itself says whether to retry.
 func (r *reading) override(s *Signal) {
 	for _, name := range shouldRetry {
 		switch strings.ToLower(trim(r.resp.Header.Get(name))) {
 		case "true":
+			s.ShouldRetry = true
 			if s.Outcome == cruise.OutcomePermanent {
 				s.Outcome, s.Reason = cruise.OutcomeTransient, name+" true"
 			}
 		case "false":
+			s.ShouldNotRetry = true
 			switch s.Outcome {
 			case cruise.OutcomeThrottled:
 				s.Brake = true // still a throttle for everyone else
@@ -367,7 +474,7 @@ func (r *reading) override(s *Signal) {
 }
 
 // settle finds the wait that goes with the outcome.
-func (r *reading) settle(s *Signal, longWait time.Duration) {
+func (r *reading) settle(s *Signal) {
 	switch s.Outcome {
 	case cruise.OutcomeThrottled, cruise.OutcomeTransient:
 		if s.Asked || s.RetryAfter > 0 {
@@ -384,7 +491,7 @@ func (r *reading) settle(s *Signal, longWait time.Duration) {
 			s.Asked, s.RetryAfter, s.Over, s.Floor = false, 0, 0, 0
 		}
 	}
-	if s.Outcome == cruise.OutcomeThrottled && s.RetryAfter > longWait && s.Over == 0 {
+	if s.Outcome == cruise.OutcomeThrottled && s.RetryAfter > r.longWait && s.Over == 0 {
 		s.Outcome = cruise.OutcomeQuotaExhausted
 	}
 }

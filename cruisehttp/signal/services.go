@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"time"
@@ -23,7 +23,8 @@ func Stripe() Profile {
 	}
 }
 
-// Slack limits each method per workspace and app, by the minute.
+// Slack limits each method per workspace and app, by the minute: so long is the wait where it
+// names none.
 //
 // Source: docs.slack.dev, rate limits; slack-go.
 func Slack() Profile {
@@ -34,7 +35,9 @@ func Slack() Profile {
 		CodeFields: []string{"error"},
 		Embedded:   []Embedded{{Path: "/api/*"}},
 		Rules: []Rule{
+			{Status: []int{200}, Header: []string{"!Retry-After"}, Code: []string{"error=ratelimited", "error=rate_limited"}, Outcome: cruise.OutcomeThrottled, Floor: time.Minute},
 			{Status: []int{200}, Code: []string{"error=ratelimited", "error=rate_limited"}, Outcome: cruise.OutcomeThrottled, Floor: time.Second},
+			{Status: []int{429}, Header: []string{"!Retry-After"}, Outcome: cruise.OutcomeThrottled, Floor: time.Minute},
 			{Status: []int{429}, Outcome: cruise.OutcomeThrottled, Floor: time.Second},
 		},
 	}
@@ -52,6 +55,7 @@ func Shopify() Profile {
 		Marks:      []string{"X-Shopify-Shop-Api-Call-Limit", "X-Shopify-Api-Version", "X-Shopify-Stage"},
 		Limits:     []LimitHeaders{{Used: "X-Shopify-Shop-Api-Call-Limit", Window: 20 * time.Second, Bucket: true}},
 		CodeFields: []string{"errors.extensions.code"},
+		TextFields: []string{"errors"},
 		Refills: []Refill{{
 			Cost:      "extensions.cost.requestedquerycost",
 			Now:       "extensions.cost.throttlestatus.currentlyavailable",
@@ -60,6 +64,8 @@ func Shopify() Profile {
 		}},
 		Embedded: []Embedded{{Method: "POST", Path: "*/graphql.json"}, {Method: "POST", Path: "*/graphql"}},
 		Rules: []Rule{
+			// The variants that one shop may make in a day: other calls go on.
+			{Status: []int{429}, Text: []string{"*daily variant creation limit*"}, Outcome: cruise.OutcomePermanent},
 			{Status: []int{200}, Code: []string{"MAX_COST_EXCEEDED"}, Outcome: cruise.OutcomePermanent},
 			{Status: []int{200}, Code: []string{"THROTTLED"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{200}, Text: []string{"throttled"}, Outcome: cruise.OutcomeThrottled},
@@ -168,7 +174,11 @@ func Twilio() Profile {
 		Hosts:      []string{"*.twilio.com"},
 		Marks:      []string{"Twilio-Request-Id", "Twilio-Concurrent-Requests"},
 		CodeFields: []string{"code"},
-		Rules:      []Rule{{Code: []string{"20429"}, Outcome: cruise.OutcomeThrottled}},
+		Rules: []Rule{
+			// Verify: the most tries of one verification.
+			{Status: []int{429}, Code: []string{"code=60202", "code=60203"}, Outcome: cruise.OutcomePermanent},
+			{Code: []string{"20429"}, Outcome: cruise.OutcomeThrottled},
+		},
 	}
 }
 

@@ -1,4 +1,4 @@
-package cruisehttp_test
+package signal_test
 
 import (
 	"net/http"
@@ -8,33 +8,34 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise"
-	"github.com/a7df5faa/cruise/cruisehttp"
+	"github.com/a7df5faa/cruise/cruisehttp/internal/conformance"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // A Transport reads quickly, and the same.
 func TestReaderReadsWhatTheProfileReads(t *testing.T) {
 	for name, p := range profiles() {
-		read := cruisehttp.Reader(&p)
-		for _, c := range conformanceCases(t) {
-			resp, body := response(t, c.input)
+		read := signal.Reading(&p)
+		for _, c := range conformance.Cases(t, "testdata/conformance.txt") {
+			resp, body := conformance.Response(t, c.Input)
 			resp.Header[""] = []string{"1"} // which net/http never makes, and others may
 			want, got := p.Read(resp, body, now), read(resp, body, now)
 			if got.Outcome == cruise.OutcomeSuccess && got.Reason == "" {
 				want.Reason = ""
 			}
-			assert.Equal(t, want, got, "%s by %s", c.id, name)
+			assert.Equal(t, want, got, "%s by %s", c.ID, name)
 		}
 	}
 }
 
 // A Transport looks for the provider in another way than a profile, and finds the same.
 func TestReaderFindsTheProviderThatTheProfileFinds(t *testing.T) {
-	p := cruisehttp.Profile{Name: "ours", Providers: []cruisehttp.Profile{
+	p := signal.Profile{Name: "ours", Providers: []signal.Profile{
 		{Name: "first", Hosts: []string{"*.Example.com", "x.*.org", "*-api.test"}, Marks: []string{"X-First-*"}},
 		{Name: "second", Hosts: []string{"api.example.com", "*.b.example.com", "b.test", "*.x.*.org"}, Marks: []string{"*.mark", "x-second"}},
 		{Name: "third", Hosts: []string{"*.test", "*.example.com"}, Marks: []string{"X-Second", "*"}},
 	}}
-	read := cruisehttp.Reader(&p)
+	read := signal.Reading(&p)
 	for host, want := range map[string]string{
 		"api.example.com": "first", "API.Example.COM": "first", "a.b.example.com": "first", ".example.com": "first",
 		"example.com": "ours", "notexample.com": "ours", "x.y.org": "first", "q.x.y.org": "second", "org": "ours",
@@ -58,14 +59,28 @@ func TestReaderFindsTheProviderThatTheProfileFinds(t *testing.T) {
 // A profile is read by where nothing has been looked up before: for one response that
 // would cost more than to read it.
 func TestReadingOnceLooksUpNothingBefore(t *testing.T) {
-	p := cruisehttp.Generic()
-	resp, body := response(t, "200 ~ url https://api.example.com/ ~ Content-Type: application/json ~ Server: x")
+	p := signal.Generic()
+	resp, body := conformance.Response(t, "200 ~ url https://api.example.com/ ~ Content-Type: application/json ~ Server: x")
 	assert.Less(t, testing.AllocsPerRun(100, func() { p.Read(resp, body, now) }), 15.)
 	assert.Less(t, testing.AllocsPerRun(100, func() { p.WantsBody(resp) }), 5.)
 }
 
+func TestSuccessesThatSayNothingCostNoAllocation(t *testing.T) {
+	p := signal.Generic()
+	read := signal.Reading(&p)
+	for _, input := range []string{
+		"200", "204", "304",
+		"200 ~ method POST ~ url https://api.example.com/v1/things ~ Content-Type: application/json ~ Server: x ~ Vary: y",
+		"200 ~ url https://api.example.com/ ~ Content-Type: text/html; charset=utf-8 ~ X-Request-Id: 1 ~ Etag: 1 ~ X-Speed-Limit: 5",
+		"200 ~ url https://api.stripe.com/v1/charges ~ Content-Type: application/json ~ Request-Id: 1",
+	} {
+		resp, body := conformance.Response(t, input)
+		assert.Zero(t, testing.AllocsPerRun(100, func() { read(resp, body, now) }), input)
+	}
+}
+
 func BenchmarkReadSuccess(b *testing.B) {
-	generic := cruisehttp.Generic()
+	generic := signal.Generic()
 	for name, c := range map[string]struct {
 		host   string
 		header http.Header
@@ -87,7 +102,7 @@ func BenchmarkReadSuccess(b *testing.B) {
 				generic.Read(resp, nil, now)
 			}
 		})
-		read := cruisehttp.Reader(&generic)
+		read := signal.Reading(&generic)
 		b.Run(name+"/Transport", func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
@@ -96,26 +111,3 @@ func BenchmarkReadSuccess(b *testing.B) {
 		})
 	}
 }
-
-func BenchmarkRoundTrip(b *testing.B) {
-	resp := answer(200, "")
-	base := roundTripper(func(*http.Request) (*http.Response, error) { return resp, nil })
-	req := request(b, "GET", example, nil)
-	b.Run("base", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _ = base.RoundTrip(req)
-		}
-	})
-	tr := transport(b, base)
-	b.Run("Transport", func(b *testing.B) {
-		b.ReportAllocs()
-		for b.Loop() {
-			_, _ = tr.RoundTrip(req)
-		}
-	})
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

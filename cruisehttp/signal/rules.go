@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"fmt"
@@ -23,6 +23,9 @@ func (r *reading) match() (*Rule, string) {
 func (r *reading) holds(rule *Rule) (why string, ok bool) {
 	status := r.resp.StatusCode
 	if len(rule.Status) == 0 && status < 400 || len(rule.Status) > 0 && !slices.Contains(rule.Status, status) {
+		return "", false
+	}
+	if rule.Path != "" && (r.resp.Request == nil || r.resp.Request.URL == nil || !glob(rule.Path, r.resp.Request.URL.Path)) {
 		return "", false
 	}
 	if status < 400 && r.fields == nil && rule.needsBody() {

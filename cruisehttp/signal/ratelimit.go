@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"net/http"

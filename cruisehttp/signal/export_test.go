@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"net/http"
@@ -24,17 +24,23 @@ func ParseList(lines []string) error {
 type BodyField struct{ Path, Value string }
 
 // Fields flattens a body.
-func Fields(body []byte) (fields []BodyField) {
-	for _, f := range parseBody(nil, body) {
+func Fields(body []byte) (fields []BodyField) { return FieldsOf(nil, body) }
+
+// FieldsOf flattens the body of a response with a header.
+func FieldsOf(h http.Header, body []byte) (fields []BodyField) {
+	for _, f := range parseBody(h, body) {
 		fields = append(fields, BodyField{f.path, f.value})
 	}
 	return fields
 }
 
-// Reader reads as a Transport does.
-func Reader(p *Profile) func(*http.Response, []byte, time.Time) Signal {
-	r := newReader(p, DefaultLongWait)
+// Reading reads as a Transport does.
+func Reading(p *Profile) func(*http.Response, []byte, time.Time) Signal {
+	r, err := NewReader(*p, DefaultLongWait)
+	if err != nil {
+		panic(err)
+	}
 	return func(resp *http.Response, body []byte, now time.Time) Signal {
-		return r.read(resp, r.pick(resp), body, now)
+		return r.Read(resp, now, func() []byte { return body })
 	}
 }

@@ -1,6 +1,7 @@
-package cruisehttp
+package signal
 
 import (
+	"fmt"
 	"net/http"
 	"slices"
 	"strings"
@@ -9,41 +10,71 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// A reader reads responses by one profile, many times. What it needs to know of
-// the profile it has looked up before, so that a response that says nothing
-// about limits costs next to nothing.
-type reader struct {
+// A Reader reads responses by one profile, many times: it has looked up beforehand what it
+// needs to know of the profile, so that a response that says nothing about limits costs next
+// to nothing. It is safe for concurrent use.
+type Reader struct {
 	providers
 	longWait time.Duration
-	tells    names        // of headers that report limits
-	ruled    map[int]bool // successful statuses that rules want to know without a body
+	tells    names // of headers that report limits
+	// ruled are successful statuses that rules want to know without a body, with the headers of
+	// which one must be there; "" is no such condition.
+	ruled map[int][]string
 }
 
-// newReader prepares to read by p, which must not change any more.
-func newReader(p *Profile, longWait time.Duration) *reader {
-	r := &reader{providers: providersOf(p), longWait: longWait, ruled: map[int]bool{}}
+// NewReader returns a Reader by p, which must not change any more. longWait is the wait above
+// which a throttle counts as a quota that is used up, above 0; [DefaultLongWait] is usual. The
+// error names what is wrong with p or longWait.
+func NewReader(p Profile, longWait time.Duration) (*Reader, error) {
+	if longWait <= 0 {
+		return nil, fmt.Errorf("signal: long wait %v: want above 0", longWait)
+	}
+	if err := p.check(); err != nil {
+		return nil, err
+	}
+	r := &Reader{providers: providersOf(&p), longWait: longWait, ruled: map[int][]string{}}
 	r.tells.add("Ratelimit", 0)
-	r.add(p)
+	r.add(&p)
 	r.add(&base)
 	for i := range p.Providers {
 		r.add(&p.Providers[i])
 	}
-	return r
+	return r, nil
 }
 
-func (r *reader) add(p *Profile) {
+func (r *Reader) add(p *Profile) {
 	r.addTells(p)
 	for i := range p.Rules {
 		for _, status := range p.Rules[i].Status {
 			if status < 400 && !p.Rules[i].needsBody() {
-				r.ruled[status] = true
+				r.ruled[status] = append(r.ruled[status], p.Rules[i].mark())
 			}
 		}
 	}
 }
 
+// mark is the name of a header without which the rule does not hold; "" if there is none.
+func (rule *Rule) mark() string {
+	for _, condition := range rule.Header {
+		if name, _, _ := strings.Cut(condition, ":"); !strings.HasPrefix(name, "!") {
+			return http.CanonicalHeaderKey(name)
+		}
+	}
+	return ""
+}
+
+// isRuled tells whether a rule may hold for a response that is no error.
+func (r *Reader) isRuled(resp *http.Response) bool {
+	for _, mark := range r.ruled[resp.StatusCode] {
+		if mark == "" || resp.Header[mark] != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // addTells adds the headers without which a profile finds no limit.
-func (r *reader) addTells(p *Profile) {
+func (r *Reader) addTells(p *Profile) {
 	for _, l := range p.Limits {
 		for _, name := range [...]string{l.Remaining, l.Used, l.Reset, l.ResetAfter} {
 			if name != "" {
@@ -54,20 +85,30 @@ func (r *reader) addTells(p *Profile) {
 }
 
 // told appends the names of the headers that may report limits.
-func (r *reader) told(names []string, h http.Header) []string {
+func (r *Reader) told(names []string, h http.Header) []string {
 	for name := range h {
-		if _, ok := r.tells.find(name); ok {
+		_, ok := r.tells.find(name)
+		if !ok {
+			_, ok = vendor(name)
+		}
+		if ok {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// read is [Profile.Read], without the words for a response that says nothing but
-// what is left of the limits.
-func (r *reader) read(resp *http.Response, q *Profile, body []byte, now time.Time) Signal {
-	if len(body) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 || r.ruled[resp.StatusCode] {
-		return r.profile.readAs(q, resp, body, now, r.longWait)
+// Read is [Profile.Read]. It calls body, once, where the body of resp can tell something (see
+// [Profile.WantsBody]), for what there is of it. The Signal of a success that says nothing but
+// what is left of the limits has no Reason.
+func (r *Reader) Read(resp *http.Response, now time.Time, body func() []byte) Signal {
+	q := r.pick(resp)
+	var head []byte
+	if q.wantsBody(resp) {
+		head = body()
+	}
+	if len(head) > 0 || resp.StatusCode < 200 || resp.StatusCode >= 400 || r.isRuled(resp) {
+		return r.profile.readAs(q, resp, head, now, r.longWait)
 	}
 	s := Signal{Outcome: cruise.OutcomeSuccess, Profile: q.Name}
 	var room [8]string
@@ -124,6 +165,7 @@ type names struct {
 
 type placed struct {
 	pattern string
+	front   string // what is before the first star
 	place   int
 }
 
@@ -142,7 +184,8 @@ func (n *names) add(name string, place int) {
 	}
 	if strings.Contains(name, "*") {
 		if !slices.ContainsFunc(n.patterns, func(p placed) bool { return p.pattern == name }) {
-			n.patterns = append(n.patterns, placed{name, place})
+			front, _, _ := strings.Cut(name, "*")
+			n.patterns = append(n.patterns, placed{name, front, place})
 		}
 		return
 	}
@@ -160,19 +203,22 @@ func (n *names) find(name string) (place int, ok bool) {
 		return 0, false
 	}
 	place, ok = n.whole[name]
-	for i := range len(name) {
-		if name[i] != '.' {
-			continue
-		}
+	for i := strings.IndexByte(name, '.'); i >= 0; {
 		if p, has := n.whole[name[i:]]; has && (!ok || p < place) {
 			place, ok = p, true
 		}
+		next := strings.IndexByte(name[i+1:], '.')
+		if next < 0 {
+			break
+		}
+		i += 1 + next
 	}
-	for _, p := range n.patterns {
+	for i := range n.patterns {
+		p := &n.patterns[i]
 		if ok && p.place >= place {
 			break
 		}
-		if glob(p.pattern, name) {
+		if strings.HasPrefix(name, p.front) && glob(p.pattern, name) {
 			return p.place, true
 		}
 	}

@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"time"
@@ -11,19 +11,48 @@ var base = generic()
 
 // Generic is the default profile. It recognises the providers of this package
 // by their hosts and marks and reads their responses by their rules; all others
-// it reads by the rules that need no provider: statuses, Retry-After and its
-// relatives, the X-RateLimit and RateLimit families, problem details.
+// it reads by the rules that need no provider:
+//
+//   - The status decides, as [cruise.StatusOutcome] has it.
+//   - A wait is read from Retry-After and headers that are named after it, and from the usual
+//     fields of an error's body, such as retry_after, retry_after_ms and retryAfterSeconds, up
+//     to two levels down. Such a name means nothing else, and a wait never makes a client
+//     faster than its own backoff. A wait of 0 in a body is none.
+//   - Limits are read from the X-RateLimit and RateLimit families, also with a prefix of a
+//     vendor's own, as in X-Acme-RateLimit-Remaining. Of several the one that is used up counts.
+//     A bare number whose unit nobody knows keeps nobody away for longer than three hours.
+//   - A 400, 402, 403, 418, 420 or 430 beside a limit of calls that is used up, and will be
+//     renewed, is a throttle until then, unless a code says that the request is invalid. If it
+//     was about something else, the answer after the renewal says so, and is not retried.
+//   - A code that says nothing but "throttled", such as RATE_LIMITED, ThrottlingException or
+//     TooManyRequests, is a throttle whatever the status. Only fields for codes are looked at:
+//     a code is not a sentence in which the word may stand by chance.
+//   - A header of a rate limiter's own, such as X-Envoy-RateLimited, is a throttle, too, and the
+//     page that nginx makes for its limits.
+//   - A 429 that names one resource is a failure of that call, which may be retried, and nobody
+//     else slows down: a disruption budget of Kubernetes, or one issue of Jira. What the status
+//     of a health check says of another server is an answer: Vault's and Consul's.
+//   - A 429 that no wait will mend is permanent: a message that is too large for a gRPC server
+//     behind a gateway, a disk that is full, or a request that takes more memory than
+//     Elasticsearch will ever give it.
+//   - A success whose path is that of a batch (_bulk, _msearch, $batch) has a throttled part if
+//     an item has the status 429: it is a success that must not be repeated as a whole, and
+//     slows down all others.
+//   - An error to a POST with a Replay-Nonce, as ACME sends it, is not retried unchanged.
+//
+// Texts that people read decide only in the profile of a provider that is known to write them.
 //
 // To add a provider, or a host of your own for one:
 //
-//	p := cruisehttp.Generic()
-//	p.Providers = append([]cruisehttp.Profile{mine}, p.Providers...)
+//	p := signal.Generic()
+//	p.Providers = append([]signal.Profile{mine}, p.Providers...)
 func Generic() Profile {
 	p := generic()
 	p.Providers = []Profile{
 		GitHub(), GoogleAds(), Google(), AzureOpenAI(), Azure(), AmazonMWS(), AWS(), Heroku(), Stripe(), Slack(), Shopify(),
 		Discord(), OpenAI(), Groq(), Anthropic(), Twilio(), Cloudflare(), GitLab(), DockerHub(), Twitter(), Salesforce(),
 	}
+	p.Providers = append(p.Providers, moreProviders()...)
 	return p
 }
 
@@ -35,12 +64,20 @@ func generic() Profile {
 			{Name: "Retry-After-Ms", Unit: Milliseconds},
 			{Name: "X-Ms-Retry-After-Ms", Unit: Milliseconds},
 			{Name: "Retry-After", Unit: RetryAfter},
+			{Name: "X-Retry-After", Unit: RetryAfter},
+			{Name: "X-Ratelimit-Retry-After", Unit: RetryAfter},
+			{Name: "X-Rate-Limit-Retry-After", Unit: RetryAfter},
+			{Name: "X-Rate-Limit-Retry-After-Seconds", Unit: Seconds},
+			{Name: "X-Rate-Limit-Retry-After-Milliseconds", Unit: Milliseconds},
+			{Name: "Ratelimit-Retry-After", Unit: RetryAfter},
 		},
-		// google.rpc.RetryInfo, which gateways of gRPC servers pass on as well.
 		BodyWaits: []WaitField{
+			{Field: "responses.headers.retry-after", Unit: RetryAfter}, // of the parts of a batch
+			{Field: "parts.headers.retry-after", Unit: RetryAfter},
+			// google.rpc.RetryInfo, which gateways of gRPC servers pass on: there 0 is a wait, too.
 			{Field: "details.retrydelay"},
 			{Field: "error.details.retrydelay"},
-			{Field: "parameters.retry_after", Unit: Seconds}, // Telegram
+			{Field: "parameters.retry_after", Unit: Seconds}, // Telegram, which may mean hours
 		},
 		Limits: []LimitHeaders{
 			{Max: "X-Ratelimit-Limit", Remaining: "X-Ratelimit-Remaining", Used: "X-Ratelimit-Used",
@@ -55,12 +92,16 @@ func generic() Profile {
 			{Max: "X-Ratelimit-*-Limit", Remaining: "X-Ratelimit-*-Remaining", Reset: "X-Ratelimit-*-Reset"},
 		},
 		CodeFields: []string{
-			"code", "type", "error", "status", "error.code", "error.type", "error.status", "error.reason",
-			"errors.code", "errors.type", "errors.reason", "errors.extensions.code",
+			"code", "type", "error", "status", "reason", "errorcode", "error_code", "errcode", "error.code", "error.type", "error.status", "error.reason",
+			"errors.code", "errors.type", "errors.reason", "errors.extensions.code", "*.error.code", "details.causes.reason",
+			"error.durability", "items.*.status", "responses.status", "parts.status",
 		},
 		TextFields: []string{
 			"message", "error", "error.message", "errors.message", "error_description", "detail", "title",
 			"*.error.message", "*.fault.faultstring",
+		},
+		Embedded: []Embedded{
+			{Method: "POST", Path: "*/_bulk"}, {Method: "PUT", Path: "*/_bulk"}, {Path: "*/_msearch"}, {Method: "POST", Path: "*/$batch"},
 		},
 		Rules: []Rule{
 			// Problem types of the IETF draft on RateLimit fields.
@@ -69,17 +110,40 @@ func generic() Profile {
 			// Nobody but a rate limiter says so, whatever the status.
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
 			// The Connect protocol and gateways of gRPC servers have no other status for it.
-			{Status: []int{429}, Text: tooLarge(), Outcome: cruise.OutcomePermanent},
-			// The same in a body. GraphQL servers answer it with 400, as Linear does.
-			{Code: []string{"code=RATELIMITED", "code=RATE_LIMITED", "code=RATE_LIMIT_EXCEEDED", "code=TOO_MANY_REQUESTS"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{429}, Text: noRate(), Outcome: cruise.OutcomePermanent},
+			// A 429 that concerns one call.
+			{Status: []int{429}, Code: []string{"reason=DisruptionBudget"}, Outcome: cruise.OutcomeTransient},           // Kubernetes, to an eviction
+			{Status: []int{429}, Header: []string{"Ratelimit-Reason: *-per-issue-*"}, Outcome: cruise.OutcomeTransient}, // Jira
+			{Status: []int{429}, Code: []string{"durability=PERMANENT"}, With: []string{"type=circuit_breaking_exception"}, Outcome: cruise.OutcomePermanent},
+			// The health of a server, as statuses: of Vault, and of a service that Consul watches.
+			{Status: []int{429, 472, 473, 501, 503}, Path: "*/v1/sys/health", Outcome: cruise.OutcomeSuccess},
+			{Status: []int{429, 503}, Path: "*/v1/agent/health/service/*", Outcome: cruise.OutcomeSuccess},
 			// Many servers speak the API of OpenAI.
 			{Code: []string{"insufficient_quota"}, Status: []int{429}, Outcome: cruise.OutcomeQuotaExhausted},
+			// GraphQL servers answer it with 400, as Linear does.
+			{Code: throttleCodes, Outcome: cruise.OutcomeThrottled},
+			// MediaWiki says it to API clients with 200.
+			{Status: []int{200}, Header: []string{"Mediawiki-Api-Error: maxlag"}, Outcome: cruise.OutcomeThrottled, Floor: 5 * time.Second},
+			{Status: []int{200}, Header: []string{"Mediawiki-Api-Error: ratelimited"}, Outcome: cruise.OutcomeThrottled},
 			// The page, or to HEAD the reason phrase, that nginx itself makes for
 			// limit_req and limit_conn: a 503 of a server behind it has its own.
 			{Status: []int{503}, Header: []string{"Server: *nginx*"}, Text: []string{"*<center>nginx*", "service temporarily unavailable"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{503}, Header: []string{"Server: openresty*"}, Text: []string{"*<center>openresty*"}, Outcome: cruise.OutcomeThrottled},
+			// A batch of which a part is throttled.
+			{Status: []int{200}, Code: []string{"status=429"}, Outcome: cruise.OutcomeSuccess, Brake: true},
 		},
 	}
+}
+
+// throttleCodes say that it is about the rate and nothing else. Codes for limits of another
+// kind, such as LimitExceeded, are not among them.
+var throttleCodes = []string{
+	"RATELIMITED", "RATE_LIMITED", "RATE-LIMITED", "RATE_LIMIT", "RATE_LIMIT_EXCEEDED", "RATE_LIMIT_REACHED", "RATE_LIMIT_ERROR",
+	"RateLimitExceeded", "RateLimitReached", "RateLimitError", "RateLimitExceededException",
+	"TOO_MANY_REQUESTS", "TooManyRequests", "TooManyRequestsException", "TooManyRequestsError", "TOOMANYREQUESTS",
+	"Throttled", "Throttling", "Throttling.*", "ThrottlingException", "ThrottledException", "ThrottleExceeded", "throttle_violation",
+	"RequestThrottled", "RequestThrottled.*", "RequestThrottledException", "RequestLimitExceeded", "RequestLimitExceeded.*",
+	"SlowDown", "FlowLimitExceeded", "too_many_write_operations*",
 }
 
 // Nginx is for servers behind nginx that answer 503, its default status for

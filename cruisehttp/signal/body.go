@@ -1,4 +1,4 @@
-package cruisehttp
+package signal
 
 import (
 	"bytes"
@@ -15,7 +15,7 @@ import (
 const MaxBody = 64 << 10
 
 const (
-	maxFields = 1024 // of a body; what comes later is not looked at
+	maxFields = 4096 // of a body; what comes later is not looked at
 	maxDepth  = 32
 	maxKey    = 128 // bytes of a name; longer ones are cut
 )
@@ -39,6 +39,9 @@ func parseBody(h http.Header, body []byte) []field {
 		return nil
 	}
 	var fields []field
+	if hasPrefixFold(trim(h.Get("Content-Type")), "multipart/mixed") {
+		fields = partFields(body)
+	}
 	switch body[0] {
 	case '{', '[', '"':
 		fields = jsonFields(body)
@@ -64,6 +67,52 @@ func gunzip(body []byte) []byte {
 	plain, _ := io.ReadAll(io.LimitReader(r, MaxBody))
 	return plain
 }
+
+// partFields flattens the HTTP responses in the parts of a multipart body, which are told by
+// their status lines. Boundaries need not be known: a line that begins with "--" ends a part.
+func partFields(body []byte) (fields []field) {
+	const (
+		outside = iota
+		head
+		content
+	)
+	state, start := outside, 0
+	flush := func(end int) {
+		if state == content {
+			for _, f := range jsonFields(body[start:end]) {
+				fields = append(fields, field{join("parts.body", f.path), f.value})
+			}
+		}
+		state = outside
+	}
+	for at := 0; at < len(body) && len(fields) < maxFields; {
+		end := len(body)
+		if i := bytes.IndexByte(body[at:], '\n'); i >= 0 {
+			end = at + i + 1
+		}
+		line := strings.TrimRight(string(body[at:min(end, at+maxLine)]), "\r\n")
+		switch {
+		case strings.HasPrefix(line, "--"):
+			flush(at)
+		case state != content && strings.HasPrefix(line, "HTTP/1."):
+			_, status, _ := strings.Cut(line, " ")
+			status, _, _ = strings.Cut(status, " ")
+			fields = append(fields, field{"parts.status", status})
+			state = head
+		case state == head && line == "":
+			state, start = content, end
+		case state == head:
+			name, value, _ := strings.Cut(line, ":")
+			fields = append(fields, field{join("parts.headers", name), trim(value)})
+		}
+		at = end
+	}
+	flush(len(body))
+	return fields[:min(len(fields), maxFields)]
+}
+
+// maxLine is how much is looked at of a line that is a status or a header of a part, in bytes.
+const maxLine = 512
 
 func jsonFields(body []byte) []field {
 	type frame struct {
