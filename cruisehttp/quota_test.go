@@ -17,8 +17,8 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
-	"github.com/a7df5faa/cruise/delay"
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
+	"github.com/a7df5faa/cruise/delay"
 )
 
 func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
