@@ -265,7 +265,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 		largest: 1,
 		dearest: 1,
 	}
-	a.waiters = &a.queue
+	a.limiter, a.waiters = a, &a.queue
 	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.setLimit(now, float64(initial))

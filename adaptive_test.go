@@ -125,14 +125,20 @@ func TestAdaptiveSetLimit(t *testing.T) {
 	})
 }
 
+// An admitter is a limiter of this package, which tells when it let a call go.
+type admitter interface {
+	admit(ctx context.Context, n int) (came, sent clock.Instant, err error)
+	learn(ending)
+}
+
 // A call is an attempt that was let go.
 type call struct {
-	l    gate
+	l    admitter
 	sent clock.Instant
 	cost int
 }
 
-func letGo(t *testing.T, l gate, cost int) call {
+func letGo(t *testing.T, l admitter, cost int) call {
 	t.Helper()
 	_, sent, err := l.admit(t.Context(), cost)
 	require.NoError(t, err)
@@ -144,7 +150,7 @@ func (c call) ends(o Outcome, asked time.Duration) {
 }
 
 // calls lets n calls go, one after another, and succeed.
-func calls(t *testing.T, l gate, n int) {
+func calls(t *testing.T, l admitter, n int) {
 	t.Helper()
 	for range n {
 		letGo(t, l, 1).ends(OutcomeSuccess, 0)
@@ -731,7 +737,7 @@ func TestAdaptiveLearnsWhatCallsCost(t *testing.T) {
 // time not more than a little. Nor does one after it in which nobody wants to.
 func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 	type steered interface {
-		gate
+		admitter
 		Pause(time.Duration)
 		Resume()
 		Limit() rate.Limit
@@ -808,7 +814,7 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 }
 
 // lawOf is the law of a limiter, or of a worker that has one of its own.
-func lawOf(l gate) *aimd {
+func lawOf(l admitter) *aimd {
 	if s, ok := l.(*SharedLimiter); ok {
 		return s.local.law
 	}

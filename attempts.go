@@ -89,7 +89,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 			})
 			if left {
 				if c.learn(err).Outcome == OutcomeSuccess {
-					r.succeeded()
+					r.path.succeeded()
 				}
 				return
 			}

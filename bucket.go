@@ -52,6 +52,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		tokens: pacer.NewBucket(limit, burst),
 		brake:  ownBrake{brake: newBrake()},
 	}
+	b.limiter = b
 	b.queue.Init(&b.tokens, queue.Config{CatchUp: timerGrain})
 	return b, nil
 }

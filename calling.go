@@ -40,7 +40,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	case ctx == nil:
 		return errNilContext
 	}
-	if r.observer != nil || r.maxElapsed > 0 || r.gate == nil {
+	if r.observer != nil || r.maxElapsed > 0 || !r.path.limits() {
 		c.started = clock.Now() // else the limiter tells when the call came
 	}
 	for _, o := range opts {
@@ -82,7 +82,7 @@ func (c *calling) admit() error {
 // pass waits for the limiter.
 func (c *calling) pass() (waited time.Duration, err error) {
 	r, ctx := c.r, c.attemptCtx
-	if r.gate == nil {
+	if !r.path.limits() {
 		c.sent = clock.Now()
 		return 0, nil
 	}
@@ -91,7 +91,7 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		defer cancel()
 		ctx = bounded
 	}
-	came, sent, err := r.gate.admit(ctx, c.cost)
+	came, sent, err := r.path.admit(ctx, c.cost)
 	c.sent = sent
 	if c.started == 0 {
 		if came == 0 { // refused at the door
@@ -126,7 +126,7 @@ func (c *calling) refused(err error) error {
 		}
 	}
 	if ended {
-		e.Paused = c.r.pauseLeft()
+		e.Paused = c.r.path.pauseLeft()
 	}
 	return c.end(e)
 }
@@ -179,7 +179,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	r := c.r
 	switch v.Outcome {
 	case OutcomeSuccess:
-		r.succeeded()
+		r.path.succeeded()
 		return false, err
 	case OutcomeDropped:
 		if c.attempts == 1 {
@@ -224,7 +224,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	backoff, paced := &r.backoff, false // by the limiter
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
-		paced = c.cost > 0 && r.pausesFor(v.Scope)
+		paced = c.cost > 0 && r.path.pausesFor(v.Scope)
 		if backoff == nil && !paced {
 			backoff = &defaultThrottleBackoff
 		}
@@ -349,16 +349,12 @@ func (c *calling) teach(v Verdict, err error) {
 	if r.observer != nil { // whom the limiter tells first, and who may be slow
 		took = clock.Now().Sub(c.begun)
 	}
-	if r.gate != nil && c.cost > 0 {
+	if r.path.limits() && c.cost > 0 {
 		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
 		if c.record != nil && c.record.quota.Load() != nil {
 			e.quota = c.record.quota.Swap(nil)
 		}
-		if root := r.scopes.root; root != nil && root.queue != nil {
-			// It may be that of another Retrier's scope. First, as a limiter within may panic.
-			reportToParents(root.queue, e)
-		}
-		r.gate.learn(e)
+		r.path.learn(e)
 	}
 	if r.observer != nil {
 		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
@@ -369,7 +365,7 @@ func (c *calling) teach(v Verdict, err error) {
 // pause of the limiter too.
 func (c *calling) giveUpRetry(reason error, retryAfter time.Duration) error {
 	if c.cost > 0 {
-		retryAfter = max(retryAfter, c.r.pauseLeft())
+		retryAfter = max(retryAfter, c.r.path.pauseLeft())
 	}
 	return c.giveUp(reason, retryAfter)
 }

@@ -41,7 +41,6 @@ type config struct {
 	scopeLimiter    func(scope, key string) (Limiter, error)
 	maxScopes       int           // 0: not set
 	scopeIdle       time.Duration // 0: not set
-	scopes          *scopes
 }
 
 // WithLimiter is the limiter that every attempt passes, first or retry; it may be

@@ -26,7 +26,7 @@ func (r *record) Value(key any) any {
 	case recordKey{}:
 		return r
 	case scopePathKey{}:
-		return r.retrier.scoped()
+		return r.retrier.path
 	case terms.MaxPauseKey{}:
 		return r.retrier.maxServerDelay
 	}
@@ -68,7 +68,7 @@ func Report(ctx context.Context, q Quota) {
 		return
 	}
 	for r := callOf(ctx); r != nil; r = callOf(r.Context) {
-		if r.retrier.gate != nil {
+		if r.retrier.path.limits() {
 			r.quota.Store(new(q))
 			return
 		}

@@ -27,8 +27,8 @@ const Unlimited = math.MaxInt
 type Retrier struct {
 	_ noCopy
 	config
-	gate gate // of the limiter, nil if there is none
-	bare bool // no limiter, observer or limit of time: a first attempt needs no record and no clock
+	path *path // of the limiters that a call passes
+	bare bool  // no limiter, observer or limit of time: a first attempt needs no record and no clock
 }
 
 type noCopy struct{}
@@ -86,8 +86,7 @@ func New(opts ...Option) (*Retrier, error) {
 	if len(c.Errors) > 0 {
 		return nil, errors.Join(c.Errors...)
 	}
-	r.gate = gateOf(c.limiter)
-	c.scopes = newScopes(c)
+	r.path = &path{scopes: newScopes(c)}
 	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0
 	return r, nil
 }
@@ -175,61 +174,19 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 // call. Limiters of this package know those of them around: a WaitN
 // waits for these too, and a Learn tells them that the call has ended.
 func (r *Retrier) Limiter() Limiter {
-	if r == nil {
+	if r == nil || r.path == nil {
 		return nil // Do will say so
 	}
-	if s, ok := r.gate.(*scopeLimiter); ok {
-		return s.own()
-	}
-	return r.limiter
+	return r.path.limiter()
 }
 
 // Budget returns what retries are paid from, nil if nothing limits them. That of
 // a scope, like its limiter, may be another one after a long time without a call.
 func (r *Retrier) Budget() *Budget {
-	if r == nil {
+	if r == nil || r.path == nil {
 		return nil // Do will say so
 	}
-	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
-		if b := l.budget(); b != nil {
-			return b
-		}
-	}
-	return r.budget
-}
-
-// succeeded gives back to the budget what a success is worth.
-func (r *Retrier) succeeded() {
-	if l, ok := r.gate.(*scopeLimiter); ok && l.scopes.budgets {
-		l.succeeded()
-		return
-	}
-	r.budget.success()
-}
-
-// pausesFor reports whether the limiter pauses everyone for a throttle that names
-// a scope.
-func (r *Retrier) pausesFor(scope string) bool {
-	if s, ok := r.gate.(*scopeLimiter); ok {
-		return s.pausesFor(scope)
-	}
-	_, learns := r.limiter.(Learner)
-	return learns
-}
-
-// pauseLeft is how long the pauses last that a call would meet, of limiters that tell.
-func (r *Retrier) pauseLeft() time.Duration {
-	if s, ok := r.gate.(*scopeLimiter); ok {
-		return s.pauseLeft()
-	}
-	return pauseOf(r.limiter)
-}
-
-func pauseOf(l Limiter) time.Duration {
-	if l, ok := l.(interface{ PauseLeft() time.Duration }); ok {
-		return l.PauseLeft()
-	}
-	return 0
+	return r.path.budget()
 }
 
 var (

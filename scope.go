@@ -44,166 +44,143 @@ import (
 // of this package come last, all at one moment. A call that those would keep for too long
 // is refused before it takes anything.
 func (r *Retrier) Scope(scope, key string) *Retrier {
-	if r == nil || r.scopes == nil {
+	if r == nil || r.path == nil {
 		return r // Do will say so
 	}
-	parent, _ := r.gate.(*scopeLimiter)
-	return &Retrier{config: r.config, gate: &scopeLimiter{scopes: r.scopes, parent: parent, scope: scope, key: key}}
+	return &Retrier{config: r.config, path: &path{scopes: r.path.scopes, parent: r.path, scope: scope, key: key}}
 }
 
-// scopeLimiter is the limiter of a scope's Retrier: it finds the limiter of its
-// key anew for each call, as that may have been forgotten.
-type scopeLimiter struct {
+// A path is the limiters that a call passes: that of a Retrier first, then that of each scope
+// within. The limiter of a scope is found by its key for each call, as it may have been
+// forgotten.
+type path struct {
 	scopes     *scopes
-	parent     *scopeLimiter // nil if in the outermost scope
+	parent     *path // nil for the limiter of a Retrier alone
 	scope, key string
 }
 
-var _ gate = (*scopeLimiter)(nil)
+// limits reports whether there is a limiter on the path.
+func (p *path) limits() bool {
+	return p != nil && (p.parent != nil || p.scopes.root.limiter != nil)
+}
 
-// admit waits until a call of cost n may go.
-func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
+// use returns the last node of the path, made if need be, and keeps it from being forgotten until
+// unuse.
+func (p *path) use() (*node, error) {
+	if p.parent == nil {
+		return p.scopes.root, nil // which is never forgotten
+	}
+	return p.scopes.use(p)
+}
+
+func (p *path) unuse(n *node) {
+	if p.parent != nil {
+		p.scopes.unuse(n)
+	}
+}
+
+// admit waits until a call of a cost may go, and returns when it came and when it went.
+func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+	switch {
+	case cost <= 0:
+		return free(ctx, cost)
+	case p.parent == nil:
+		return p.scopes.root.pass(ctx, cost)
+	}
 	came = clock.Now()
-	if n == 0 {
-		return came, came, nil
-	}
-	e, err := l.scopes.use(l)
+	n, err := p.scopes.use(p)
 	if err != nil {
-		return came, sent, err
+		return came, 0, err
 	}
-	var before []Limiter // asked before the tree; the innermost first
-	passed := 0          // of them, the outermost first
 	defer func() {
 		if sent == 0 {
-			defer l.scopes.unuse(e)
-			giveBack(before[len(before)-passed:], n)
+			p.scopes.unuse(n)
 		}
 	}()
-	for x := e; x != nil; x = x.id.parent {
-		if x.queue == nil {
-			before = append(before, x.limiter)
-		}
-	}
-	inner := e.nearest()
-	if most, is := inner.TooExpensive(n); is {
-		return came, sent, costError(n, most)
-	}
-	if inner != nil && len(before) > 0 {
-		if refused := inner.Check(ticket(ctx, n)); refused != nil { // it would have waited for those in vain
-			return came, sent, refusalError(refused)
-		}
-	}
-	for i := range before {
-		if err := waitFor(ctx, before[len(before)-1-i], n); err != nil {
-			return came, 0, err
-		}
-		passed++
-	}
-	if inner == nil {
-		return came, clock.Now(), nil
-	}
-	_, sent, err = enter(inner, ctx, n)
+	_, sent, err = n.pass(ctx, cost)
 	return came, sent, err
 }
 
-// giveBack tells limiters that a call of cost n, which they let go, was never made, even
-// should one of them panic.
-func giveBack(limiters []Limiter, n int) {
-	for _, lim := range limiters {
-		defer gateOf(lim).learn(ending{outcome: OutcomeDropped, cost: n})
+// learn tells each limiter on the path what concerns it.
+func (p *path) learn(e ending) {
+	if root := p.scopes.root; root.queue != nil {
+		// It may be that of another Retrier's scope. First, as a limiter within may panic.
+		reportToParents(root.queue, e)
 	}
-}
-
-// learn tells each limiter what concerns it.
-func (l *scopeLimiter) learn(f ending) {
-	s := l.scopes
-	e, blamed := s.blame(l, f)
-	defer s.unuse(e)
-	e.learn(f, blamed)
-}
-
-// learn tells the limiters of e and of all around it, even should one of them panic.
-func (e *scopeEntry) learn(f ending, blamed *scopeEntry) {
-	if e == nil {
+	if p.parent == nil {
+		p.scopes.root.tell(e)
 		return
 	}
-	defer e.id.parent.learn(f, blamed)
-	if e != blamed {
-		f = f.elsewhere()
-	}
-	gateOf(e.limiter).learn(f)
-}
-
-// elsewhere is what an attempt tells limiters that what the server said is not about.
-func (e ending) elsewhere() ending {
-	e.quota, e.retryAfter = nil, 0
-	if e.outcome.stops() {
-		e.outcome = OutcomeDropped
-	}
-	return e
+	n, blamed := p.scopes.blame(p, e)
+	defer p.scopes.unuse(n)
+	n.learn(e, blamed)
 }
 
 // pausesFor reports whether a limiter pauses for a throttle that names a scope.
-func (l *scopeLimiter) pausesFor(scope string) bool {
-	e, err := l.scopes.use(l)
+func (p *path) pausesFor(scope string) bool {
+	n, err := p.use()
 	if err != nil {
 		return false
 	}
-	defer l.scopes.unuse(e)
-	_, learns := e.blamed(scope).limiter.(Learner)
-	return learns
+	defer p.unuse(n)
+	return n.blamed(scope).learner != nil
 }
 
-// pauseLeft is how long the pauses last that a call would meet, of its own limiter and of
-// those around.
-func (l *scopeLimiter) pauseLeft() (left time.Duration) {
-	e, err := l.scopes.use(l)
+// pauseLeft returns how long the pauses last that a call would meet.
+func (p *path) pauseLeft() (left time.Duration) {
+	n, err := p.use()
 	if err != nil {
 		return 0
 	}
-	defer l.scopes.unuse(e)
-	for x := e; x != nil; x = x.id.parent {
-		left = max(left, pauseOf(x.limiter))
+	defer p.unuse(n)
+	for ; n != nil; n = n.id.parent {
+		left = max(left, pauseOf(n.limiter))
 	}
 	return left
 }
 
-// own is the limiter of the key.
-func (l *scopeLimiter) own() Limiter {
-	e, err := l.scopes.use(l)
+// limiter returns the last limiter of the path, nil if there is none to be had.
+func (p *path) limiter() Limiter {
+	n, err := p.use()
 	if err != nil {
 		return nil
 	}
-	defer l.scopes.unuse(e)
-	return e.limiter
+	defer p.unuse(n)
+	return n.limiter
 }
 
-// budget is that of the key, nil if there is no limiter to be had for it.
-func (l *scopeLimiter) budget() *Budget {
-	e, err := l.scopes.use(l)
+// budget returns what the retries of a call are paid from, nil if nothing limits them.
+func (p *path) budget() *Budget {
+	n, err := p.use()
 	if err != nil {
-		return nil
+		return p.scopes.common
 	}
-	defer l.scopes.unuse(e)
-	b := e.budget.Load()
-	if b == nil {
-		e.budget.CompareAndSwap(nil, newDefaultBudget())
-		b = e.budget.Load()
-		l.scopes.spent.Store(true)
-	}
-	return b
+	defer p.unuse(n)
+	return p.scopes.budget(n)
 }
 
-// succeeded gives back to the budget of the key, if anything was taken.
-func (l *scopeLimiter) succeeded() {
-	s := l.scopes
-	if !s.spent.Load() {
+// succeeded gives back to the budget what a success is worth.
+func (p *path) succeeded() {
+	s := p.scopes
+	if p.parent == nil || !s.budgets {
+		s.common.success()
 		return
 	}
+	if !s.spent.Load() {
+		return // there is nothing to give back
+	}
 	s.mu.Lock()
-	e, missing := s.find(l, clock.Now())
+	n, missing := s.find(p, clock.Now())
 	s.mu.Unlock()
 	if missing == nil {
-		e.budget.Load().success()
+		n.budget.Load().success()
 	}
+}
+
+// scopePath returns the scopes of the path, the outermost first.
+func (p *path) scopePath() []ScopeKey {
+	if p == nil || p.parent == nil {
+		return nil
+	}
+	return append(p.parent.scopePath(), scopeKeyOf(p.scope, shortKey(p.key)))
 }

@@ -64,16 +64,16 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 // checkUnused checks that nothing but scopes within keeps a scope from being forgotten.
 func checkUnused(t *testing.T, r *Retrier) {
 	t.Helper()
-	uses := map[*scopeEntry]int{}
-	for _, e := range r.scopes.kept() {
+	uses := map[*node]int{}
+	for _, e := range r.path.scopes.kept() {
 		uses[e] += e.uses
-		if p := e.id.parent; p != nil && p != r.scopes.root {
+		if p := e.id.parent; p != nil && p != r.path.scopes.root {
 			uses[p]--
 		}
 	}
 	for e, n := range uses {
-		if n != 0 || r.scopes.entries[e.id] != e {
-			t.Errorf("%v: %d uses left, or none too many", r.scopes.path(e), n)
+		if n != 0 || r.path.scopes.nodes[e.id] != e {
+			t.Errorf("%v: %d uses left, or none too many", e.scopePath(), n)
 		}
 	}
 }

@@ -47,7 +47,7 @@ func TestScopesAreForgotten(t *testing.T) {
 		for i := range 100 {
 			use(fmt.Sprint(i))
 		}
-		if n := len(r.scopes.entries); n > 4 {
+		if n := len(r.path.scopes.nodes); n > 4 {
 			t.Errorf("%d kept", n)
 		}
 		_ = r.Scope("A", "busy").Limiter()
@@ -59,7 +59,7 @@ func TestScopesAreForgotten(t *testing.T) {
 		for range 10 {
 			use("only")
 		}
-		if n := len(r.scopes.entries); n != 1 {
+		if n := len(r.path.scopes.nodes); n != 1 {
 			t.Errorf("%d kept after a long time", n)
 		}
 	})
@@ -90,7 +90,7 @@ func TestPausedScopesOfAnotherMakeAreNotForgotten(t *testing.T) {
 				assert.Equal(t, 3*time.Minute, time.Since(start))
 				time.Sleep(time.Hour)
 				use()
-				assert.Len(t, r.scopes.entries, 1, "kept in the end")
+				assert.Len(t, r.path.scopes.nodes, 1, "kept in the end")
 			})
 		})
 	}
@@ -129,7 +129,7 @@ func TestScopesThatCountNothingAreForgotten(t *testing.T) {
 					WithScopeLimiter(func(string, string) (Limiter, error) { return limiter() })))
 				for _, key := range []string{"a", "b"} {
 					assert.NoError(t, r.Scope("A", key).Do(t.Context(), ok))
-					assert.Len(t, r.scopes.entries, 1)
+					assert.Len(t, r.path.scopes.nodes, 1)
 					time.Sleep(time.Minute + 1)
 				}
 			})
@@ -224,7 +224,7 @@ func TestScopesThatCountAreBounded(t *testing.T) {
 		for i := range 100 {
 			assert.NoError(t, r.Scope("CUSTOMER", fmt.Sprint(i)).Do(t.Context(), ok))
 		}
-		assert.Len(t, r.scopes.entries, 3)
+		assert.Len(t, r.path.scopes.nodes, 3)
 	})
 }
 
@@ -241,7 +241,7 @@ func TestScopesWithinScopesAreForgotten(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if n := len(r.scopes.entries); n != 10 {
+		if n := len(r.path.scopes.nodes); n != 10 {
 			t.Errorf("%d kept at depth %d", n, depth)
 		}
 	}
@@ -309,7 +309,7 @@ func TestScopesConcurrently(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if n := len(r.scopes.entries); n > 5+4 {
+	if n := len(r.path.scopes.nodes); n > 5+4 {
 		t.Errorf("%d kept", n)
 	}
 }

@@ -26,7 +26,7 @@ func buckets(limit rate.Limit, burst int) Option {
 func ok(context.Context) error { return nil }
 
 func pauseLeft(l Limiter) time.Duration {
-	_, pause := l.(housed).house().Report()
+	_, pause := l.(own).ownQueue().Report()
 	return pause
 }
 

@@ -173,8 +173,8 @@ func TestScopeTreeModel(t *testing.T) {
 			for range 300 {
 				time.Sleep(time.Duration(rnd.IntN(100))*ms + 17) // beside the times at which timers go off
 				synctest.Wait()
-				assert.NoError(t, r.scopes.root.queue.Invariants())
-				for _, e := range r.scopes.entries {
+				assert.NoError(t, r.path.scopes.root.queue.Invariants())
+				for _, e := range r.path.scopes.nodes {
 					assert.NoError(t, e.queue.Invariants())
 				}
 				key, n, act := fmt.Sprint(rnd.IntN(4)), 1+rnd.IntN(3), rnd.IntN(10)
@@ -215,7 +215,7 @@ func TestScopeTreeModel(t *testing.T) {
 					t.Fatalf("seed %d: %q: window from %v holds %d", seed, key, from, held)
 				}
 			}
-			for e := r.scopes.recent.next; e != &r.scopes.recent; e = e.next {
+			for e := r.path.scopes.recent.next; e != &r.path.scopes.recent; e = e.next {
 				below := 0
 				if e.id.scope == "A" {
 					below = 1

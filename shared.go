@@ -221,6 +221,7 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 		conf.Start = clock.Now()
 		s.local = s.newLocal(conf.Start, c.adaptiveConfig)
 	}
+	s.limiter = s
 	s.queue.Init(s.policy(), conf)
 	return s, nil
 }

@@ -47,21 +47,21 @@ type ScopeStats struct {
 // Looking does not keep a scope from being forgotten.
 func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 	return func(yield func(ScopeStats) bool) {
-		if r == nil || r.scopes == nil {
+		if r == nil || r.path == nil {
 			return
 		}
-		s := r.scopes
+		s := r.path.scopes
 		left := math.Inf(1)
 		if r.budget != nil {
 			left = r.budget.Left()
 		}
 		all := s.kept()
-		if s.root != nil {
+		if s.root.limiter != nil {
 			all = slices.Insert(all, 0, s.root)
 		}
 		for _, e := range all {
-			stats := statsOf(e.limiter)
-			stats.Path, stats.Limiter, stats.Retries = s.path(e), e.limiter, left
+			stats := e.stats()
+			stats.Path, stats.Limiter, stats.Retries = e.scopePath(), e.limiter, left
 			if s.budgets && e != s.root {
 				stats.Retries = e.retries()
 			}
@@ -72,12 +72,11 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 	}
 }
 
-// kept returns all entries, the most recently used first. Of an entry, id and
-// limiter never change.
-func (s *scopes) kept() []*scopeEntry {
+// kept returns all nodes but the root, the most recently used first.
+func (s *scopes) kept() []*node {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	all := make([]*scopeEntry, 0, len(s.entries)+1) // the caller may add the root
+	all := make([]*node, 0, len(s.nodes)+1) // the caller may add the root
 	for e := s.recent.next; e != &s.recent; e = e.next {
 		all = append(all, e)
 	}
@@ -85,16 +84,16 @@ func (s *scopes) kept() []*scopeEntry {
 }
 
 // retries is what is left in the budget of the key.
-func (e *scopeEntry) retries() float64 {
+func (e *node) retries() float64 {
 	if b := e.budget.Load(); b != nil {
 		return b.Left()
 	}
 	return DefaultBudgetCapacity
 }
 
-// statsOf is what a limiter tells of itself.
-func statsOf(l Limiter) (s ScopeStats) {
-	switch l := l.(type) {
+// stats returns what the limiter tells of itself.
+func (n *node) stats() (s ScopeStats) {
+	switch l := n.limiter.(type) {
 	case interface{ Stats() AdaptiveStats }:
 		a := l.Stats()
 		s = ScopeStats{
@@ -111,20 +110,20 @@ func statsOf(l Limiter) (s ScopeStats) {
 		s.Limit = l.Limit()
 	}
 	s.Limit = min(s.Limit, rate.Inf) // where it is not ours, it may be a float's infinity too
-	if own, ok := ownOf(l); ok {
-		s.Waiting, s.PauseLeft = own.house().Report()
+	if n.queue != nil {
+		s.Waiting, s.PauseLeft = n.queue.Report()
 		return s
 	}
-	if l, ok := l.(interface{ Waiting() int }); ok {
+	if l, ok := n.limiter.(interface{ Waiting() int }); ok {
 		s.Waiting = l.Waiting()
 	}
-	s.PauseLeft = max(s.PauseLeft, pauseOf(l))
+	s.PauseLeft = max(s.PauseLeft, pauseOf(n.limiter))
 	return s
 }
 
-// path is the scopes of an entry, the outermost first.
-func (s *scopes) path(e *scopeEntry) (path []ScopeKey) {
-	for ; e != s.root; e = e.id.parent {
+// scopePath returns the scopes of a node, the outermost first.
+func (n *node) scopePath() (path []ScopeKey) {
+	for e := n; e.id.parent != nil; e = e.id.parent {
 		path = append(path, scopeKeyOf(e.id.scope, e.id.key))
 	}
 	slices.Reverse(path)
@@ -156,32 +155,15 @@ func ScopeOf(ctx context.Context) []ScopeKey {
 
 type scopePathKey struct{}
 
-func (l *scopeLimiter) scopePath() []ScopeKey {
-	var path []ScopeKey
-	if l.parent != nil {
-		path = l.parent.scopePath()
-	}
-	return append(path, scopeKeyOf(l.scope, shortKey(l.key)))
-}
-
 // eventContext is the context of a call as observers get it: it tells the scope, and
 // what they do with it is not part of the call.
 type eventContext record
 
 func (c *eventContext) Value(key any) any {
 	if key == (scopePathKey{}) {
-		return c.retrier.scoped()
+		return c.retrier.path
 	}
 	return c.Context.Value(key)
-}
-
-// scoped is the limiter that knows the scopes of r, nil if r is in none.
-func (r *Retrier) scoped() any {
-	l, ok := r.gate.(*scopeLimiter)
-	if !ok {
-		return nil
-	}
-	return l
 }
 
 // scopeObserver tells an observer of the limiter of a scope.
@@ -191,8 +173,8 @@ type scopeObserver struct {
 	context.Context
 }
 
-func newScopeObserver(o Observer, l *scopeLimiter) *scopeObserver {
-	return &scopeObserver{Observer: o, path: l.scopePath(), Context: context.Background()}
+func newScopeObserver(o Observer, p *path) *scopeObserver {
+	return &scopeObserver{Observer: o, path: p.scopePath(), Context: context.Background()}
 }
 
 // Observe is called with the limiter's context, which says nothing.

@@ -69,6 +69,7 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 		all[i] = pacer.Window(w)
 	}
 	s := &SlidingWindow{windows: pacer.NewWindows(all), brake: ownBrake{brake: newBrake()}}
+	s.limiter = s
 	s.queue.Init(&s.windows, queue.Config{})
 	return s, nil
 }

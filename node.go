@@ -1,0 +1,171 @@
+package cruise
+
+import (
+	"context"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/queue"
+)
+
+// A node is a limiter on the path of a call: that of a Retrier, or that of a key in a scope.
+type node struct {
+	id      nodeID
+	limiter Limiter      // nil for a Retrier that has none
+	own     own          // limiter, if it is of this package, else nil
+	learner Learner      // limiter, if it is one, else nil
+	queue   *queue.Queue // of own, in the tree of queues
+	// What a call passes on the path to this node:
+	foreign []*node      // limiters of other packages, which are asked first; the outermost first
+	inner   *queue.Queue // the innermost queue; nil if there is none
+
+	budget atomic.Pointer[Budget] // nil until there is a retry
+
+	// The lock of the scopes guards the fields below.
+	uses        int // calls that wait or are in flight, and nodes below
+	used        clock.Instant
+	pausedUntil clock.Instant // as the server has asked
+	next, prev  *node
+}
+
+type nodeID struct {
+	parent     *node // nil for the limiter of a Retrier
+	scope, key string
+}
+
+func newNode(id nodeID, l Limiter) *node {
+	n := &node{id: id, limiter: l, own: ownOf(l)}
+	n.learner, _ = l.(Learner)
+	if id.parent != nil {
+		n.foreign, n.inner = id.parent.foreign, id.parent.inner
+	}
+	switch {
+	case n.own != nil:
+		n.queue = n.own.ownQueue()
+		n.inner = n.queue
+	case l != nil:
+		n.foreign = append(slices.Clip(n.foreign), n)
+	}
+	return n
+}
+
+// pass waits until a call of a cost above 0 may go, and returns when it came and when it went. It
+// takes nothing if the call does not go.
+func (n *node) pass(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+	if len(n.foreign) > 0 {
+		return n.passForeign(ctx, cost)
+	}
+	if most, is := n.inner.TooExpensive(cost); is {
+		return 0, 0, costError(cost, most)
+	}
+	return enter(n.inner, ctx, cost)
+}
+
+// passForeign is pass where there are limiters of other packages. They cannot be asked without
+// taking, so the call waits for one after the other of them, and for all queues after that. It
+// is refused before if it would wait for those in vain.
+func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+	came = clock.Now()
+	if most, is := n.inner.TooExpensive(cost); is {
+		return came, 0, costError(cost, most)
+	}
+	if n.inner != nil {
+		if refused := n.inner.Check(ticket(ctx, cost)); refused != nil {
+			return came, 0, refusalError(refused)
+		}
+	}
+	passed := 0
+	defer func() {
+		if sent == 0 {
+			giveBack(n.foreign[:passed], cost)
+		}
+	}()
+	for _, x := range n.foreign {
+		if err := waitFor(ctx, x.limiter, cost); err != nil {
+			return came, 0, err
+		}
+		passed++
+	}
+	if n.inner == nil {
+		return came, clock.Now(), nil
+	}
+	_, sent, err = enter(n.inner, ctx, cost)
+	return came, sent, err
+}
+
+// giveBack tells limiters that a call which they let go was never made, even should one of them
+// panic.
+func giveBack(nodes []*node, cost int) {
+	for _, n := range slices.Backward(nodes) {
+		defer n.tell(ending{outcome: OutcomeDropped, cost: cost})
+	}
+}
+
+// learn tells the limiters of n and of all nodes above, even should one of them panic.
+func (n *node) learn(e ending, blamed *node) {
+	if n == nil {
+		return
+	}
+	defer n.id.parent.learn(e, blamed)
+	if n != blamed {
+		e = e.elsewhere()
+	}
+	n.tell(e)
+}
+
+// tell tells the limiter how an attempt ended.
+func (n *node) tell(e ending) {
+	switch {
+	case n.own != nil:
+		n.own.learn(e)
+	case n.learner != nil:
+		n.learner.Learn(e.feedback())
+	}
+}
+
+// elsewhere is what an attempt tells limiters that what the server said is not about.
+func (e ending) elsewhere() ending {
+	e.quota, e.retryAfter = nil, 0
+	if e.outcome.stops() {
+		e.outcome = OutcomeDropped
+	}
+	return e
+}
+
+// blamed returns the node on the path to n whose scope a server blames.
+func (n *node) blamed(scope string) *node {
+	for scope != "" && n.id.scope != scope && n.id.parent != nil && n.id.parent.limiter != nil {
+		n = n.id.parent
+	}
+	return n
+}
+
+// paused reports whether the limiter lets nobody go. A limiter of another package is not asked,
+// since no code of others runs under the lock: it pauses for as long as it was told that the
+// server asks for.
+func (n *node) paused(now clock.Instant) bool {
+	if n.queue != nil {
+		_, pause := n.queue.Report()
+		return pause > 0
+	}
+	return now < n.pausedUntil
+}
+
+// counts reports whether calls that went still count against the limiter's limit.
+func (n *node) counts() bool {
+	if x, ok := n.limiter.(*rate.Limiter); ok {
+		return x.Limit() != rate.Inf && x.Tokens() < float64(x.Burst())
+	}
+	return n.queue != nil && n.queue.Counts()
+}
+
+func pauseOf(l Limiter) time.Duration {
+	if l, ok := l.(interface{ PauseLeft() time.Duration }); ok {
+		return l.PauseLeft()
+	}
+	return 0
+}
