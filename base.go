@@ -71,16 +71,27 @@ func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant
 	return came, sent, err
 }
 
-// wait is enter for a call that has to wait.
+// wait is enter for a call that has to wait. Like its callers it has a small frame, so a goroutine
+// that waits needs little memory for its stack.
 func wait(q *queue.Queue, ctx context.Context, n int) (sent clock.Instant, err error) {
-	sent, err = q.Wait(ctx, ticket(ctx, n))
-	if refused, ok := err.(*queue.Refusal); ok {
+	w := newWaiter(ctx, n)
+	if refused := q.Join(w); refused != nil {
 		return 0, refusalError(refused)
 	}
-	if err != nil {
-		return 0, contextError(ctx)
+	if sent, err = q.Await(ctx, w); err != nil {
+		err = waitError(ctx, err)
 	}
-	return sent, nil
+	return sent, err
+}
+
+func newWaiter(ctx context.Context, n int) *queue.Waiter { return queue.NewWaiter(ticket(ctx, n)) }
+
+// waitError returns an error of a queue as callers get it.
+func waitError(ctx context.Context, err error) error {
+	if refused, ok := err.(*queue.Refusal); ok {
+		return refusalError(refused)
+	}
+	return contextError(ctx)
 }
 
 // ticket returns what the call of ctx asks of a queue. It runs code of others, which ctx may
@@ -108,12 +119,13 @@ func ticket(ctx context.Context, n int) queue.Ticket {
 
 // refusalError returns a refusal as callers get it.
 func refusalError(r *queue.Refusal) error {
-	reasons := [...]error{
-		queue.DeadlineTooSoon: ErrDeadline,
-		queue.PauseTooLong:    ErrServerDelay,
-		queue.QuotaTooLong:    ErrQuotaExhausted,
-	}
-	return &Error{Reason: reasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
+	return &Error{Reason: refusalReasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
+}
+
+var refusalReasons = [...]error{
+	queue.DeadlineTooSoon: ErrDeadline,
+	queue.PauseTooLong:    ErrServerDelay,
+	queue.QuotaTooLong:    ErrQuotaExhausted,
 }
 
 // pauseBy pauses for what an attempt taught, and reports whether that extends the pause. It

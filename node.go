@@ -17,11 +17,10 @@ type node struct {
 	id      nodeID
 	limiter Limiter      // nil for a Retrier that has none
 	own     own          // limiter, if it is of this package, else nil
-	learner Learner      // limiter, if it is one, else nil
 	queue   *queue.Queue // of own, in the tree of queues
-	// What a call passes on the path to this node:
-	foreign []*node      // limiters of other packages, which are asked first; the outermost first
-	inner   *queue.Queue // the innermost queue; nil if there is none
+	// The last ones on the path to this node, it included; nil if there are none:
+	inner   *queue.Queue // queue of a limiter of this package
+	foreign *node        // limiter of another package
 
 	budget atomic.Pointer[Budget] // nil until there is a retry
 
@@ -39,7 +38,6 @@ type nodeID struct {
 
 func newNode(id nodeID, l Limiter) *node {
 	n := &node{id: id, limiter: l, own: ownOf(l)}
-	n.learner, _ = l.(Learner)
 	if id.parent != nil {
 		n.foreign, n.inner = id.parent.foreign, id.parent.inner
 	}
@@ -48,7 +46,7 @@ func newNode(id nodeID, l Limiter) *node {
 		n.queue = n.own.ownQueue()
 		n.inner = n.queue
 	case l != nil:
-		n.foreign = append(slices.Clip(n.foreign), n)
+		n.foreign = n
 	}
 	return n
 }
@@ -56,7 +54,7 @@ func newNode(id nodeID, l Limiter) *node {
 // pass waits until a call of a cost above 0 may go, and returns when it came and when it went. It
 // takes nothing if the call does not go.
 func (n *node) pass(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
-	if len(n.foreign) > 0 {
+	if n.foreign != nil {
 		return n.passForeign(ctx, cost)
 	}
 	if most, is := n.inner.TooExpensive(cost); is {
@@ -78,17 +76,21 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 			return came, 0, refusalError(refused)
 		}
 	}
-	passed := 0
+	foreign := make([]*node, 0, 4) // the innermost first
+	for x := n.foreign; x != nil; x = x.foreignAbove() {
+		foreign = append(foreign, x)
+	}
+	asked := len(foreign) // all from here on have let the call go
 	defer func() {
 		if sent == 0 {
-			giveBack(n.foreign[:passed], cost)
+			giveBack(foreign[asked:], cost)
 		}
 	}()
-	for _, x := range n.foreign {
+	for _, x := range slices.Backward(foreign) {
 		if err := waitFor(ctx, x.limiter, cost); err != nil {
 			return came, 0, err
 		}
-		passed++
+		asked--
 	}
 	if n.inner == nil {
 		return came, clock.Now(), nil
@@ -97,10 +99,18 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 	return came, sent, err
 }
 
+// foreignAbove returns the last node above n whose limiter is of another package.
+func (n *node) foreignAbove() *node {
+	if n.id.parent == nil {
+		return nil
+	}
+	return n.id.parent.foreign
+}
+
 // giveBack tells limiters that a call which they let go was never made, even should one of them
 // panic.
 func giveBack(nodes []*node, cost int) {
-	for _, n := range slices.Backward(nodes) {
+	for _, n := range nodes {
 		defer n.tell(ending{outcome: OutcomeDropped, cost: cost})
 	}
 }
@@ -119,11 +129,10 @@ func (n *node) learn(e ending, blamed *node) {
 
 // tell tells the limiter how an attempt ended.
 func (n *node) tell(e ending) {
-	switch {
-	case n.own != nil:
+	if n.own != nil {
 		n.own.learn(e)
-	case n.learner != nil:
-		n.learner.Learn(e.feedback())
+	} else if l, ok := n.limiter.(Learner); ok {
+		l.Learn(e.feedback())
 	}
 }
 

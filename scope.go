@@ -123,7 +123,8 @@ func (p *path) pausesFor(scope string) bool {
 		return false
 	}
 	defer p.unuse(n)
-	return n.blamed(scope).learner != nil
+	_, learns := n.blamed(scope).limiter.(Learner)
+	return learns
 }
 
 // pauseLeft returns how long the pauses last that a call would meet.

@@ -63,9 +63,14 @@ func (b *bucket) admit(ctx context.Context, n int) (sent clock.Instant, err erro
 	if d, ok := ctx.Deadline(); ok {
 		t.Deadline = clock.Deadline(d)
 	}
-	sent, err = b.Wait(ctx, t)
-	if why, ok := err.(*Refusal); ok {
-		err = [...]error{DeadlineTooSoon: errDeadline, PauseTooLong: errPause, QuotaTooLong: errQuota}[why.Why]
+	w := NewWaiter(t)
+	refused := b.Join(w)
+	if refused == nil {
+		sent, err = b.Await(ctx, w)
+		refused, _ = err.(*Refusal)
+	}
+	if refused != nil {
+		err = [...]error{DeadlineTooSoon: errDeadline, PauseTooLong: errPause, QuotaTooLong: errQuota}[refused.Why]
 	}
 	return sent, err
 }

@@ -281,7 +281,7 @@ func checkQueue(t *testing.T, script []byte) (ok bool) {
 			model: queueModel{limit: limits[0], burst: burst, have: burst * token},
 			went:  map[int]int64{}, gone: map[int]bool{},
 		}
-		r.bucket.config.CatchUp = 0 // a timer that is seconds late, as here, has nothing to make up for
+		r.bucket.catchUp = 0 // a timer that is seconds late, as here, has nothing to make up for
 		cancelled := 0
 		ok = true
 		for i := 0; ok && i+2 < len(script); i += 3 {

@@ -48,8 +48,8 @@ func (q *Queue) PauseLeft(now clock.Instant) time.Duration { return max(0, q.pau
 // sooner.
 func (q *Queue) heldUp(now clock.Instant) time.Duration {
 	pause := q.PauseLeft(now)
-	if pause > 0 && q.config.Resumed != nil {
-		pause = min(pause, q.config.Resumed(now))
+	if pause > 0 && q.resumed != nil {
+		pause = min(pause, q.resumed(now))
 	}
 	return pause
 }

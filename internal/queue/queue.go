@@ -86,7 +86,8 @@ func (r *Refusal) Error() string {
 type Queue struct {
 	mu treeLock // guards the fields below and the policy; no code of others runs under it
 
-	config      Config
+	catchUp     time.Duration
+	resumed     func(now clock.Instant) time.Duration
 	policy      Policy
 	timeline    clock.Timeline // the queue's time, which may differ from the clock's
 	pausedUntil clock.Instant  // nobody goes before
@@ -118,7 +119,7 @@ type Config struct {
 
 // Init gives q its policy, before its first use.
 func (q *Queue) Init(p Policy, c Config) {
-	q.policy, q.config, q.timeline.Last = p, c, c.Start
+	q.policy, q.catchUp, q.resumed, q.timeline.Last = p, c.CatchUp, c.Resumed, c.Start
 }
 
 // Ready reports whether q has a policy.
@@ -204,10 +205,9 @@ func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
 	return sent, ok
 }
 
-// Wait waits until a call may go, and returns when it went, by the clock. The error is a
-// [*Refusal] or that of ctx, and then the call has taken nothing. Wait takes the lock.
-func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err error) {
-	w := &waiter{Ticket: t, done: make(chan struct{})}
+// Join puts a call among the waiters, unless it would wait in vain: then the call has taken
+// nothing. Otherwise Await must follow. Join takes the lock.
+func (q *Queue) Join(w *Waiter) *Refusal {
 	q.Lock()
 	now := q.Now()
 	ahead := q.ahead(w.Class)
@@ -216,22 +216,32 @@ func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err err
 			x.abandoned(x.Advance(q.Reading(now)))
 		}
 		q.Unlock()
-		return 0, refused
+		return refused
 	}
 	q.push(w)
 	if q.head() == w || q.placeholder.queued && q.placeholder.Class.background() { // w may lift that
 		q.Reschedule(now)
 	}
-	tell := w.queued && w.OnWait != nil
-	var outlook Outlook
-	if tell {
-		outlook = q.outlook(now, w, ahead)
+	if !w.queued || w.OnWait == nil {
+		q.Unlock()
+		return nil
 	}
-	q.Unlock()
-	if tell {
-		w.OnWait(outlook)
-	}
+	q.tell(now, w, ahead)
+	return nil
+}
 
+// tell tells the call of w that it waits, behind others of a total cost. It unlocks q first.
+func (q *Queue) tell(now clock.Instant, w *Waiter, ahead int64) {
+	outlook := q.outlook(now, w, ahead)
+	q.Unlock()
+	w.OnWait(outlook)
+}
+
+// Await waits until the call of w may go, and returns when it went, by the clock. The error is a
+// [*Refusal] or that of ctx, and then the call has taken nothing. Await takes the lock.
+//
+// Join is apart from Await so that the stack of a goroutine which waits is small.
+func (q *Queue) Await(ctx context.Context, w *Waiter) (sent clock.Instant, err error) {
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -251,7 +261,7 @@ func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err err
 func (q *Queue) Check(t Ticket) *Refusal {
 	q.Lock()
 	defer q.Unlock()
-	return q.refusal(q.Now(), &waiter{Ticket: t}, q.ahead(t.Class))
+	return q.refusal(q.Now(), &Waiter{Ticket: t}, q.ahead(t.Class))
 }
 
 // Report returns how many calls wait here and how long the pause lasts. The next call of a
@@ -267,7 +277,7 @@ func (q *Queue) Report() (waiting int, pause time.Duration) {
 }
 
 // outlook returns what is known of the wait of w, behind others of a total cost.
-func (q *Queue) outlook(now clock.Instant, w *waiter, ahead int64) Outlook {
+func (q *Queue) outlook(now clock.Instant, w *Waiter, ahead int64) Outlook {
 	wait := q.least(now, w, ahead)
 	o := Outlook{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: q.PauseLeft(now)}
 	for x := q.parent; x != nil; x = x.parent {
@@ -279,7 +289,7 @@ func (q *Queue) outlook(now clock.Instant, w *waiter, ahead int64) Outlook {
 }
 
 // abandon takes w out of the queue, and reports whether it still waited.
-func (q *Queue) abandon(w *waiter) bool {
+func (q *Queue) abandon(w *Waiter) bool {
 	q.Lock()
 	defer q.Unlock()
 	if !w.queued {
@@ -295,7 +305,7 @@ func (q *Queue) abandon(w *waiter) bool {
 }
 
 // push puts w behind the waiters of its class.
-func (q *Queue) push(w *waiter) {
+func (q *Queue) push(w *Waiter) {
 	q.waiters[w.Class].push(w)
 	q.waiting++
 	q.count(w, 1)
@@ -319,7 +329,7 @@ func (q *Queue) ahead(c Class) (cost int64) {
 }
 
 // refusal returns why w would wait in vain behind others of a total cost, nil if it would not.
-func (q *Queue) refusal(now clock.Instant, w *waiter, ahead int64) *Refusal {
+func (q *Queue) refusal(now clock.Instant, w *Waiter, ahead int64) *Refusal {
 	refused := q.refuses(now, w, ahead)
 	for x := q.parent; x != nil && refused == nil; x = x.parent {
 		refused = x.refuses(x.Advance(q.Reading(now)), w, 0) // it is unknown how many are ahead there
@@ -328,9 +338,9 @@ func (q *Queue) refusal(now clock.Instant, w *waiter, ahead int64) *Refusal {
 }
 
 // refuses is refusal for q alone.
-func (q *Queue) refuses(now clock.Instant, w *waiter, ahead int64) *Refusal {
+func (q *Queue) refuses(now clock.Instant, w *Waiter, ahead int64) *Refusal {
 	pause := q.PauseLeft(now)
-	if pause > 0 && q.config.Resumed != nil && q.config.Resumed(now) == clock.Never {
+	if pause > 0 && q.resumed != nil && q.resumed(now) == clock.Never {
 		return nil // the pause may be over: the answer will tell
 	}
 	if pause > w.MaxPause {
@@ -351,7 +361,7 @@ func (q *Queue) refuses(now clock.Instant, w *waiter, ahead int64) *Refusal {
 }
 
 // least returns how long w must wait at least, behind others of a total cost.
-func (q *Queue) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
+func (q *Queue) least(now clock.Instant, w *Waiter, ahead int64) time.Duration {
 	pause := q.PauseLeft(now)
 	if wait := pause + q.policy.AtLeast(now.Add(pause), ahead, w.Cost); wait >= 0 {
 		return wait
@@ -360,11 +370,11 @@ func (q *Queue) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
 }
 
 // head returns the waiter that goes next, nil if nobody waits.
-func (q *Queue) head() *waiter {
+func (q *Queue) head() *Waiter {
 	if q.waiting == 0 {
 		return nil
 	}
-	var next *waiter
+	var next *Waiter
 	for c := range classes {
 		w := q.waiters[c].head
 		switch {
@@ -381,7 +391,7 @@ func (q *Queue) head() *waiter {
 }
 
 // leave takes w out of the queue.
-func (q *Queue) leave(w *waiter) {
+func (q *Queue) leave(w *Waiter) {
 	q.waiters[w.Class].remove(w)
 	q.waiting--
 	q.count(w, -1)
@@ -390,14 +400,14 @@ func (q *Queue) leave(w *waiter) {
 }
 
 // count counts w here and in all ancestors, unless it is a placeholder.
-func (q *Queue) count(w *waiter, n int) {
+func (q *Queue) count(w *Waiter, n int) {
 	for x := q; x != nil && w.child == nil; x = x.parent {
 		x.calls += n
 	}
 }
 
 // dismiss takes w out of the queue without letting it go.
-func (q *Queue) dismiss(now clock.Instant, w *waiter) {
+func (q *Queue) dismiss(now clock.Instant, w *Waiter) {
 	q.leave(w)
 	q.abandoned(now)
 }
@@ -411,7 +421,7 @@ func (q *Queue) abandoned(now clock.Instant) {
 }
 
 // letGo lets w go, which is the next.
-func (q *Queue) letGo(now clock.Instant, w *waiter) {
+func (q *Queue) letGo(now clock.Instant, w *Waiter) {
 	q.leave(w)
 	switch {
 	case w.Class.background():
@@ -466,7 +476,7 @@ func (q *Queue) refuseHopeless(now clock.Instant) {
 		if Class(c) == BackgroundRetry {
 			ahead = 0
 		}
-		var next *waiter
+		var next *Waiter
 		for w := q.waiters[c].head; w != nil; w = next {
 			next = w.next
 			if w.child != nil {

@@ -35,8 +35,8 @@ func (q *Queue) tick() {
 	q.Lock()
 	defer q.Unlock()
 	now := q.Now()
-	if q.config.CatchUp > 0 && now > q.firesAt {
-		q.owedFrom = max(q.firesAt, now-clock.Instant(q.config.CatchUp))
+	if q.catchUp > 0 && now > q.firesAt {
+		q.owedFrom = max(q.firesAt, now-clock.Instant(q.catchUp))
 	}
 	q.Reschedule(now)
 }
@@ -44,7 +44,7 @@ func (q *Queue) tick() {
 // isLate reports whether there is a late timer to make up for. A call that an ancestor held up
 // for longer than CatchUp was not held up by a timer.
 func (q *Queue) isLate(now clock.Instant) bool {
-	return q.owedFrom != 0 && now.Sub(q.owedFrom) <= q.config.CatchUp
+	return q.owedFrom != 0 && now.Sub(q.owedFrom) <= q.catchUp
 }
 
 // makeUp asks the policy, by Pass or Peek, as if the timer had not been late: at the time at

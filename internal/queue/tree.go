@@ -25,7 +25,7 @@ const ListenAbove = 5 * time.Second
 // branch is what a queue has to do with its parent.
 type branch struct {
 	parent      *Queue
-	placeholder waiter      // among the waiters of parent, queued or not
+	placeholder Waiter      // among the waiters of parent, queued or not
 	adopted     atomic.Bool // the place in the tree is settled for good
 }
 
@@ -121,7 +121,7 @@ func (q *Queue) updatePlaceholder(now clock.Instant) (changed bool) {
 			}
 		}
 		q.disarm()
-		if q.config.Resumed != nil {
+		if q.resumed != nil {
 			q.arm(now, ListenAbove)
 		}
 		return q.representInParent(w)
@@ -134,7 +134,7 @@ func (q *Queue) updatePlaceholder(now clock.Instant) (changed bool) {
 // classAbove returns the class of the placeholder for w: that of w, but First for background
 // work that has its turn while other work waits behind it. Else the other work would yield in
 // the parent too.
-func (q *Queue) classAbove(w *waiter) Class {
+func (q *Queue) classAbove(w *Waiter) Class {
 	if w.Class.background() && (q.waiters[Retry].head != nil || q.waiters[First].head != nil) {
 		return First
 	}
@@ -143,7 +143,7 @@ func (q *Queue) classAbove(w *waiter) Class {
 
 // representInParent makes the placeholder stand for w, or for nobody if w is nil. The
 // placeholder keeps its place among the waiters whatever w costs.
-func (q *Queue) representInParent(w *waiter) (changed bool) {
+func (q *Queue) representInParent(w *Waiter) (changed bool) {
 	p := &q.placeholder
 	if p.queued {
 		if w != nil && p.Class == q.classAbove(w) {

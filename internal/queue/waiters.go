@@ -23,11 +23,11 @@ const BackgroundTurn = 8
 
 func (c Class) background() bool { return c >= BackgroundRetry }
 
-// A waiter is a call that waits, or the placeholder of a child queue among the waiters of its
+// A Waiter is a call that waits, or the placeholder of a child queue among the waiters of its
 // parent.
-type waiter struct {
+type Waiter struct {
 	Ticket
-	prev, next *waiter       // among the waiters of its class
+	prev, next *Waiter       // among the waiters of its class
 	queued     bool          // false once let go or refused
 	sent       clock.Instant // when it was let go
 	refused    *Refusal      // why it was refused, nil if it was not
@@ -35,19 +35,22 @@ type waiter struct {
 	child      *Queue        // whose next call the placeholder stands for; nil for a call
 }
 
+// NewWaiter returns a waiter that no queue has yet.
+func NewWaiter(t Ticket) *Waiter { return &Waiter{Ticket: t, done: make(chan struct{})} }
+
 // refuse ends the wait of w, which has left the queue.
-func (w *waiter) refuse(why *Refusal) {
+func (w *Waiter) refuse(why *Refusal) {
 	w.refused = why
 	close(w.done)
 }
 
 // waiters is a doubly linked list, so that any waiter leaves in constant time.
 type waiters struct {
-	head, tail *waiter
+	head, tail *Waiter
 	cost       int64 // of all; an int of 32 bits may be too small
 }
 
-func (l *waiters) push(w *waiter) {
+func (l *waiters) push(w *Waiter) {
 	if w.prev = l.tail; w.prev != nil {
 		w.prev.next = w
 	} else {
@@ -57,7 +60,7 @@ func (l *waiters) push(w *waiter) {
 	l.cost += int64(w.Cost)
 }
 
-func (l *waiters) remove(w *waiter) {
+func (l *waiters) remove(w *Waiter) {
 	if w.prev != nil {
 		w.prev.next = w.next
 	} else {
