@@ -4,23 +4,197 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"go/ast"
-	"go/format"
-	"go/parser"
-	"go/token"
 	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp"
 )
+
+// The README's code is that between README and end in these files, in its order.
+func TestReadmeShowsTestedCode(t *testing.T) {
+	var want, got []string
+	for _, name := range []string{"readme_test.go", "examples/workers/readme_test.go"} {
+		source, err := os.ReadFile(name)
+		require.NoError(t, err)
+		for _, m := range regexp.MustCompile(`(?ms)^\t+// README\n(\t+)(.*?)\n\t+// end$`).FindAllStringSubmatch(string(source), -1) {
+			want = append(want, strings.ReplaceAll(m[2], "\n"+m[1], "\n"))
+		}
+	}
+	readme, err := os.ReadFile("README.md")
+	require.NoError(t, err)
+	for _, m := range regexp.MustCompile("(?s)```go\n(.*?)\n```").FindAllStringSubmatch(string(readme), -1) {
+		assert.LessOrEqual(t, strings.Count(m[1], "\n")+1, 8, "lines of %s", m[1])
+		got = append(got, m[1])
+	}
+	assert.ElementsMatch(t, want, got)
+	assert.Len(t, got, 7, "an HTTP client, any call, and five recipes")
+	assert.LessOrEqual(t, strings.Count(string(readme), "\n"), 150, "lines")
+}
+
+// inMemory makes the requests of the default transport end at the handler, without a network.
+func inMemory(t *testing.T, handler http.HandlerFunc) {
+	t.Helper()
+	before := http.DefaultTransport
+	http.DefaultTransport = roundTripper(func(r *http.Request) (*http.Response, error) {
+		w := httptest.NewRecorder()
+		handler(w, r)
+		resp := w.Result()
+		resp.Request = r
+		return resp, nil
+	})
+	t.Cleanup(func() { http.DefaultTransport = before })
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+func TestReadmeHTTPClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		refusals := 1
+		inMemory(t, func(w http.ResponseWriter, _ *http.Request) {
+			if refusals--; refusals >= 0 {
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		})
+		begun := time.Now()
+
+		// README
+		transport := cruise.Must(cruisehttp.NewTransport())
+		client := &http.Client{Transport: transport}
+		resp, err := client.Get("https://api.example.com/")
+		// end
+
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		assert.Equal(t, http.StatusOK, resp.StatusCode)
+		assert.GreaterOrEqual(t, time.Since(begun), 7*time.Second)
+	})
+}
+
+func TestReadmeAnyCall(t *testing.T) {
+	// README
+	api := cruise.Must(cruise.New()) // one for each API, shared by all goroutines
+	addrs, err := cruise.DoValue(context.Background(), api, func(ctx context.Context) ([]string, error) {
+		return net.DefaultResolver.LookupHost(ctx, "localhost")
+	})
+	// end
+
+	require.NoError(t, err)
+	assert.NotEmpty(t, addrs)
+}
+
+func TestReadmeKnownRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// README
+		api := cruise.Must(cruise.New(cruise.WithMaxRate(10))) // calls a second
+		// end
+
+		begun := time.Now()
+		for range 101 {
+			require.NoError(t, api.Do(t.Context(), func(context.Context) error { return nil }))
+		}
+		assert.InDelta(t, 10, time.Since(begun).Seconds(), .01)
+	})
+}
+
+func TestReadmePerToken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inMemory(t, func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Authorization") == "limited" {
+				w.Header().Set("Retry-After", "60")
+				w.WriteHeader(http.StatusTooManyRequests)
+			}
+		})
+
+		// README
+		transport := cruise.Must(cruisehttp.NewTransport(
+			cruisehttp.WithScope("host", cruisehttp.HostKey),
+			cruisehttp.WithScope("token", cruisehttp.HeaderKey("Authorization")),
+		))
+		// end
+
+		get := func(token string, wait time.Duration) (time.Duration, error) {
+			begun := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), wait)
+			defer cancel()
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://api.example.com/", nil)
+			require.NoError(t, err)
+			req.Header.Set("Authorization", token)
+			resp, err := transport.RoundTrip(req)
+			if err == nil {
+				err = resp.Body.Close()
+			}
+			return time.Since(begun), err
+		}
+		_, _ = get("limited", time.Second)
+		took, err := get("other", time.Second)
+		require.NoError(t, err)
+		assert.Zero(t, took)
+		_, err = get("limited", time.Second)
+		assert.ErrorIs(t, err, cruise.ErrDeadline, "that token is paused")
+	})
+}
+
+func TestReadmeBulkJob(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, names := t.Context(), []string{"a", "b", "c"}
+		errs := make(chan error, len(names))
+		var refused atomic.Int64
+		upload := func(context.Context, string) error {
+			if refused.Add(1) <= 20 {
+				return cruise.Throttled(errors.New("429"), cruise.RetryAfter(time.Minute))
+			}
+			return nil
+		}
+
+		// README
+		api := cruise.Must(cruise.New(cruise.WithUncountedThrottles(), cruise.WithMaxElapsed(time.Hour)))
+		var workers sync.WaitGroup
+		for _, name := range names {
+			workers.Go(func() {
+				errs <- api.Do(ctx, func(ctx context.Context) error { return upload(ctx, name) })
+			})
+		}
+		// end
+
+		workers.Wait()
+		for range names {
+			assert.NoError(t, <-errs)
+		}
+	})
+}
+
+func TestReadmeTest(t *testing.T) {
+	begun := time.Now()
+
+	// README
+	synctest.Test(t, func(t *testing.T) {
+		api := cruise.Must(cruise.New(cruise.WithMaxRate(1)))
+		for range 61 {
+			_ = api.Do(t.Context(), func(context.Context) error { return nil })
+		} // a minute has passed on the fake clock
+	})
+	// end
+
+	assert.Less(t, time.Since(begun), 30*time.Second)
+}
 
 // APIError is how the client of some API tells that a call failed.
 type APIError struct {
@@ -40,57 +214,28 @@ func (c *appClient) App(_ context.Context, name string) (string, error) {
 	return name, nil
 }
 
+// An error that cruise does not know is wrapped by the call.
 func Example() {
 	client := &appClient{}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	var app string
-
-	// README
 	api := cruise.Must(cruise.New()) // one for each API, shared by all goroutines
 
-	err := api.Do(ctx, func(ctx context.Context) (err error) {
-		app, err = client.App(ctx, "example") // any call that can fail
+	app, err := cruise.DoValue(ctx, api, func(ctx context.Context) (string, error) {
+		app, err := client.App(ctx, "example")
 		if failed, ok := errors.AsType[*APIError](err); ok {
 			switch failed.Code {
 			case "rate_limited":
-				return cruise.Throttled(err, cruise.RetryAfter(failed.Wait)) // everyone slows down
+				return "", cruise.Throttled(err, cruise.RetryAfter(failed.Wait)) // everyone slows down
 			case "not_found":
-				return cruise.Permanent(err) // another attempt would not help
+				return "", cruise.Permanent(err) // another attempt would not help
 			}
 		}
-		return err // nil, or worth another attempt
+		return app, err
 	})
 
 	fmt.Println(app, err)
 	// Output: example <nil>
-}
-
-// The Go code of the README is that of Example, from its README comment on, and
-// is short.
-func TestReadmeShowsTestedCode(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	blocks := regexp.MustCompile("(?s)```go\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
-	require.Len(t, blocks, 1)
-	code := strings.TrimSpace(blocks[0][1])
-	assert.LessOrEqual(t, strings.Count(code, "\n")+1, 15, "lines")
-
-	fset := token.NewFileSet()
-	source, err := os.ReadFile("readme_test.go")
-	require.NoError(t, err)
-	file, err := parser.ParseFile(fset, "readme_test.go", source, 0)
-	require.NoError(t, err)
-	for _, decl := range file.Decls {
-		if f, ok := decl.(*ast.FuncDecl); ok && f.Name.Name == "Example" {
-			body := string(source[fset.Position(f.Body.Lbrace).Offset+1 : fset.Position(f.Body.Rbrace).Offset])
-			_, body, _ = strings.Cut(body, "// README\n")
-			body, _, _ = strings.Cut(body, "\n\tfmt.Println")
-			want, err := format.Source([]byte(strings.ReplaceAll("\n"+body, "\n\t", "\n")))
-			require.NoError(t, err)
-			assert.Equal(t, strings.TrimSpace(string(want)), code)
-		}
-	}
 }
 
 // documents are all texts for readers, by their name.
@@ -234,31 +379,5 @@ func TestReasonsAreDocumented(t *testing.T) {
 	require.GreaterOrEqual(t, len(reasons), 8)
 	for _, r := range reasons {
 		assert.Contains(t, string(doc), "| `"+r[1]+"`: "+r[2]+" |")
-	}
-}
-
-// The README tells of a few clients what the scoreboard tells of all.
-func TestReadmeShowsTheScoreboard(t *testing.T) {
-	readme, err := os.ReadFile("README.md")
-	require.NoError(t, err)
-	board, err := os.ReadFile("docs/scoreboard.md")
-	require.NoError(t, err)
-	_, suite, found := strings.Cut(string(board), "## Means: suite of 13\n")
-	require.True(t, found)
-	suite, _, _ = strings.Cut(strings.ReplaceAll(suite, "*", ""), "\n## ")
-	for name, client := range map[string]string{
-		"cruise":                        "cruise",
-		"AWS SDK, adaptive mode":        "aws-adaptive",
-		"cenkalti/backoff v7":           "cenkalti",
-		"failsafe-go, adaptive limiter": "failsafe-adaptive",
-		"Heroku's proportional rule, by cruise's `delay.Limiter`": "heroku-proportional",
-	} {
-		row := regexp.MustCompile(`(?m)^\| ` + client + ` \| 13 \| ([\d.]+) \| ([\d.]+) \| [\d.]+ \| [\d.]+ \| ([\d.]+) \|`).FindStringSubmatch(suite)
-		require.NotNil(t, row, client)
-		var throttled, wait, use float64
-		_, err := fmt.Sscan(strings.Join(row[1:], " "), &throttled, &wait, &use)
-		require.NoError(t, err)
-		want := fmt.Sprintf("| %s | %.2g %% | %.0f s | %s |\n", name, throttled, wait, strings.TrimPrefix(fmt.Sprintf("%.2f", use), "0"))
-		assert.True(t, strings.Contains(string(readme), want), "the README lacks %q", want)
 	}
 }

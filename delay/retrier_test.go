@@ -44,7 +44,8 @@ func TestZeroLimiter(t *testing.T) {
 
 func TestContextsThatHaveEnded(t *testing.T) {
 	l := cruise.Must(delay.New(delay.Linear(time.Second)))
-	assert.EqualError(t, l.WaitN(nil, 1), "cruise: nil context") //nolint:staticcheck // a nil context on purpose
+	//lint:ignore SA1012 a nil context on purpose
+	assert.EqualError(t, l.WaitN(nil, 1), "cruise: nil context")
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errBusy)
 	for _, n := range []int{0, 1} {

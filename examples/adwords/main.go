@@ -1,9 +1,8 @@
-// Command adwords makes calls for two accounts with one developer token, to a server
-// that limits each account and all of them together, as AdWords did: by a SOAP fault
-// that says whose limit it was and for how long. Without scopes the limit of the
-// small account slows the large one; with scopes it doesn't. Both are tried at the
-// same time, with a server each, which it starts itself; it shows its progress and
-// ends with a table.
+// Adwords shows a limit for each account within a common one: two accounts with one developer
+// token call a server that limits each account and both together, as AdWords did, by a SOAP
+// fault that names the limit and the wait. Without scopes, the limit of the small account slows
+// the large one; with scopes it does not. Both ways run at the same time, each with a server of
+// its own, show their progress and end with a table.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command aws describes 1,000 EMR clusters with 10 workers, against a server that
-// takes 60 calls a second and throttles as EMR does: with 400 and "Rate exceeded".
-// It starts the server itself, shows its progress and ends with a table.
+// Aws shows the AWS SDK with cruiseaws: 10 workers describe 1,000 EMR clusters, at a server on
+// this machine that admits 60 calls a second and throttles as EMR does, with 400 and "Rate
+// exceeded". It shows its progress and ends with a table.
 package main
 
 import (

@@ -1,8 +1,7 @@
-// Command dynamodb-load has 50 workers write to a DynamoDB table whose capacity
-// doubles every 8 seconds, from 50 writes a second to 200: through cruiseaws and,
-// beside it, with the adaptive mode of the AWS SDK and a table of its own. It starts
-// the servers itself, which throttle as DynamoDB does, shows its progress and ends
-// with a table.
+// Dynamodb-load shows how the rate follows a limit that grows: 50 workers write to a DynamoDB
+// table whose capacity doubles every 8 seconds, from 50 writes a second to 200, with cruiseaws
+// and, beside it, with the adaptive mode of the AWS SDK. It starts its servers, shows its
+// progress and ends with a table.
 package main
 
 import (

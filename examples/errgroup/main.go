@@ -1,7 +1,6 @@
-// A pool of 20 workers describes 1,000 clusters through one cruise.Retrier. The
-// server is one like that of a cloud: it answers 4 calls a second, knows bursts of
-// 10, and says Throttling to all others. At that rate the work takes 250 seconds,
-// so here all is 20 times as fast.
+// Errgroup shows a pool of 20 workers that describes 1,000 clusters through one cruise.Retrier.
+// The server on this machine admits 4 calls a second and 10 at once, and answers Throttling to
+// the rest. At that rate the work takes 250 seconds, so everything is 20 times as fast.
 //
 //	go run ./examples/errgroup
 //	go run ./examples/errgroup -speed 1

@@ -1,9 +1,8 @@
-// A circuit breaker of failsafe-go around a cruise.Retrier: cruise paces, pauses
-// and retries, the breaker stops asking a server that fails whatever one does.
+// Failsafe shows a circuit breaker of failsafe-go around a cruise.Retrier: cruise paces, pauses
+// and retries, and the breaker stops calling a broken server.
 //
-// A throttle must not open the breaker, as the server is well and only busy. So
-// the breaker is outside, where it sees the result of a whole call with its
-// retries, and counts as failures only what is the server's.
+// A 429 must not open the breaker, since the server is only busy. So the breaker is outside, sees
+// the result of a whole call with its retries, and counts only the server's own failures.
 //
 //	go run ./examples/failsafe
 package main

@@ -1,9 +1,7 @@
-// Github reads all pages of a list from a server on this machine that limits like
-// GitHub's REST API: a primary limit, which its X-RateLimit headers report, and a
-// secondary one on bursts, which nothing announces.
-//
-// The client knows nothing of limits: it is an [http.Client] with a
-// [cruisehttp.Transport].
+// Github shows an http.Client with a [cruisehttp.Transport] at an API with two limits: it reads
+// all pages of a list from a server on this machine that limits like GitHub's REST API, with a
+// primary limit in its X-RateLimit headers and a secondary one on bursts, without headers. The
+// client is told neither.
 //
 //	go run ./examples/github
 //	go run ./examples/github -pages 500 -workers 20

@@ -1,7 +1,6 @@
-// Command google lists the files of 60 folders with 8 workers, through the official
-// client of Drive, from a server that takes 25 requests a second and answers the
-// others with 403, as Drive does: first the client as it is, then with cruisegoogle.
-// It starts the server itself, shows its progress and ends with a table.
+// Google shows the official client of Drive, as it is and then with cruisegoogle: 8 workers list
+// the files of 60 folders, at a server on this machine that admits 25 requests a second and
+// answers 403 to the rest, as Drive does. It shows its progress and ends with a table.
 package main
 
 import (

@@ -1,10 +1,9 @@
-// Heroku shows what [cruisehttp.Transport] makes of an API that tells little: a
-// server on this machine that limits like Heroku's Platform API, by a bucket that
-// refills steadily, of which its responses say how many requests remain and
-// nothing else: no limit, no reset, no Retry-After.
+// Heroku shows [cruisehttp.Transport] at an API that tells little: a server on this machine that
+// limits like Heroku's Platform API, by a bucket that refills steadily. Its responses name the
+// remaining requests and nothing else: no limit, no reset, no Retry-After.
 //
-// A client with the Transport and a plain one, which backs off exponentially with
-// jitter, send the same requests to a server of their own each.
+// A client with the Transport and a plain one, which backs off exponentially with jitter, send the
+// same requests to a server of their own each.
 //
 //	go run ./examples/heroku
 //	go run ./examples/heroku -rate 50 -bucket 100 -workers 20 -requests 1000

@@ -1,2 +1,2 @@
-// Package migrating holds the code of docs/migrating.md, as tests.
+// Package migrating holds the code of docs/migrating.md and docs/migrating-projects.md, as tests.
 package migrating

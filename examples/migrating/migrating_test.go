@@ -400,20 +400,24 @@ func TestAWSBeforeAndAfter(t *testing.T) {
 	}
 }
 
-// The code of docs/migrating.md is that between doc and end in this file, in this
-// order.
-func TestTheDocumentShowsTestedCode(t *testing.T) {
-	source, err := os.ReadFile("migrating_test.go")
-	require.NoError(t, err)
-	doc, err := os.ReadFile("../../docs/migrating.md")
-	require.NoError(t, err)
-	var want, got []string
-	for _, m := range regexp.MustCompile(`(?ms)^\t// doc\n(.*?)^\t// end$`).FindAllStringSubmatch(string(source), -1) {
-		want = append(want, strings.TrimSpace(strings.ReplaceAll("\n"+m[1], "\n\t", "\n")))
+// The code of each page is that between doc and end in its file, in this order.
+func TestTheDocumentsShowTestedCode(t *testing.T) {
+	for file, page := range map[string]string{
+		"migrating_test.go": "../../docs/migrating.md",
+		"projects_test.go":  "../../docs/migrating-projects.md",
+	} {
+		source, err := os.ReadFile(file)
+		require.NoError(t, err)
+		doc, err := os.ReadFile(page)
+		require.NoError(t, err)
+		var want, got []string
+		for _, m := range regexp.MustCompile(`(?ms)^\t// doc\n(.*?)^\t// end$`).FindAllStringSubmatch(string(source), -1) {
+			want = append(want, strings.TrimSpace(strings.ReplaceAll("\n"+m[1], "\n\t", "\n")))
+		}
+		for _, m := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(doc), -1) {
+			got = append(got, strings.TrimSpace(m[1]))
+		}
+		require.GreaterOrEqual(t, len(want), 10)
+		assert.Equal(t, want, got, page)
 	}
-	for _, m := range regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(string(doc), -1) {
-		got = append(got, strings.TrimSpace(m[1]))
-	}
-	require.Greater(t, len(want), 10)
-	assert.Equal(t, want, got)
 }

@@ -1,5 +1,5 @@
-// A list is read page by page with Retrier.Attempts: a loop for code that does not
-// fit in a function, because each page decides how to go on.
+// Paging shows [cruise.Retrier.Attempts], a loop for code that does not fit in a function: a list
+// is read page by page, and each page decides how to go on.
 //
 //	go run ./examples/paging
 package main

@@ -1,7 +1,6 @@
-// The quickstart starts a server on this machine that throttles like Heroku's
-// API, and has 10 workers send it 300 requests through one cruise.Retrier. At the
-// same time the same work is done with plain exponential backoff, against a
-// server of its own, for comparison.
+// Quickstart shows cruise beside plain exponential backoff: 10 workers send 300 requests through
+// one cruise.Retrier to a server on this machine that throttles like Heroku's API. At the same
+// time the same work is done with backoff alone, at a server of its own.
 //
 //	go run ./examples/quickstart
 //	go run ./examples/quickstart -rate 40 -bucket 100 -requests 1000

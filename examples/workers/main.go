@@ -1,10 +1,10 @@
-// The workers example shares one limit between processes: it starts a Redis and a
-// server that throttles, both on this machine, and several worker processes that
-// know nothing of each other nor of the limit. A table shows how their rates
-// converge; its last column counts the calls of workers that Redis did not answer.
+// Workers shows one limit for many processes: it starts a Redis and a server that throttles, both
+// on this machine, and several worker processes that know neither each other nor the limit. A
+// table shows how their rates converge; its last column counts calls made while Redis did not
+// answer.
 //
 //	go run ./examples/workers
-//	go run ./examples/workers -kill-redis        pulls the plug in the middle
+//	go run ./examples/workers -kill-redis        stops Redis in the middle
 //	go run ./examples/workers -alone             each with a limiter of its own
 //	go run ./examples/workers -workers 100 -rate 1000 -duration 2m
 //

@@ -1,0 +1,41 @@
+package client
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/a7df5faa/cruise"
+
+	"github.com/a7df5faa/cruise/simulation/engine"
+	"github.com/a7df5faa/cruise/simulation/scenario"
+)
+
+// Shared is cruise whose processes share one limit through a store that is a millisecond away.
+func Shared() engine.Client {
+	type run struct {
+		scenario *scenario.Scenario
+		seed     uint64
+	}
+	var stores sync.Map // of run: cruise.Store
+	return engine.Client{
+		Name:  "cruise-shared",
+		About: "cruise with a limiter that the processes share through a store, unlimited attempts, no retry budget",
+		Own:   true,
+		New: func(e engine.Env) engine.Process {
+			store, _ := stores.LoadOrStore(run{e.Scenario, e.Seed >> 16}, away{cruise.NewMemoryStore()})
+			limiter := cruise.Must(cruise.NewSharedLimiter(store.(cruise.Store)))
+			return retrier(e, cruise.WithLimiter(limiter), cruise.WithoutBudget())
+		},
+	}
+}
+
+// away is a store behind a network.
+type away struct{ cruise.Store }
+
+func (s away) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreReply, error) {
+	if err := engine.Sleep(ctx, time.Millisecond); err != nil {
+		return cruise.StoreReply{}, err
+	}
+	return s.Store.Sync(ctx, q)
+}
