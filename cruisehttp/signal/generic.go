@@ -49,7 +49,7 @@ var base = generic()
 func Generic() Profile {
 	p := generic()
 	p.Providers = []Profile{
-		GitHub(), GoogleAds(), Google(), AzureOpenAI(), Azure(), AmazonMWS(), AWS(), Heroku(), Stripe(), Slack(), Shopify(),
+		GitHub(), GoogleAds(), Google(), AzureOpenAI(), AzureDevOps(), Azure(), AmazonMWS(), AWS(), Heroku(), Stripe(), Slack(), Shopify(),
 		Discord(), OpenAI(), Groq(), Anthropic(), Twilio(), Cloudflare(), GitLab(), DockerHub(), Twitter(), Salesforce(),
 	}
 	p.Providers = append(p.Providers, moreProviders()...)
@@ -70,6 +70,7 @@ func generic() Profile {
 			{Name: "X-Rate-Limit-Retry-After-Seconds", Unit: Seconds},
 			{Name: "X-Rate-Limit-Retry-After-Milliseconds", Unit: Milliseconds},
 			{Name: "Ratelimit-Retry-After", Unit: RetryAfter},
+			{Name: "X-Throttle-Wait-Seconds", Unit: Seconds},
 		},
 		BodyWaits: []WaitField{
 			{Field: "responses.headers.retry-after", Unit: RetryAfter}, // of the parts of a batch
@@ -92,8 +93,8 @@ func generic() Profile {
 			{Max: "X-Ratelimit-*-Limit", Remaining: "X-Ratelimit-*-Remaining", Reset: "X-Ratelimit-*-Reset"},
 		},
 		CodeFields: []string{
-			"code", "type", "error", "status", "reason", "errorcode", "error_code", "errcode", "error.code", "error.type", "error.status", "error.reason",
-			"errors.code", "errors.type", "errors.reason", "errors.extensions.code", "*.error.code", "details.causes.reason",
+			"code", "type", "error", "status", "reason", "errorcode", "error_code", "errcode", "error_type", "error_name", "id", "error.code", "error.type", "error.status", "error.reason",
+			"errors.code", "errors.type", "errors.reason", "errors.extensions.code", "errors.errorcode", "errors.id", "*.error.code", "details.causes.reason",
 			"error.durability", "items.*.status", "responses.status", "parts.status",
 		},
 		TextFields: []string{

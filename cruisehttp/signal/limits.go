@@ -229,6 +229,9 @@ func (r *reading) parseLimit(lh *LimitHeaders, star string) {
 	if l.Unit == "" && strings.Contains(l.Name, "token") {
 		l.Unit = "tokens"
 	}
+	if l.Unit == "" && strings.Contains(l.Name, "concurren") {
+		l.Unit = "concurrent"
+	}
 	l.Window = cmp.Or(windowNames[l.Name], l.Window)
 	if name, lines := r.header(lh.Interval, star); len(lines) > 0 {
 		unit := Auto
@@ -245,6 +248,15 @@ func (r *reading) parseLimit(lh *LimitHeaders, star string) {
 		if d, ok := parseWaits(lines, lh.ResetUnit, r.clock); ok {
 			l.Reset = d
 			break
+		}
+	}
+	if l.Reset < 0 && lh.Reset != "" && remaining != nil {
+		for _, end := range [...]string{"time", "-Time", "-At"} { // RateLimit-ResetTime of Yelp and GitLab
+			if _, lines := r.header(lh.Reset+end, star); lines != nil {
+				if d, ok := parseWaits(lines, Auto, r.clock); ok {
+					l.Reset = d
+				}
+			}
 		}
 	}
 	if several, ok := l.several(most, remaining, resets[:], lh.ResetUnit, r.clock); ok {

@@ -12,6 +12,7 @@ func moreProviders() []Profile {
 	return []Profile{
 		SEC(), Meta(), AlibabaCloud(), TencentCloud(), Dropbox(), Zendesk(), StackExchange(), Feishu(), Atlassian(),
 		Airtable(), MusicBrainz(), APNs(), VK(), Kraken(), KuCoin(), Binance(),
+		Xero(), Marketo(), QuickBooks(), NetSuite(), WeChat(), DingTalk(), LINE(), Etherscan(), EthereumNode(),
 	}
 }
 
@@ -258,6 +259,158 @@ func Binance() Profile {
 		Rules: []Rule{
 			{Code: []string{"code=-1003", "code=-1015"}, Outcome: cruise.OutcomeThrottled},
 			{Status: []int{418}, Outcome: cruise.OutcomeThrottled, Floor: 2 * time.Minute},
+		},
+	}
+}
+
+// AzureDevOps delays those who use much, and says by a Retry-After on a success how long they
+// should hold back.
+//
+// Source: learn.microsoft.com, Azure DevOps, rate and usage limits.
+func AzureDevOps() Profile {
+	return Profile{
+		Name:  "azuredevops",
+		Hosts: []string{"dev.azure.com", "*.dev.azure.com", "*.visualstudio.com"},
+		Rules: []Rule{{Status: []int{200}, Header: []string{"X-Ratelimit-Delay: *", "Retry-After: *"}, Outcome: cruise.OutcomeSuccess, Brake: true}},
+	}
+}
+
+// Xero has limits of the minute and of the day, of a tenant and of the app.
+//
+// Source: developer.xero.com, rate limits.
+func Xero() Profile {
+	return Profile{
+		Name:  "xero",
+		Hosts: []string{"api.xero.com"},
+		Marks: []string{"X-Rate-Limit-Problem", "X-Minlimit-Remaining", "X-Daylimit-Remaining"},
+		Limits: []LimitHeaders{
+			{Remaining: "X-Minlimit-Remaining", Window: time.Minute},
+			{Remaining: "X-Appminlimit-Remaining", Window: time.Minute},
+			{Remaining: "X-Daylimit-Remaining", Window: 24 * time.Hour},
+		},
+		ScopeHeaders: []string{"X-Rate-Limit-Problem"},
+		Rules: []Rule{
+			{Status: []int{429, 503}, Header: []string{"X-Rate-Limit-Problem: *day*"}, Outcome: cruise.OutcomeQuotaExhausted},
+			{Status: []int{429, 503}, Header: []string{"X-Rate-Limit-Problem: *"}, Outcome: cruise.OutcomeThrottled},
+		},
+	}
+}
+
+// Marketo answers everything with 200, its errors in the body.
+//
+// Source: experienceleague.adobe.com, Marketo REST API, error codes.
+func Marketo() Profile {
+	return Profile{
+		Name:     "marketo",
+		Hosts:    []string{"*.mktorest.com"},
+		Embedded: []Embedded{{}},
+		Rules: []Rule{
+			{Status: []int{200}, Code: []string{"code=606", "code=615"}, Field: []string{"errors.code"}, Outcome: cruise.OutcomeThrottled, Floor: time.Second},
+			{Status: []int{200}, Code: []string{"code=607"}, Field: []string{"errors.code"}, Outcome: cruise.OutcomeQuotaExhausted},
+			{Status: []int{200}, Code: []string{"code=502", "code=604", "code=608", "code=611", "code=713"}, Field: []string{"errors.code"}, Outcome: cruise.OutcomeTransient},
+		},
+	}
+}
+
+// QuickBooks may throttle with 403.
+//
+// Source: developer.intuit.com, API limits and error codes.
+func QuickBooks() Profile {
+	return Profile{
+		Name:       "quickbooks",
+		Hosts:      []string{"quickbooks.api.intuit.com", "sandbox-quickbooks.api.intuit.com"},
+		Marks:      []string{"Intuit_tid"},
+		TextFields: []string{"*.error.message", "*.error.detail"},
+		Rules:      []Rule{{Status: []int{403, 429}, Text: []string{"*ThrottleExceeded*"}, Outcome: cruise.OutcomeThrottled}},
+	}
+}
+
+// NetSuite limits concurrency, and the requests of an integration.
+//
+// Source: docs.oracle.com, NetSuite, SuiteScript errors and concurrency governance.
+func NetSuite() Profile {
+	return Profile{
+		Name:       "netsuite",
+		Hosts:      []string{"*.netsuite.com"},
+		CodeFields: []string{"o:errordetails.o:errorcode", "error.code", "*.detail.*.code"},
+		Rules: []Rule{{
+			Code:    []string{"SSS_REQUEST_LIMIT_EXCEEDED", "CONCURRENCY_LIMIT_EXCEEDED", "WS_CONCUR_SESSION_DISALLWD", "WS_REQUEST_BLOCKED", "EXCEEDED_REQUEST_LIMIT"},
+			Outcome: cruise.OutcomeThrottled,
+		}},
+	}
+}
+
+// WeChat answers everything with 200, its errors in the body.
+//
+// Source: developers.weixin.qq.com, global return codes.
+func WeChat() Profile {
+	return Profile{
+		Name:     "wechat",
+		Hosts:    []string{"api.weixin.qq.com", "qyapi.weixin.qq.com"},
+		Embedded: []Embedded{{}},
+		Rules: []Rule{
+			{Status: []int{200}, Code: []string{"errcode=45009"}, Outcome: cruise.OutcomeQuotaExhausted},
+			{Status: []int{200}, Code: []string{"errcode=45011", "errcode=45033"}, Outcome: cruise.OutcomeThrottled},
+			{Status: []int{200}, Code: []string{"errcode=-1"}, Outcome: cruise.OutcomeTransient},
+		},
+	}
+}
+
+// DingTalk throttles with 403, and its older API with 200 and a code.
+//
+// Source: open.dingtalk.com, call limits and error codes.
+func DingTalk() Profile {
+	return Profile{
+		Name:       "dingtalk",
+		Hosts:      []string{"api.dingtalk.com", "oapi.dingtalk.com"},
+		CodeFields: []string{"sub_code"},
+		Embedded:   []Embedded{{}},
+		Rules: []Rule{
+			{Code: []string{"code=Forbidden.AccessDenied.QpsLimit*"}, Outcome: cruise.OutcomeThrottled, Floor: time.Second},
+			{Status: []int{200}, Code: []string{"errcode=90018", "errcode=90002", "sub_code=90018", "sub_code=90002", "errcode=130101"}, Outcome: cruise.OutcomeThrottled, Floor: time.Second},
+		},
+	}
+}
+
+// LINE is its Messaging API: a 429 is a rate, or the messages of a month.
+//
+// Source: developers.line.biz, Messaging API, rate limits.
+func LINE() Profile {
+	return Profile{
+		Name:  "line",
+		Hosts: []string{"api.line.me", "api-data.line.me"},
+		Marks: []string{"X-Line-Request-Id"},
+		Rules: []Rule{{Status: []int{429}, Text: []string{"you have reached your monthly limit*"}, Outcome: cruise.OutcomeQuotaExhausted}},
+	}
+}
+
+// Etherscan, and its kin for other chains, answers everything with 200, its errors in the body.
+//
+// Source: docs.etherscan.io, rate limits and common error messages.
+func Etherscan() Profile {
+	return Profile{
+		Name:       "etherscan",
+		Hosts:      []string{"api.etherscan.io", "api.bscscan.com", "api.polygonscan.com", "api.arbiscan.io"},
+		TextFields: []string{"result"},
+		Embedded:   []Embedded{{}},
+		Rules: []Rule{
+			{Status: []int{200}, Text: []string{"max daily*limit reached*"}, Outcome: cruise.OutcomeQuotaExhausted},
+			{Status: []int{200}, Text: []string{"max *rate limit reached*"}, Outcome: cruise.OutcomeThrottled, Floor: time.Second},
+		},
+	}
+}
+
+// EthereumNode is the JSON-RPC of those who run nodes for others; a throttle may come with 200.
+//
+// Source: EIP-1474, code -32005; docs.infura.io and docs.alchemy.com.
+func EthereumNode() Profile {
+	return Profile{
+		Name:      "ethereumnode",
+		Hosts:     []string{"*.infura.io", "*.alchemy.com", "*.quiknode.pro"},
+		BodyWaits: []WaitField{{Field: "*.rate.backoff_seconds", Unit: Seconds}},
+		Embedded:  []Embedded{{Method: "POST"}},
+		Rules: []Rule{
+			{Status: []int{200, 402, 403, 429}, Code: []string{"code=-32005", "code=-32007", "code=429"}, Field: []string{"error.code"}, Outcome: cruise.OutcomeThrottled},
 		},
 	}
 }
