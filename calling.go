@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
@@ -194,14 +195,14 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if !r.nested && callOf(c.ctx) != nil {
 		return false, err // the outer Retrier decides
 	}
-	switch v.Outcome {
-	case OutcomePermanent:
+	switch {
+	case v.Outcome == OutcomeQuotaExhausted:
+		return false, c.giveUp(ErrQuotaExhausted, v.RetryAfter)
+	case v.Outcome == OutcomePermanent || v.NoRetry:
 		if c.attempts == 1 {
 			return false, err
 		}
 		return false, c.giveUp(ErrPermanent, 0)
-	case OutcomeQuotaExhausted:
-		return false, c.giveUp(ErrQuotaExhausted, v.RetryAfter)
 	}
 	if c.ctx.Err() != nil {
 		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
@@ -288,8 +289,20 @@ func (c *calling) verdict(err error) Verdict {
 	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
+	v := c.judged(err)
+	if isAny(err, c.r.permanent) {
+		if !v.Outcome.stops() {
+			return Verdict{Outcome: OutcomePermanent}
+		}
+		v.NoRetry = true
+	}
+	return v
+}
+
+// judged is the verdict without [WithPermanent].
+func (c *calling) judged(err error) Verdict {
 	if c.r.classifier != nil && !retried(err) {
-		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped {
+		if v := c.r.classifier(err); v.valid() {
 			v.RetryAfter = max(0, v.RetryAfter)
 			return v
 		}
@@ -299,6 +312,14 @@ func (c *calling) verdict(err error) Verdict {
 		v.Outcome = OutcomeTransient
 	}
 	return v
+}
+
+// isAny reports whether err is one of several.
+func isAny(err error, targets []error) bool {
+	return slices.ContainsFunc(targets, func(target error) (is bool) {
+		defer func() { _ = recover() }() // methods of err may panic
+		return errors.Is(err, target)
+	})
 }
 
 // ranOut reports whether the attempt has had all the time that it has for itself.
@@ -330,15 +351,15 @@ func isEnd(ctx context.Context, err error) (is bool) {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
-// retried reports whether another Retrier has given up on err, and nobody has
-// marked it anew. A classifier that looks for the server's error would find it
-// in there, and retries would multiply.
+// retried reports whether another Retrier has given up on err, or on an error that is joined
+// with it, and nobody has marked it anew. A classifier that looks for the server's error would
+// find it in there, and retries would multiply.
 func retried(err error) (is bool) {
-	defer func() { _ = recover() }() // methods of err may panic
-	if m, ok := errors.AsType[markedError](err); ok {
-		e, ok := m.(*Error)
-		is = ok && !e.madeOnce()
-	}
+	each(err, func(n *node) bool {
+		e, ok := n.mark.(*Error)
+		is = is || ok && !e.madeOnce()
+		return n.mark == nil
+	})
 	return is
 }
 

@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -130,9 +131,9 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// means is that whoever gave up has retried already, whatever the last error was, unless
-// there was but one attempt to make.
-func (e *Error) means() Verdict {
+// Verdict is what [Classify] makes of e: permanent, with the wait, as whoever gave up has
+// retried already. Where the call was to have one attempt only, it is that of the last error.
+func (e *Error) Verdict() Verdict {
 	v := Verdict{Outcome: OutcomePermanent}
 	if e.madeOnce() {
 		v = Classify(e.Last)
@@ -191,7 +192,13 @@ type wrapper struct {
 func (w *wrapper) Error() string { return w.err.Error() }
 func (w *wrapper) Unwrap() error { return w.err }
 
-func (w *wrapper) means() Verdict { return w.verdict }
+// Verdict is that of the wrapper; without a wait or a scope with those of the wrapped error.
+func (w *wrapper) Verdict() Verdict {
+	v, inner := w.verdict, Classify(w.err)
+	v.RetryAfter = cmp.Or(v.RetryAfter, inner.RetryAfter)
+	v.Scope = cmp.Or(v.Scope, inner.Scope)
+	return v
+}
 
 // A Hint tells more of what the server said: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)

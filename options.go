@@ -7,7 +7,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
-// An Option tunes a [Retrier]. Given twice, the last counts, but for [WithObserver].
+// An Option tunes a [Retrier]. Given twice, the last counts, except for [WithObserver],
+// [WithClassifier] and [WithPermanent].
 type Option interface{ retrier(*config) }
 
 type option func(*config)
@@ -37,6 +38,7 @@ type config struct {
 	budget          *Budget
 	budgetSet       bool
 	classifier      Classifier
+	permanent       []error // see WithPermanent
 	observer        Observer
 	scopeLimiter    func(scope, key string) (Limiter, error)
 	maxScopes       int           // 0: not set
@@ -150,11 +152,34 @@ func WithoutBudget() Option {
 	return option(func(c *config) { c.budget, c.budgetSet = nil, true })
 }
 
-// WithClassifier asks f what an error means before [Classify] is asked.
+// WithClassifier asks f what an error means before [Classify] is asked. Given more than
+// once, the last is asked first, and the one before it where that declines.
 func WithClassifier(f Classifier) Option {
 	return option(func(c *config) {
-		c.Check(f != nil, "WithClassifier(nil): want a Classifier")
+		if before := c.classifier; c.Check(f != nil, "WithClassifier(nil): want a Classifier") && before != nil {
+			last := f
+			f = func(err error) Verdict {
+				if v := last(err); v.valid() {
+					return v
+				}
+				return before(err)
+			}
+		}
 		c.classifier = f
+	})
+}
+
+// WithPermanent names errors that no retry can help, such as [database/sql.ErrNoRows], redis.Nil or
+// mongo.ErrNoDocuments: a call whose error matches one of them, by [errors.Is], is not retried. Where
+// that error also says that the server throttled, the limiter learns it all the same. It wants
+// one or more errors, none nil; given more than once, all count. Default: none.
+func WithPermanent(errs ...error) Option {
+	return option(func(c *config) {
+		c.Check(len(errs) > 0, "WithPermanent without an error: want one or more")
+		for i, err := range errs {
+			c.Check(err != nil, "WithPermanent: error %d is nil", i+1)
+		}
+		c.permanent = append(c.permanent, errs...)
 	})
 }
 

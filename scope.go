@@ -19,8 +19,9 @@ import (
 //   - a throttle that names a scope ([InScope]) pauses and cuts the limiter of
 //     that scope only; a name that is not a scope of the call is that of the
 //     outermost limiter;
-//   - a throttle that names none, the innermost;
-//   - a success, all of them; a [Quota], the innermost.
+//   - a throttle that names none, the innermost that is a [Learner]: where that of the key
+//     is not, such as x/time's, the one around it pauses;
+//   - a success, all of them; a [Quota], the same one as a throttle.
 //
 // So the limit of one customer never slows the others, and that of the
 // developer slows all.

@@ -229,10 +229,16 @@ func (e *scopeEntry) nearest() *room {
 	return nil
 }
 
-// blamed is the entry, of those around a call, whose scope a server blames.
+// blamed is the entry, of those around a call, whose scope a server blames; or the next one
+// further out whose limiter can learn, where that one's cannot.
 func (e *scopeEntry) blamed(scope string) *scopeEntry {
 	for scope != "" && e.id.scope != scope && e.id.parent != nil {
 		e = e.id.parent
+	}
+	for x := e; x != nil; x = x.id.parent {
+		if _, learns := x.limiter.(Learner); learns {
+			return x
+		}
 	}
 	return e
 }
