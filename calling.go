@@ -3,7 +3,6 @@ package cruise
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -12,12 +11,10 @@ import (
 
 // calling is one call on its way: the loop that Do and Attempts share.
 type calling struct {
-	r          *Retrier
-	ctx        context.Context // the caller's
-	record     *record         // nil if nothing needs it
-	cost       int
-	background bool
-	once       bool // no retries
+	r      *Retrier
+	ctx    context.Context // the caller's
+	record *record         // nil if nothing needs it
+	perCall
 	started    clock.Instant
 	waited     time.Duration // in the limiter, for the attempt
 	sent       clock.Instant // when that let it go
@@ -34,25 +31,21 @@ type calling struct {
 
 // begin prepares the first attempt.
 func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) error {
-	c.r, c.ctx, c.attemptCtx, c.cost = r, ctx, ctx, 1
+	c.r, c.ctx, c.attemptCtx = r, ctx, ctx
 	switch {
 	case r == nil || r.maxAttempts == 0:
 		return errZeroRetrier
 	case ctx == nil:
 		return errNilContext
 	}
-	if r.observer != nil || r.maxElapsed > 0 || r.gate == nil {
-		c.started = clock.Now() // else the limiter tells when the call came
-	}
+	c.perCall = r.perCall
 	for _, o := range opts {
-		if o.costSet {
-			c.cost = o.cost
+		if err := c.choose(o); err != nil {
+			return err
 		}
-		c.background = c.background || o.background
-		c.once = c.once || o.once
 	}
-	if c.cost < 0 {
-		return fmt.Errorf("cruise: WithCost(%d): want 0 or more", c.cost)
+	if r.observer != nil || c.maxElapsed > 0 || r.gate == nil {
+		c.started = clock.Now() // else the limiter tells when the call came
 	}
 	if ctx.Err() != nil {
 		c.started = clock.Now()
@@ -65,7 +58,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
-	if !r.bare || c.attempts > 0 || c.background || c.once {
+	if !r.bare || c.attempts > 0 || c.background || c.once || c.attemptTimeout > 0 || c.maxElapsed > 0 {
 		c.attemptCtx = c.recorded()
 		if c.attempts > 0 {
 			c.record.retries.Store(int64(c.attempts))
@@ -87,8 +80,8 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		c.sent = clock.Now()
 		return 0, nil
 	}
-	if r.maxElapsed > 0 {
-		bounded, cancel := context.WithDeadline(ctx, c.started.Add(r.maxElapsed).Time())
+	if c.maxElapsed > 0 {
+		bounded, cancel := context.WithDeadline(ctx, c.started.Add(c.maxElapsed).Time())
 		defer cancel()
 		ctx = bounded
 	}
@@ -118,7 +111,7 @@ func (c *calling) refused(err error) error {
 	ended := c.ctx.Err() != nil
 	if ended {
 		e.Reason = contextError(c.ctx)
-	} else if c.r.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
+	} else if c.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
 		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
 		// its network.
 		left, why := c.left()
@@ -137,8 +130,8 @@ func (c *calling) refused(err error) error {
 // time.Until, as contexts do.
 func (c *calling) left() (left time.Duration, reason error) {
 	left = clock.Never
-	if c.r.maxElapsed > 0 {
-		left, reason = c.r.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
+	if c.maxElapsed > 0 {
+		left, reason = c.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
 	}
 	if deadline, ok := c.ctx.Deadline(); ok {
 		if until := time.Until(deadline); until <= left {
@@ -163,8 +156,8 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
 		c.begun = clock.Now()
 	}
-	if c.r.attemptTimeout > 0 {
-		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
+	if c.attemptTimeout > 0 {
+		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.tookLong)
 		defer cancel()
 		c.attemptCtx = ctx
 	}
@@ -210,7 +203,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
 		c.counted++
 	}
-	if c.once || c.counted >= r.maxAttempts {
+	if c.once || c.counted >= c.maxAttempts {
 		return false, c.giveUpRetry(ErrAttemptsExhausted, v.RetryAfter)
 	}
 	if v.RetryAfter > r.maxServerDelay {
@@ -222,12 +215,12 @@ func (c *calling) settle(err error) (again bool, final error) {
 // backOff waits before a retry, if there is time and budget for one.
 func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	r := c.r
-	backoff, paced := &r.backoff, false // by the limiter
+	backoff, paced := r.backoff, false // by the limiter
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
 		paced = c.cost > 0 && r.pausesFor(v.Scope)
 		if backoff == nil && !paced {
-			backoff = &defaultThrottleBackoff
+			backoff = defaultThrottleBackoff
 		}
 	}
 	wait := v.RetryAfter
@@ -236,7 +229,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		if r.freeThrottles && v.Outcome == OutcomeThrottled {
 			retry, delay = c.attempts, &c.freeDelay
 		}
-		*delay = backoff.Delay(retry, *delay)
+		*delay = max(0, backoff(retry, *delay))
 		wait = max(wait, *delay)
 	}
 	if left, reason := c.left(); reason != nil && wait >= left {
@@ -308,7 +301,7 @@ func (c *calling) judged(err error) Verdict {
 		}
 	}
 	v := Classify(err)
-	if c.r.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
+	if c.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
 		v.Outcome = OutcomeTransient
 	}
 	return v
@@ -324,7 +317,7 @@ func isAny(err error, targets []error) bool {
 
 // ranOut reports whether the attempt has had all the time that it has for itself.
 func (c *calling) ranOut() bool {
-	return c.r.tookLong != nil && context.Cause(c.attemptCtx) == c.r.tookLong
+	return c.tookLong != nil && context.Cause(c.attemptCtx) == c.tookLong
 }
 
 // timedOut reports whether err, which nobody has marked, comes of the time of the attempt
@@ -341,7 +334,7 @@ func (c *calling) timedOut(err error) (is bool) {
 	}
 	end, _ := c.attemptCtx.Deadline()
 	whole, ok := c.ctx.Deadline()
-	left := c.r.attemptTimeout - clock.Now().Sub(c.sent)
+	left := c.attemptTimeout - clock.Now().Sub(c.sent)
 	return refused && errors.Is(err, ErrDeadline) && (!ok || end.Before(whole)) && e.RetryAfter >= left
 }
 

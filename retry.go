@@ -50,7 +50,7 @@ func (*noCopy) Unlock() {}
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
 // of its scopes. The error names every option that is out of bounds or contradicts another.
 func New(opts ...Option) (*Retrier, error) {
-	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff}}
+	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff, perCall: perCall{cost: 1}}}
 	c := &r.config
 	for i, opt := range opts {
 		if c.Check(opt != nil, "option %d is nil", i+1) {
@@ -79,8 +79,8 @@ func New(opts ...Option) (*Retrier, error) {
 	}
 	if c.maxAttempts == 0 {
 		c.maxAttempts = DefaultMaxAttempts
-		if n := c.backoff.Retries(); n > 0 {
-			c.maxAttempts = min(n, Unlimited-1) + 1
+		if c.retries > 0 {
+			c.maxAttempts = min(c.retries, Unlimited-1) + 1
 		}
 	}
 	if len(c.Errors) > 0 {
@@ -88,7 +88,7 @@ func New(opts ...Option) (*Retrier, error) {
 	}
 	r.gate = gateOf(c.limiter)
 	c.scopes = newScopes(c)
-	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0
+	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0 && !c.background && !c.once
 	return r, nil
 }
 
@@ -104,7 +104,7 @@ func New(opts ...Option) (*Retrier, error) {
 //
 // It returns at once when the next wait cannot end before the context's deadline.
 //
-// A nil ctx or fn, a Retrier that was not made by [New] and a negative [WithCost] are
+// A nil ctx or fn, a Retrier that was not made by [New] and an option out of bounds are
 // mistakes: for them it calls nothing, and returns an error that is no [*Error].
 //
 // fn is called from the caller's goroutine. Its panics pass through, after the
@@ -121,7 +121,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 			return nil
 		}
 		c.started = clock.Now()
-		c.r, c.ctx, c.attempts = r, ctx, 1
+		c.r, c.ctx, c.perCall, c.attempts = r, ctx, r.perCall, 1
 		if again, err := c.settle(err); !again {
 			return err
 		}

@@ -1,9 +1,11 @@
 package cruisehttp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise"
@@ -230,6 +232,21 @@ func WithQuotaResponses() Option {
 // attempts of the Transport. Default: responses are returned as they came.
 func WithoutRetryAfter() Option {
 	return func(c *config) { c.noRetryAfter = true }
+}
+
+type callKey struct{}
+
+// CallOptions returns a context whose requests are made with options of their own, such as
+// [cruise.WithCost], [cruise.WithBackground] or [cruise.WithMaxAttempts], after those that ctx has
+// already. A request with one out of bounds fails with an error that says so, and is not sent.
+// For all requests of a Transport, give the same options to [WithRetrier].
+func CallOptions(ctx context.Context, opts ...cruise.CallOption) context.Context {
+	return context.WithValue(ctx, callKey{}, slices.Concat(optionsOf(ctx), opts))
+}
+
+func optionsOf(ctx context.Context) []cruise.CallOption {
+	opts, _ := ctx.Value(callKey{}).([]cruise.CallOption)
+	return opts
 }
 
 func newConfig(opts []Option) (*config, error) {

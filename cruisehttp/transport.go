@@ -151,7 +151,7 @@ func (x *exchange) run() (*http.Response, error) {
 			_ = x.resp.Body.Close()
 		}
 	}()
-	for attempt, gaveUp := range x.t.scope(x.keys).Attempts(x.req.Context()) {
+	for attempt, gaveUp := range x.t.scope(x.keys).Attempts(x.req.Context(), optionsOf(x.req.Context())...) {
 		if gaveUp != nil {
 			x.resp, x.err = x.gaveUp(gaveUp)
 			break
