@@ -13,6 +13,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/pacer"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // AdaptiveLimiter finds the rate that a server gives, keeps to it, and makes
@@ -56,8 +57,8 @@ type AdaptiveLimiter struct {
 	burst    int // 0: by the rate
 	min, max rate.Limit
 
-	housing       // whose lock guards the fields below too
-	line    *room // where calls wait for it: its own, or that of the SharedLimiter that it is a part of
+	base                 // whose lock guards the fields below too
+	waiters *queue.Queue // that wait for it: its own queue, or that of the SharedLimiter that it is a part of
 	law     *aimd
 	tokens  pacer.Bucket
 	largest int           // the highest cost of calls that went, or that wait
@@ -264,8 +265,8 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 		largest: 1,
 		dearest: 1,
 	}
-	a.line = &a.room
-	a.room.policy, a.room.timeline.Last = a, now // the law knows the time, from which it goes on by whatever clock
+	a.waiters = &a.queue
+	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.setLimit(now, float64(initial))
 		a.apply(now)
@@ -290,23 +291,23 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 // less is of an attempt that was never admitted, and is ignored.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
 	a.learn(f.ending())
-	a.room.teachAbove(f.ending())
+	reportToParents(&a.queue, f.ending())
 }
 
 func (a *AdaptiveLimiter) learn(e ending) {
-	if e.cost <= 0 || a.room.policy == nil {
+	if e.cost <= 0 || !a.queue.Ready() {
 		return
 	}
 	now := clock.Now()
 	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
 	if plain {
 		a.mail.put(now, e)
-		if !a.room.busy.Load() { // asked after put: whoever comes to wait later opens the mail
+		if !a.queue.Busy() { // asked after put: whoever comes to wait later opens the mail
 			return
 		}
 	}
-	a.room.mu.Lock()
-	now = a.room.advance(now)
+	a.queue.Lock()
+	now = a.queue.Advance(now)
 	was := a.law.limit()
 	a.openMail(now)
 	var this lesson
@@ -314,21 +315,21 @@ func (a *AdaptiveLimiter) learn(e ending) {
 		this = a.tellLaw(now, e)
 	}
 	is := a.law.limit()
-	paused := a.room.pauseBy(now, e, this.pause)
+	paused := a.pauseBy(now, e, this.pause)
 	switch {
 	case paused || is < was:
-		a.room.changed(now)
-	case a.room.waiting > 0:
-		a.room.release(now)
+		a.queue.Slowed(now)
+	case a.queue.Waiting() > 0:
+		a.queue.Reschedule(now)
 	}
-	a.room.mu.Unlock()
+	a.queue.Unlock()
 
 	if a.observer != nil {
 		a.tell(e, this, paused, was, is)
 	}
 }
 
-// mail keeps successes for whoever takes the lock of the room next. Where nobody waits that
+// mail keeps successes for whoever takes the lock of the queue next. Where nobody waits that
 // is the next call, so a call takes the lock once, not twice.
 type mail struct {
 	at         atomic.Int64                  // when the last one was put in
@@ -357,21 +358,21 @@ func (a *AdaptiveLimiter) openMail(now clock.Instant) {
 	}
 	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
 	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
-	last := min(clock.Instant(m.at.Load())+a.room.timeline.Skew, now)
+	last := min(a.queue.At(clock.Instant(m.at.Load())), now)
 	step := max(0, last.Sub(a.told)) / time.Duration(n)
 	for i := range n {
 		at := last - clock.Instant(step)*clock.Instant(n-1-i)
 		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
-		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.room.reading(at) - clock.Instant(took), cost: int(part)})
+		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.queue.Reading(at) - clock.Instant(took), cost: int(part)})
 	}
 }
 
 // tellLaw tells the law how an attempt ended.
 func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
 	a.told = max(a.told, now)
-	e.sent = a.room.sentAt(e.sent)
+	e.sent = a.queue.At(e.sent)
 	was := a.law.limit()
-	this := a.law.done(a.told, e, a.room.waiting == 0)
+	this := a.law.done(a.told, e, a.queue.Waiting() == 0)
 	if is := a.law.limit(); is != was {
 		a.apply(a.told)
 		if this.why == CauseQuota && 2*is < was {
@@ -413,7 +414,7 @@ func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float
 	}
 }
 
-// pausedFor reads the wall clock, which the room's own times do not follow.
+// pausedFor reads the wall clock, which the queue's own times do not follow.
 func pausedFor(d time.Duration) Paused {
 	d = min(d, clock.Farthest)
 	return Paused{Until: time.Now().Add(d), For: d}
@@ -434,7 +435,7 @@ func (a *AdaptiveLimiter) apply(now clock.Instant) {
 		a.tokens.SetBurst(now, burst)
 	}
 	a.tokens.SetLimit(now, limitOf(limit))
-	a.room.rehold(now)
+	a.queue.KeepPause(now)
 }
 
 // paced reports whether there is a rate.
@@ -449,21 +450,21 @@ func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 // the maximum rate if there is one. The error says what is allowed, with nothing
 // changed: the minimum to the maximum rate, or rate.Inf.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
-	if a.room.policy == nil {
+	if !a.queue.Ready() {
 		return errZeroLimiter
 	}
 	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
 		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", check.LimitText(limit), check.LimitText(a.min), check.LimitText(a.max))
 	}
-	a.room.mu.Lock()
-	now := a.room.advance(clock.Now())
+	a.queue.Lock()
+	now := a.queue.Now()
 	a.openMail(now)
 	was := a.law.limit()
 	a.law.setLimit(now, perSecond(min(limit, a.max)))
 	is := a.law.limit()
 	a.apply(now)
-	a.room.changed(now)
-	a.room.mu.Unlock()
+	a.queue.Slowed(now)
+	a.queue.Unlock()
 	if a.observer != nil && was != is {
 		notify(context.Background(), a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: CauseSet})
 	}
@@ -473,7 +474,7 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing.
 func (a *AdaptiveLimiter) Pause(d time.Duration) {
-	if !a.room.pauseFor(d) {
+	if !a.pauseFor(d) {
 		return
 	}
 	a.stopped()
@@ -484,7 +485,7 @@ func (a *AdaptiveLimiter) Pause(d time.Duration) {
 
 // Resume ends a pause. Those who waited go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() {
-	left := a.room.resumeNow()
+	left := a.resumeNow()
 	a.stopped()
 	if left > 0 && a.observer != nil {
 		notify(context.Background(), a.observer, Resumed{Left: left})
@@ -493,42 +494,45 @@ func (a *AdaptiveLimiter) Resume() {
 
 // stopped tells the law until when nobody goes, whatever the server would give.
 func (a *AdaptiveLimiter) stopped() {
-	if a.room.policy == nil {
+	if !a.queue.Ready() {
 		return
 	}
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	now := a.room.advance(clock.Now())
+	a.queue.Lock()
+	defer a.queue.Unlock()
+	now := a.queue.Now()
 	a.openMail(now)
-	a.law.stopped(now, max(now, a.room.resume))
+	a.law.stopped(now, max(now, a.queue.PausedUntil()))
 }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
-func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.room.pauseLeft() }
+func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.pauseLeft() }
 
 // Stats returns what the limiter is doing now.
 func (a *AdaptiveLimiter) Stats() AdaptiveStats {
-	if a.room.policy == nil {
+	if !a.queue.Ready() {
 		return AdaptiveStats{}
 	}
-	a.room.mu.Lock()
-	defer a.room.mu.Unlock()
-	now := a.room.advance(clock.Now())
+	a.queue.Lock()
+	defer a.queue.Unlock()
+	now := a.queue.Now()
 	a.openMail(now)
 	s := a.stats
 	if s.Quota != nil {
 		s.Quota = new(*s.Quota)
 	}
 	s.Limit = limitOf(a.law.limit())
-	s.Waiting = a.room.waiting
-	s.PauseLeft = a.room.leftAt(now)
+	s.Waiting = a.queue.Waiting()
+	s.PauseLeft = a.queue.PauseLeft(now)
 	return s
 }
 
-// pass, peek, deserted, atLeast, hold, maxCost and counts make a limiter the policy of its own
-// room.
+// An adaptivePolicy is an AdaptiveLimiter as its queue sees it.
+type adaptivePolicy struct{ *AdaptiveLimiter }
 
-func (a *AdaptiveLimiter) pass(now clock.Instant, n int) time.Duration {
+func (a *AdaptiveLimiter) policy() adaptivePolicy { return adaptivePolicy{a} }
+
+// Pass counts the call as sent too.
+func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
 	if wait := a.ask(now, n, (*pacer.Bucket).Pass); wait > 0 {
 		return wait
 	}
@@ -540,17 +544,17 @@ func (a *AdaptiveLimiter) pass(now clock.Instant, n int) time.Duration {
 	return 0
 }
 
-// peek is pass for a call that does not go yet.
-func (a *AdaptiveLimiter) peek(now clock.Instant, n int) time.Duration {
+// Peek is Pass for a call that does not go yet.
+func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
 	wait := a.ask(now, n, (*pacer.Bucket).Peek)
 	if wait == 0 {
-		a.law.free(now) // only a room above may hold it up
+		a.law.free(now) // only a queue above may hold it up
 	}
 	return wait
 }
 
-// deserted tells that nobody waits any more, though nobody went.
-func (a *AdaptiveLimiter) deserted(now clock.Instant) {
+// Abandoned tells the law that nobody waits any more, though nobody went.
+func (a adaptivePolicy) Abandoned(now clock.Instant) {
 	a.openMail(now)
 	a.told = max(a.told, now)
 	a.law.free(a.told)
@@ -558,11 +562,10 @@ func (a *AdaptiveLimiter) deserted(now clock.Instant) {
 }
 
 // relax takes back the burst that calls were to have which left without going: many others
-// would go at once by it. It must stay for those who wait, be it for a room below; who goes
+// would go at once by it. It must stay for those who wait, be it for a child queue; who goes
 // now counts as waiting where others may.
 func (a *AdaptiveLimiter) relax(now clock.Instant) {
-	last := a.line.waiting <= 1 && a.line.calls == a.line.waiting
-	if a.largest > a.dearest && last && a.paced() {
+	if a.largest > a.dearest && a.waiters.AlmostEmpty() && a.paced() {
 		a.largest = a.dearest
 		a.apply(now)
 	}
@@ -586,7 +589,8 @@ func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucke
 	return wait
 }
 
-func (a *AdaptiveLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
+// AtLeast goes by the rate that may come soon.
+func (a adaptivePolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	b := a.tokens.WithLimit(limitOf(a.law.soon())) // whoever is in time at the rate that it may have soon is not refused
 	wait := b.AtLeast(now, ahead, n)
 	if in, rate := a.law.renewed(now); wait > in { // for the rest, the next window's rate
@@ -595,16 +599,19 @@ func (a *AdaptiveLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Du
 	return wait
 }
 
-func (a *AdaptiveLimiter) maxCost() int {
+// MaxCost returns the burst, if one was set.
+func (a adaptivePolicy) MaxCost() int {
 	if a.burst > 0 {
 		return a.burst
 	}
 	return math.MaxInt32
 }
 
-func (a *AdaptiveLimiter) counts(now clock.Instant) bool { return a.tokens.Counts(now) }
+// Counts reports whether tokens are missing.
+func (a adaptivePolicy) Counts(now clock.Instant) bool { return a.tokens.Counts(now) }
 
-func (a *AdaptiveLimiter) hold(now, until clock.Instant) {
+// Pause drops what was saved, since a server that pauses its clients has none of it.
+func (a adaptivePolicy) Pause(now, until clock.Instant) {
 	if a.paced() || until <= now { // a pause ends, whatever has become of the rate
 		a.tokens.Pause(now, until)
 	}

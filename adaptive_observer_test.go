@@ -198,7 +198,7 @@ func TestAdaptiveObserverMayDoAnything(t *testing.T) {
 				assert.GreaterOrEqual(t, told, 3)
 				// It still works.
 				letGo(t, a, 1).ends(OutcomeSuccess, 0)
-				checkEmpty(t, &a.room)
+				checkEmpty(t, &a.queue)
 			})
 		})
 	}

@@ -206,7 +206,7 @@ func TestAdaptivePausesEveryone(t *testing.T) {
 		}
 		assert.Equal(t, 1, at[asked], "one goes at its end, the others follow at the pace")
 		assert.Zero(t, a.Stats().PauseLeft)
-		checkEmpty(t, &a.room)
+		checkEmpty(t, &a.queue)
 	})
 }
 

@@ -15,7 +15,7 @@ import (
 // here, and no folder that is listed here imports net/http or log/slog.
 func TestBorders(t *testing.T) {
 	const module = "github.com/a7df5faa/cruise"
-	below := []string{"internal/check", "internal/clock", "internal/nils", "internal/pacer", "internal/signals", "internal/terms"}
+	below := []string{"internal/check", "internal/clock", "internal/nils", "internal/pacer", "internal/queue", "internal/signals", "internal/terms"}
 	for dir, may := range map[string][]string{
 		".":                below,
 		"delay":            append([]string{""}, below...),
@@ -23,6 +23,7 @@ func TestBorders(t *testing.T) {
 		"internal/clock":   nil,
 		"internal/nils":    nil,
 		"internal/pacer":   {"internal/clock"},
+		"internal/queue":   {"internal/clock"},
 		"internal/signals": nil,
 		"internal/terms":   nil,
 	} {

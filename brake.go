@@ -45,29 +45,29 @@ func (b *brake) late(sent clock.Instant) bool {
 	return sent != 0 && sent <= b.at
 }
 
-// A roomBrake is the brake of a room, where there is nothing else to learn.
-type roomBrake struct {
+// An ownBrake is the brake of a limiter that learns nothing else.
+type ownBrake struct {
 	brake
 	set atomic.Bool // the level is above 0; else success costs next to nothing
 }
 
-// stop learns from an attempt, and pauses the room if that asks for it.
-func (b *roomBrake) stop(r *room, e ending) {
-	if e.cost <= 0 || r.policy == nil || !e.outcome.stops() && !b.set.Load() {
+// stop learns from an attempt, and pauses the limiter if that asks for it.
+func (b *ownBrake) stop(l *base, e ending) {
+	if e.cost <= 0 || !l.queue.Ready() || !e.outcome.stops() && !b.set.Load() {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now := r.advance(clock.Now())
-	e.sent = r.sentAt(e.sent)
+	l.queue.Lock()
+	defer l.queue.Unlock()
+	now := l.queue.Now()
+	e.sent = l.queue.At(e.sent)
 	atMost := clock.Never
 	if b.row == 0 && b.at != 0 {
 		// Calls got through since the last throttle: if they are too many, longer pauses are no
 		// answer, as the rate after each of them is the same.
 		atMost = max(b.backoff.grown(1), now.Sub(b.at)/2)
 	}
-	if r.pauseBy(now, e, b.learn(now, e, 0, atMost)) {
-		r.changed(now)
+	if l.pauseBy(now, e, b.learn(now, e, 0, atMost)) {
+		l.queue.Slowed(now)
 	}
 	b.set.Store(b.level > 0)
 }

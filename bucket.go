@@ -9,8 +9,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/check"
-	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/pacer"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // TokenBucket is a limiter of a known rate: tokens refill at the limit up to the
@@ -31,9 +31,9 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {
-	housing              // whose lock guards the fields below too
-	tokens  bucketPolicy // its burst never changes
-	brake   roomBrake
+	base                // whose lock guards the fields below too
+	tokens pacer.Bucket // its burst never changes
+	brake  ownBrake
 }
 
 var _ Learner = (*TokenBucket)(nil)
@@ -49,10 +49,10 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		return nil, errors.Join(f...)
 	}
 	b := &TokenBucket{
-		tokens: bucketPolicy{pacer.NewBucket(limit, burst)},
-		brake:  roomBrake{brake: newBrake()},
+		tokens: pacer.NewBucket(limit, burst),
+		brake:  ownBrake{brake: newBrake()},
 	}
-	b.room.policy, b.room.catchUp = &b.tokens, timerGrain
+	b.queue.Init(&b.tokens, queue.Config{CatchUp: timerGrain})
 	return b, nil
 }
 
@@ -70,70 +70,56 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 // never admitted, and is ignored.
 func (b *TokenBucket) Learn(f Feedback) {
 	b.learn(f.ending())
-	b.room.teachAbove(f.ending())
+	reportToParents(&b.queue, f.ending())
 }
 
-func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.room, e) }
+func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.base, e) }
 
 // Limit returns the limit in calls per second.
 func (b *TokenBucket) Limit() rate.Limit {
-	b.room.mu.Lock()
-	defer b.room.mu.Unlock()
+	b.queue.Lock()
+	defer b.queue.Unlock()
 	return b.tokens.Limit()
 }
 
 // SetLimit changes the limit, also for those who wait. The error is that of
 // [NewTokenBucket], with nothing changed.
 func (b *TokenBucket) SetLimit(limit rate.Limit) error {
-	if b.room.policy == nil {
+	if !b.queue.Ready() {
 		return errZeroLimiter
 	}
 	if !check.IsLimit(limit) {
 		return fmt.Errorf("cruise: limit %v: "+check.WantLimit, check.LimitText(limit))
 	}
-	b.room.mu.Lock()
-	defer b.room.mu.Unlock()
-	now := b.room.advance(clock.Now())
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	now := b.queue.Now()
 	b.tokens.SetLimit(now, limit)
-	b.room.rehold(now)
-	b.room.changed(now)
+	b.queue.KeepPause(now)
+	b.queue.Slowed(now)
 	return nil
 }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing. Of what is saved by its end it leaves one token, so a call that
 // costs more waits for the rest.
-func (b *TokenBucket) Pause(d time.Duration) { b.room.pauseFor(d) }
+func (b *TokenBucket) Pause(d time.Duration) { b.pauseFor(d) }
 
 // Resume ends a pause, as if it had been given for that long. Those who waited go at the
 // pace of the limit.
-func (b *TokenBucket) Resume() { b.room.resumeNow() }
+func (b *TokenBucket) Resume() { b.resumeNow() }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
-func (b *TokenBucket) PauseLeft() time.Duration { return b.room.pauseLeft() }
+func (b *TokenBucket) PauseLeft() time.Duration { return b.pauseLeft() }
 
 // Waiting returns how many calls wait.
 func (b *TokenBucket) Waiting() int {
-	b.room.mu.Lock()
-	defer b.room.mu.Unlock()
-	return b.room.waiting
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	return b.queue.Waiting()
 }
 
 // timerGrain is how late timers may be without anyone to blame. Without the turns
 // of that time a bucket of burst 1 would give less than its limit, and never more
 // than a thousand calls a second.
 const timerGrain = 10 * time.Millisecond
-
-// bucketPolicy lets a room ask a token bucket.
-type bucketPolicy struct{ pacer.Bucket }
-
-func (b *bucketPolicy) pass(now clock.Instant, n int) time.Duration { return b.Pass(now, n) }
-func (b *bucketPolicy) peek(now clock.Instant, n int) time.Duration { return b.Peek(now, n) }
-func (b *bucketPolicy) hold(now, until clock.Instant)               { b.Pause(now, until) }
-func (b *bucketPolicy) deserted(clock.Instant)                      {}
-func (b *bucketPolicy) maxCost() int                                { return b.Burst() }
-func (b *bucketPolicy) counts(now clock.Instant) bool               { return b.Counts(now) }
-
-func (b *bucketPolicy) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	return b.AtLeast(now, ahead, n)
-}

@@ -368,9 +368,9 @@ func (c *calling) teach(v Verdict, err error) {
 		if c.record != nil && c.record.quota.Load() != nil {
 			e.quota = c.record.quota.Swap(nil)
 		}
-		if root := r.scopes.root; root != nil && root.room != nil {
+		if root := r.scopes.root; root != nil && root.queue != nil {
 			// It may be that of another Retrier's scope. First, as a limiter within may panic.
-			root.room.teachAbove(e)
+			reportToParents(root.queue, e)
 		}
 		r.gate.learn(e)
 	}

@@ -2,12 +2,14 @@ package cruise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // A Limiter decides when calls may go. [*rate.Limiter] is one, and every limiter
@@ -57,7 +59,7 @@ func gateOf(l Limiter) gate {
 // housed is a limiter of this package.
 type housed interface {
 	gate
-	house() *room
+	house() *queue.Queue
 }
 
 var (
@@ -77,13 +79,147 @@ func ownOf(l Limiter) (own housed, ok bool) {
 	return own, ok
 }
 
-// housing is the room of a limiter of this package, with what all of them do alike.
-type housing struct{ room room }
+// base is the queue of a limiter of this package, with what all of them do alike.
+type base struct{ queue queue.Queue }
 
-func (h *housing) house() *room { return &h.room }
+func (b *base) house() *queue.Queue { return &b.queue }
 
-func (h *housing) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
-	return h.room.admit(ctx, n)
+// errZeroLimiter is the error of the zero value of a limiter, whose queue has no policy.
+var errZeroLimiter = errors.New("cruise: limiter not made by its constructor")
+
+// errNilContext is the error for a nil context, which would panic deep inside.
+var errNilContext = errors.New("cruise: nil context")
+
+// admit waits until a call of cost n may go, and returns when it came and when it went.
+func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
+	switch {
+	case !b.queue.Ready():
+		return came, sent, errZeroLimiter
+	case n <= 0:
+		return free(ctx, n)
+	}
+	if most, is := b.queue.TooExpensive(n); is {
+		return came, sent, costError(n, most)
+	}
+	return enter(&b.queue, ctx, n)
+}
+
+// enter is admit for a call that costs something, but not too much.
+func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
+	if ctx == nil {
+		return came, sent, errNilContext
+	}
+	came = clock.Now()
+	if ctx.Err() != nil {
+		return came, sent, contextError(ctx)
+	}
+	sent, ok := q.Pass(came, n)
+	if !ok {
+		sent, err = wait(q, ctx, n)
+	}
+	return came, sent, err
+}
+
+// wait is enter for a call that has to wait.
+func wait(q *queue.Queue, ctx context.Context, n int) (sent clock.Instant, err error) {
+	sent, err = q.Wait(ctx, ticket(ctx, n))
+	if refused, ok := err.(*queue.Refusal); ok {
+		return 0, refusalError(refused)
+	}
+	if err != nil {
+		return 0, contextError(ctx)
+	}
+	return sent, nil
+}
+
+// ticket returns what the call of ctx asks of a queue. It runs code of others, which ctx may
+// be.
+func ticket(ctx context.Context, n int) queue.Ticket {
+	t := queue.Ticket{Cost: n, Class: queue.First, MaxPause: clock.Never}
+	if c := callOf(ctx); c != nil {
+		t.MaxPause = c.retrier.maxServerDelay
+		background, retry := c.kind()
+		if background {
+			t.Class = queue.Background
+		}
+		if retry {
+			t.Class-- // to the retries of its kind
+		}
+		if o := c.retrier.observer; o != nil {
+			t.OnWait = func(outlook queue.Outlook) { notify((*eventContext)(c), o, Waiting(outlook)) }
+		}
+	}
+	if d, ok := ctx.Deadline(); ok {
+		t.Deadline = clock.Deadline(d)
+	}
+	return t
+}
+
+// refusalError returns a refusal as callers get it.
+func refusalError(r *queue.Refusal) error {
+	reasons := [...]error{
+		queue.DeadlineTooSoon: ErrDeadline,
+		queue.PauseTooLong:    ErrServerDelay,
+		queue.QuotaTooLong:    ErrQuotaExhausted,
+	}
+	return &Error{Reason: reasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
+}
+
+// pauseBy pauses for what an attempt taught, and reports whether that extends the pause. It
+// wants the lock held.
+func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
+	if e.outcome == OutcomeQuotaExhausted {
+		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
+	}
+	return b.queue.Pause(now, now.Add(d))
+}
+
+// pauseFor pauses for d, and reports whether that extends the pause.
+func (b *base) pauseFor(d time.Duration) bool {
+	if !b.queue.Ready() {
+		return false
+	}
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	now := b.queue.Now()
+	if !b.queue.Pause(now, now.Add(d)) {
+		return false
+	}
+	b.queue.Slowed(now)
+	return true
+}
+
+// resumeNow ends the pause, and returns what was left of it, 0 if there was none.
+func (b *base) resumeNow() (left time.Duration) {
+	if !b.queue.Ready() {
+		return 0
+	}
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	now := b.queue.Now()
+	left = b.queue.PauseLeft(now)
+	if left > 0 {
+		b.queue.CutPause(now, now)
+		b.queue.Reschedule(now)
+	}
+	return left
+}
+
+func (b *base) pauseLeft() time.Duration {
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	return b.queue.PauseLeft(b.queue.Now())
+}
+
+// reportToParents reports a finished attempt to the limiters of the ancestors of a queue. Each
+// of them let it go, so each must lower its count of calls in flight. A Retrier does so by
+// itself for the limiters of its own scopes.
+func reportToParents(q *queue.Queue, e ending) {
+	for x := q.Parent(); x != nil; x = x.Parent() {
+		if l, ok := x.Policy().(gate); ok {
+			l.learn(e.elsewhere())
+		}
+	}
 }
 
 // ending is a [Feedback] inside the package: it fits in registers.

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // Options of a call hold whatever others it is given after them, and the last cost counts.
@@ -109,7 +110,7 @@ func TestBackgroundDoesNotStarve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		order := crowd(t, 70, 10)
 		for i, who := range order {
-			if want := map[bool]string{true: "b", false: "f"}[i%backgroundTurn == backgroundTurn-1]; who != want {
+			if want := map[bool]string{true: "b", false: "f"}[i%queue.BackgroundTurn == queue.BackgroundTurn-1]; who != want {
 				t.Fatalf("call %d of %v", i+1, order)
 			}
 		}
@@ -118,22 +119,22 @@ func TestBackgroundDoesNotStarve(t *testing.T) {
 
 // Of the background, a retry gets the turn first; and who was alone has had none.
 func TestBackgroundTurns(t *testing.T) {
-	const turns = backgroundTurn - 1 // of others, before one of the background
+	const turns = queue.BackgroundTurn - 1 // of others, before one of the background
 	for _, tt := range []struct {
 		name   string
-		script func(q *queue, foreground func(n int), background func(who string, attempt int64))
+		script func(q *lineup, foreground func(n int), background func(who string, attempt int64))
 		want   map[int]string // who has such a turn, if not the foreground
 	}{
-		{"a retry alone", func(_ *queue, foreground func(int), background func(string, int64)) {
+		{"a retry alone", func(_ *lineup, foreground func(int), background func(string, int64)) {
 			background("retry", 2)
 			foreground(10)
 		}, map[int]string{turns: "retry"}},
-		{"a retry and another", func(_ *queue, foreground func(int), background func(string, int64)) {
+		{"a retry and another", func(_ *lineup, foreground func(int), background func(string, int64)) {
 			background("first", 1)
 			background("retry", 2)
 			foreground(10)
 		}, map[int]string{turns: "retry", 11: "first"}},
-		{"others went before it came", func(_ *queue, foreground func(int), background func(string, int64)) {
+		{"others went before it came", func(_ *lineup, foreground func(int), background func(string, int64)) {
 			foreground(10)
 			time.Sleep(9500 * ms)
 			background("first", 1)
@@ -142,7 +143,7 @@ func TestBackgroundTurns(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				q := newQueue(1, 1)
+				q := newLineup(1, 1)
 				require.NoError(t, q.WaitN(t.Context(), 1))
 				tt.script(q, func(n int) {
 					for range n {
@@ -174,7 +175,7 @@ func TestBackgroundDeadline(t *testing.T) {
 		}
 		synctest.Wait()
 		ok := func(context.Context) error { return nil }
-		ctx, cancel := context.WithTimeout(t.Context(), backgroundTurn*time.Second+1)
+		ctx, cancel := context.WithTimeout(t.Context(), queue.BackgroundTurn*time.Second+1)
 		defer cancel()
 		start := time.Now()
 		if err := r.Do(ctx, ok); !errors.Is(err, ErrDeadline) || time.Since(start) != 0 {
@@ -184,7 +185,7 @@ func TestBackgroundDeadline(t *testing.T) {
 		if err := r.Do(ctx, ok, WithBackground()); err != nil {
 			t.Errorf("background: %v", err)
 		}
-		if got := time.Since(start); got != backgroundTurn*time.Second {
+		if got := time.Since(start); got != queue.BackgroundTurn*time.Second {
 			t.Errorf("background went at %v", got)
 		}
 		_ = b.SetLimit(rate.Inf)
@@ -201,7 +202,7 @@ func TestDeadlineBehindATurnOfTheBackground(t *testing.T) {
 		var wg sync.WaitGroup
 		wg.Go(func() { _ = r.Do(t.Context(), ok, WithBackground(), WithCost(5)) })
 		synctest.Wait()
-		for range backgroundTurn - 1 {
+		for range queue.BackgroundTurn - 1 {
 			require.NoError(t, r.Do(t.Context(), ok))
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 6*time.Second)

@@ -81,17 +81,17 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent clock.Insta
 		}
 	}()
 	for x := e; x != nil; x = x.id.parent {
-		if x.room == nil {
+		if x.queue == nil {
 			before = append(before, x.limiter)
 		}
 	}
 	inner := e.nearest()
-	if err := inner.checkCost(n); err != nil {
-		return came, sent, err
+	if most, is := inner.TooExpensive(n); is {
+		return came, sent, costError(n, most)
 	}
 	if inner != nil && len(before) > 0 {
-		if err := inner.refuses(ctx, n); err != nil { // which it would have waited for in vain
-			return came, sent, err
+		if refused := inner.Check(ticket(ctx, n)); refused != nil { // it would have waited for those in vain
+			return came, sent, refusalError(refused)
 		}
 	}
 	for i := range before {
@@ -103,7 +103,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent clock.Insta
 	if inner == nil {
 		return came, clock.Now(), nil
 	}
-	_, sent, err = inner.enter(ctx, n)
+	_, sent, err = enter(inner, ctx, n)
 	return came, sent, err
 }
 

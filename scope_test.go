@@ -14,8 +14,6 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
-
-	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 var errBusy = errors.New("busy")
@@ -28,10 +26,8 @@ func buckets(limit rate.Limit, burst int) Option {
 func ok(context.Context) error { return nil }
 
 func pauseLeft(l Limiter) time.Duration {
-	r := l.(housed).house()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return max(0, r.resume.Sub(r.advance(clock.Now())))
+	_, pause := l.(housed).house().Report()
+	return pause
 }
 
 func TestScopeOptions(t *testing.T) {

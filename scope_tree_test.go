@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // Whoever is paused by one limiter holds nothing of another, whichever is the
@@ -48,11 +48,11 @@ func TestScopeHoldsNothing(t *testing.T) {
 			}
 			if outer {
 				inner := slow.Limiter().(*TokenBucket)
-				inner.room.mu.Lock()
+				inner.queue.Lock()
 				if got := inner.tokens.Tokens(clock.Now()); got != 5 {
 					t.Errorf("inner bucket has %v left of 5", got)
 				}
-				inner.room.mu.Unlock()
+				inner.queue.Unlock()
 			} else {
 				for range 5 {
 					_ = other.Do(t.Context(), ok)
@@ -157,56 +157,6 @@ func TestScopeWaiters(t *testing.T) {
 	}
 }
 
-// checkAtRest holds that a room is in order while nothing happens: the costs in its lines add
-// up, and the first in line has a timer, or a seat in the room above if only that holds it up.
-func checkAtRest(t *testing.T, r *room) {
-	t.Helper()
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	now, waiting := r.advance(clock.Now()), 0
-	for c := range r.lines {
-		cost := int64(0)
-		for w := r.lines[c].head; w != nil; w = w.next {
-			waiting++
-			cost += int64(w.n)
-			if w.deadline != 0 && w.deadline < r.reading(now) {
-				t.Error("waits past its deadline")
-			}
-			if w.below != nil && (w.below.up != r || w.below.seat.n != w.n) {
-				t.Error("a seat of another room, or of another cost")
-			}
-		}
-		if cost != r.lines[c].cost {
-			t.Errorf("line of class %d costs %d, counted as %d", c, cost, r.lines[c].cost)
-		}
-	}
-	if waiting != r.waiting || r.busy.Load() != (waiting > 0) {
-		t.Errorf("%d wait, counted as %d", waiting, r.waiting)
-	}
-	w := r.head()
-	if w == nil {
-		if r.timer != nil || r.seat.queued {
-			t.Error("timer or seat for nobody")
-		}
-		return
-	}
-	wait := r.peek(now, w.n)
-	switch {
-	case wait > 0 && r.seat.queued:
-		t.Errorf("a seat although held up for %v", wait)
-	case wait <= 0 && r.up == nil:
-		t.Error("the first in line may go")
-	case wait <= 0 && !r.seat.queued && (w.below == nil || w.below.seat.queued):
-		t.Error("no seat for the first in line")
-	case wait > 0 && wait != clock.Never && (r.timer == nil || r.fires.Sub(now) > wait+time.Microsecond):
-		t.Errorf("no timer in %v", wait)
-	case r.seat.queued && r.timer != nil:
-		t.Error("a timer beside the seat")
-	case r.seat.queued && (r.seat.n != w.n || r.seat.class != r.rank(w)):
-		t.Error("the seat is not that of the first in line")
-	}
-}
-
 // Random calls, pauses and cancellations in a tree: neither limit is ever
 // exceeded, everyone comes to an end, and rooms are in order all the time.
 func TestScopeTreeModel(t *testing.T) {
@@ -223,9 +173,9 @@ func TestScopeTreeModel(t *testing.T) {
 			for range 300 {
 				time.Sleep(time.Duration(rnd.IntN(100))*ms + 17) // beside the times at which timers go off
 				synctest.Wait()
-				checkAtRest(t, r.scopes.root.room)
+				assert.NoError(t, r.scopes.root.queue.Invariants())
 				for _, e := range r.scopes.entries {
-					checkAtRest(t, e.room)
+					assert.NoError(t, e.queue.Invariants())
 				}
 				key, n, act := fmt.Sprint(rnd.IntN(4)), 1+rnd.IntN(3), rnd.IntN(10)
 				timeout := time.Duration(rnd.IntN(5000)) * ms
@@ -270,8 +220,8 @@ func TestScopeTreeModel(t *testing.T) {
 				if e.id.scope == "A" {
 					below = 1
 				}
-				if e.uses != below || e.room.waiting != 0 || e.room.seat.queued {
-					t.Fatalf("seed %d: %v: %d uses, %d wait", seed, e.id.key, e.uses, e.room.waiting)
+				if waiting, _ := e.queue.Report(); e.uses != below || waiting != 0 {
+					t.Fatalf("seed %d: %v: %d uses, %d wait", seed, e.id.key, e.uses, waiting)
 				}
 			}
 			if n := r.Limiter().(*SlidingWindow).Waiting(); n != 0 {
@@ -315,7 +265,7 @@ func TestPauseRefusesWhoIsBehindAScope(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				root := Must(NewTokenBucket(1, 1))
 				scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
-				q := &queue{TokenBucket: root, start: time.Now()}
+				q := &lineup{TokenBucket: root, start: time.Now()}
 				q.join("drain", 1)
 				q.TokenBucket = scoped
 				q.joinWith(within(t, tt.deadline), "in the scope", 1)
@@ -366,7 +316,7 @@ func TestScopeKeepsItsPlaceAbove(t *testing.T) {
 					root := Must(NewTokenBucket(1, 3))
 					scoped := in(Must(New(WithLimiter(root), buckets(rate.Inf, 3)))).Limiter().(*TokenBucket)
 					require.NoError(t, root.WaitN(t.Context(), 3))
-					q := &queue{TokenBucket: scoped, start: time.Now()}
+					q := &lineup{TokenBucket: scoped, start: time.Now()}
 					ctx, leave := tt.leaves()
 					q.joinWith(ctx, "first", tt.first)
 					q.join("next", tt.next)
@@ -375,8 +325,8 @@ func TestScopeKeepsItsPlaceAbove(t *testing.T) {
 					time.Sleep(100 * ms)
 					leave(root)
 					synctest.Wait()
-					checkAtRest(t, &root.room)
-					checkAtRest(t, &scoped.room)
+					assert.NoError(t, root.queue.Invariants())
+					assert.NoError(t, scoped.queue.Invariants())
 					q.wg.Wait()
 					checkTurns(t, tt.want, q.gone())
 				})
@@ -390,7 +340,7 @@ func TestScopeDoesNotOvertake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := Must(NewTokenBucket(10, 5))
 		scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
-		q := &queue{TokenBucket: root, start: time.Now()}
+		q := &lineup{TokenBucket: root, start: time.Now()}
 		q.join("drain", 3)
 		q.join("large", 5)
 		q.TokenBucket = scoped
@@ -405,7 +355,7 @@ func TestRetryOfAScopeGoesBeforeFirstAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root := Must(NewTokenBucket(1, 1))
 		r := Must(New(WithLimiter(root), buckets(rate.Inf, 1)))
-		q := &queue{TokenBucket: root, start: time.Now()}
+		q := &lineup{TokenBucket: root, start: time.Now()}
 		q.join("drain", 1)
 		q.join("first", 1)
 		for _, attempt := range []int64{1, 2} {
@@ -458,22 +408,22 @@ func TestBackgroundOfAScopeThatHasItsTurn(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			root := Must(NewTokenBucket(1, 1))
 			scoped := Must(New(WithLimiter(root), buckets(rate.Inf, 1))).Scope("A", "a").Limiter().(*TokenBucket)
-			q := &queue{TokenBucket: root, start: time.Now()}
+			q := &lineup{TokenBucket: root, start: time.Now()}
 			q.join("drain", 1)
 			q.TokenBucket = scoped
 			background := attemptContext(t.Context(), 1, clock.Never).(*record)
 			background.background = true
 			q.joinWith(background, "background", 1)
-			for range backgroundTurn {
+			for range queue.BackgroundTurn {
 				q.joinWith(attemptContext(t.Context(), attempt, clock.Never), "scope", 1)
 			}
-			time.Sleep((backgroundTurn-1)*time.Second + 500*ms)
+			time.Sleep((queue.BackgroundTurn-1)*time.Second + 500*ms)
 			q.TokenBucket = root
 			for range 10 {
 				q.join("root", 1)
 			}
 			q.wg.Wait()
-			if turns := q.gone(); turns[backgroundTurn].who != "background" {
+			if turns := q.gone(); turns[queue.BackgroundTurn].who != "background" {
 				t.Errorf("attempt %d: %v", attempt, turns)
 			}
 		})
@@ -562,45 +512,4 @@ func TestScopeThatPausesKeepsWhatIsSavedAbove(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A limiter may get a place below another one while a third gets one below it: then all
-// three have one lock.
-func TestRoomAdoptsWhileItIsAdopted(t *testing.T) {
-	var root, middle, inner room
-	middle.mu.own.Lock() // holds up its adoption in the middle
-	var wg sync.WaitGroup
-	wg.Go(func() { middle.adopt(&root) })
-	for !middle.adopted.Load() {
-		runtime.Gosched()
-	}
-	wg.Go(func() { inner.adopt(&middle) })
-	for range 1000 { // enough for that to end, were it not held up
-		runtime.Gosched()
-	}
-	middle.mu.own.Unlock()
-	wg.Wait()
-	assert.Same(t, &root.mu.own, middle.mu.root())
-	assert.Same(t, &root.mu.own, inner.mu.root())
-}
-
-// Calls that stand in line already when a limiter gets its place below another one count there, too.
-func TestRoomAdoptsThoseInLine(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		root, inner := Must(NewTokenBucket(rate.Inf, 1)), Must(NewTokenBucket(1, 1))
-		require.NoError(t, inner.WaitN(t.Context(), 1))
-		for range 3 {
-			go func() { assert.NoError(t, inner.WaitN(t.Context(), 1)) }()
-		}
-		synctest.Wait()
-		require.True(t, inner.room.adopt(&root.room))
-		calls := func() int {
-			root.room.mu.Lock()
-			defer root.room.mu.Unlock()
-			return root.room.calls
-		}
-		assert.Equal(t, 3, calls())
-		time.Sleep(time.Minute)
-		assert.Zero(t, calls())
-	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/nils"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // Defaults of the scopes of a [Retrier].
@@ -24,7 +25,7 @@ const (
 
 // scopes keeps the limiters of all scopes below one limiter.
 //
-// Its lock may be held while that of a room is taken, never the other way round,
+// Its lock may be held while that of a queue is taken, never the other way round,
 // and no code of others runs under it.
 type scopes struct {
 	make    func(*scopeLimiter) (Limiter, error)
@@ -49,8 +50,8 @@ type scopeID struct {
 type scopeEntry struct {
 	id         scopeID
 	limiter    Limiter
-	room       *room // of limiter, in the tree; nil if limiter is of another package, and asked before
-	uses       int   // calls that wait or are in flight, and entries below
+	queue      *queue.Queue // of limiter, in the tree; nil if limiter is of another package, and asked before
+	uses       int          // calls that wait or are in flight, and entries below
 	used       clock.Instant
 	resume     clock.Instant          // until when the server last asked for a pause
 	budget     atomic.Pointer[Budget] // nil until there is a retry
@@ -60,7 +61,7 @@ type scopeEntry struct {
 func newScopes(c *config) *scopes {
 	s := &scopes{max: c.maxScopes, idle: c.scopeIdle, budgets: !c.budgetSet}
 	if c.limiter != nil {
-		s.root = &scopeEntry{limiter: c.limiter, room: roomOf(c.limiter)}
+		s.root = &scopeEntry{limiter: c.limiter, queue: queueOf(c.limiter)}
 	}
 	custom, observer, opts := c.scopeLimiter, c.observer, slices.Clip(c.limiterOpts)
 	s.make = func(l *scopeLimiter) (Limiter, error) {
@@ -82,10 +83,10 @@ func newScopes(c *config) *scopes {
 	return s
 }
 
-// roomOf returns the room of a limiter of this package; nil if l is none, or was not made by
+// queueOf returns the queue of a limiter of this package; nil if l is none, or was not made by
 // its constructor.
-func roomOf(l Limiter) *room {
-	if own, ok := ownOf(l); ok && own.house().policy != nil {
+func queueOf(l Limiter) *queue.Queue {
+	if own, ok := ownOf(l); ok && own.house().Ready() {
 		return own.house()
 	}
 	return nil
@@ -203,8 +204,8 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 	if s.entries[id] != nil {
 		return nil
 	}
-	e := &scopeEntry{id: id, limiter: limiter, room: roomOf(limiter), used: now}
-	if e.room != nil && !e.room.adopt(parent.nearest()) {
+	e := &scopeEntry{id: id, limiter: limiter, queue: queueOf(limiter), used: now}
+	if e.queue != nil && !e.queue.Adopt(parent.nearest()) {
 		return errUsedScopeLimiter
 	}
 	if s.entries == nil {
@@ -219,11 +220,11 @@ func (s *scopes) insert(parent *scopeEntry, l *scopeLimiter, limiter Limiter) er
 	return nil
 }
 
-// nearest is the room in the tree that is the nearest to a call, nil if there is none.
-func (e *scopeEntry) nearest() *room {
+// nearest returns the queue in the tree that is the nearest to a call, nil if there is none.
+func (e *scopeEntry) nearest() *queue.Queue {
 	for ; e != nil; e = e.id.parent {
-		if e.room != nil {
-			return e.room
+		if e.queue != nil {
+			return e.queue
 		}
 	}
 	return nil
@@ -261,7 +262,8 @@ func (s *scopes) blame(l *scopeLimiter, f ending) (e, blamed *scopeEntry) {
 // told that the server asks for.
 func (e *scopeEntry) paused(now clock.Instant) bool {
 	if own, ok := ownOf(e.limiter); ok {
-		return own.house().pauseLeft() > 0
+		_, pause := own.house().Report()
+		return pause > 0
 	}
 	return now < e.resume
 }
@@ -271,7 +273,7 @@ func (e *scopeEntry) counts() bool {
 	if x, ok := e.limiter.(*rate.Limiter); ok {
 		return x.Limit() != rate.Inf && x.Tokens() < float64(x.Burst())
 	}
-	return e.room != nil && e.room.counts()
+	return e.queue != nil && e.queue.Counts()
 }
 
 // touch makes e the most recently used.

@@ -11,6 +11,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/nils"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // SharedLimiter is an [AdaptiveLimiter] that workers on many machines share: they
@@ -45,10 +46,10 @@ type SharedLimiter struct {
 	conf      sharedConfig
 	sharedLaw SharedLaw // what the store is told of conf
 
-	housing // whose lock guards the fields below too
-	stats   SharedStats
-	local   *AdaptiveLimiter // of this worker alone; its own room is not used; nil unless in force
-	brake   brake            // while everyone goes without the store
+	base  // whose lock guards the fields below too
+	stats SharedStats
+	local *AdaptiveLimiter // of this worker alone; its own queue is not used; nil unless in force
+	brake brake            // while everyone goes without the store
 
 	// What is known of the shared state.
 	known   StoreReply
@@ -69,7 +70,7 @@ type SharedLimiter struct {
 	throttled bool
 	elsewhere bool // see StoreRequest
 	backoff   time.Duration
-	common    clock.Instant // end of everyone's pause; that of the room may be this worker's own
+	common    clock.Instant // end of everyone's pause; that of the queue may be this worker's own
 	newPause  bool
 	resume    bool
 	resumedAt clock.Instant // when Resume was called
@@ -215,11 +216,12 @@ func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error)
 		return nil, errors.Join(c.Errors...)
 	}
 	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
+	conf := queue.Config{Resumed: s.lifted}
 	if c.pauseOnly {
-		now := clock.Now()
-		s.local, s.room.timeline.Last = s.newLocal(now, c.adaptiveConfig), now
+		conf.Start = clock.Now()
+		s.local = s.newLocal(conf.Start, c.adaptiveConfig)
 	}
-	s.room.policy, s.room.news = s, s.lifted
+	s.queue.Init(s.policy(), conf)
 	return s, nil
 }
 
@@ -278,7 +280,8 @@ func (s *SharedLimiter) WaitN(ctx context.Context, n int) error {
 	return err
 }
 
-func (s *SharedLimiter) maxCost() int {
+// MaxCost returns the burst, if one was set.
+func (s sharedPolicy) MaxCost() int {
 	if s.conf.burst > 0 {
 		return s.conf.burst
 	}
@@ -289,20 +292,20 @@ func (s *SharedLimiter) maxCost() int {
 // less is of an attempt that was never admitted, and is ignored.
 func (s *SharedLimiter) Learn(f Feedback) {
 	s.learn(f.ending())
-	s.room.teachAbove(f.ending())
+	reportToParents(&s.queue, f.ending())
 }
 
 func (s *SharedLimiter) learn(e ending) {
-	if e.cost <= 0 || s.room.policy == nil {
+	if e.cost <= 0 || !s.queue.Ready() {
 		return
 	}
-	e.cost = min(e.cost, s.maxCost()) // more was never let go
+	e.cost = min(e.cost, s.policy().MaxCost()) // more was never let go
 	now := clock.Now()
-	s.room.mu.Lock()
-	now = s.room.advance(now)
-	e.sent = s.room.sentAt(e.sent)
+	s.queue.Lock()
+	now = s.queue.Advance(now)
+	e.sent = s.queue.At(e.sent)
 	events := s.heed(now, e)
-	s.room.mu.Unlock()
+	s.queue.Unlock()
 	s.tell(events)
 }
 
@@ -321,10 +324,10 @@ func (s *SharedLimiter) heed(now clock.Instant, e ending) (events []Event) {
 	}
 	if s.local != nil {
 		was := s.local.law.limit()
-		this := s.local.law.done(now, e, s.room.waiting == 0)
+		this := s.local.law.done(now, e, s.queue.Waiting() == 0)
 		if is := s.local.law.limit(); is != was {
 			s.local.apply(now)
-			s.room.rehold(now)
+			s.queue.KeepPause(now)
 			slower = is < was
 			if s.isAlone() {
 				events = append(events, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
@@ -359,16 +362,16 @@ func (s *SharedLimiter) heed(now clock.Instant, e ending) (events []Event) {
 		}
 		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})
 	}
-	paused := s.room.pauseBy(now, e, pause)
+	paused := s.pauseBy(now, e, pause)
 	if paused {
 		events = append(events, pausedFor(pause))
 	}
 	s.hurry(now)
 	switch {
 	case paused || slower:
-		s.room.changed(now)
-	case s.room.waiting > 0:
-		s.room.release(now)
+		s.queue.Slowed(now)
+	case s.queue.Waiting() > 0:
+		s.queue.Reschedule(now)
 	}
 	return events
 }
@@ -417,8 +420,8 @@ func (s *SharedLimiter) tell(events []Event) {
 // of its own: who heard that the store is back before that it is away would take it for
 // away from then on.
 func (s *SharedLimiter) tellSyncs() {
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
+	s.queue.Lock()
+	defer s.queue.Unlock()
 	if s.telling {
 		return
 	}
@@ -428,8 +431,8 @@ func (s *SharedLimiter) tellSyncs() {
 		events := s.untold
 		s.untold = nil
 		func() {
-			s.room.mu.Unlock()
-			defer s.room.mu.Lock() // also if an observer ends the goroutine
+			s.queue.Unlock()
+			defer s.queue.Lock() // also if an observer ends the goroutine
 			s.tell(events)
 		}()
 	}
@@ -446,19 +449,19 @@ func (s *SharedLimiter) Limit() rate.Limit { return s.Stats().Limit }
 // already. The others hear of it as they sync, and of [MaxSharedPause] at most. d of 0 or
 // less does nothing.
 func (s *SharedLimiter) Pause(d time.Duration) {
-	if s.room.policy == nil {
+	if !s.queue.Ready() {
 		return
 	}
-	s.room.mu.Lock()
-	now := s.room.advance(clock.Now())
-	paused := s.room.pause(now, now.Add(d))
+	s.queue.Lock()
+	now := s.queue.Now()
+	paused := s.queue.Pause(now, now.Add(d))
 	s.pauseAll(now, d)
 	s.hurry(now)
 	if paused {
 		s.stopped(now)
-		s.room.changed(now)
+		s.queue.Slowed(now)
 	}
-	s.room.mu.Unlock()
+	s.queue.Unlock()
 	if paused {
 		s.tell([]Event{pausedFor(d)})
 	}
@@ -479,20 +482,20 @@ func (s *SharedLimiter) pauseAll(now clock.Instant, d time.Duration) {
 // the others ends if a sync reaches the store within 5 s. After that it must be given
 // again, as it would end a pause that may have begun since.
 func (s *SharedLimiter) Resume() {
-	if s.room.policy == nil {
+	if !s.queue.Ready() {
 		return
 	}
-	s.room.mu.Lock()
-	now := s.room.advance(clock.Now())
+	s.queue.Lock()
+	now := s.queue.Now()
 	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
-	left := s.room.leftAt(now)
+	left := s.queue.PauseLeft(now)
 	if left > 0 {
-		s.room.lift(now)
+		s.queue.CutPause(now, now)
 	}
 	s.stopped(now)
 	s.hurry(now)
-	s.room.release(now)
-	s.room.mu.Unlock()
+	s.queue.Reschedule(now)
+	s.queue.Unlock()
 	if left > 0 {
 		s.tell([]Event{Resumed{Left: left}})
 	}
@@ -502,17 +505,17 @@ func (s *SharedLimiter) Resume() {
 // would give.
 func (s *SharedLimiter) stopped(now clock.Instant) {
 	if s.local != nil {
-		s.local.law.stopped(now, max(now, s.room.resume))
+		s.local.law.stopped(now, max(now, s.queue.PausedUntil()))
 	}
 }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
-func (s *SharedLimiter) PauseLeft() time.Duration { return s.room.pauseLeft() }
+func (s *SharedLimiter) PauseLeft() time.Duration { return s.pauseLeft() }
 
 // Stats returns what the limiter is doing now.
 func (s *SharedLimiter) Stats() SharedStats {
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
+	s.queue.Lock()
+	defer s.queue.Unlock()
 	st := s.stats
 	st.Limit = limitOfMicro(s.sharedLaw.Initial)
 	if s.known.Rate > 0 {
@@ -528,7 +531,7 @@ func (s *SharedLimiter) Stats() SharedStats {
 	}
 	st.Workers = s.known.Workers
 	st.Degraded, st.Err = s.degraded != 0, s.err
-	st.Waiting = s.room.waiting
-	st.PauseLeft = s.room.leftAt(s.room.advance(clock.Now()))
+	st.Waiting = s.queue.Waiting()
+	st.PauseLeft = s.queue.PauseLeft(s.queue.Now())
 	return st
 }

@@ -730,8 +730,8 @@ func TestSharedCutOnceWhileAsking(t *testing.T) {
 		group.Wait()
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 2, epoch())
-		workers[0].room.mu.Lock()
-		defer workers[0].room.mu.Unlock()
+		workers[0].queue.Lock()
+		defer workers[0].queue.Unlock()
 		assert.EqualValues(t, 2, workers[0].known.Epoch)
 	})
 }
@@ -1168,9 +1168,9 @@ func TestSharedToldAgain(t *testing.T) {
 					close(told)
 					for range 300 {
 						time.Sleep(100 * time.Millisecond)
-						s.room.mu.Lock()
-						s.begin(s.room.advance(clock.Now()), 0)
-						s.room.mu.Unlock()
+						s.queue.Lock()
+						s.begin(s.queue.Now(), 0)
+						s.queue.Unlock()
 					}
 					synctest.Wait()
 					assert.Equal(t, tt.left, s.Stats().PauseLeft)
@@ -1421,10 +1421,10 @@ func TestSharedSlotsOutliveTheStore(t *testing.T) {
 		store.mu.Lock()
 		store.Store = NewMemoryStore()
 		store.mu.Unlock()
-		s.room.mu.Lock()
+		s.queue.Lock()
 		s.next = now
 		s.begin(now, 0)
-		s.room.mu.Unlock()
+		s.queue.Unlock()
 		synctest.Wait()
 		newcomer := fleet(t, store, 1, steady(10)...)[0]
 		require.NoError(t, newcomer.WaitN(t.Context(), 1))
@@ -1754,7 +1754,13 @@ func TestSharedLateTimer(t *testing.T) {
 				if tt.waiting > 0 {
 					require.Equal(t, 10*ms, s.slot(now, 1))
 				}
-				s.room.waiting = tt.waiting
+				ctx, leave := context.WithCancel(t.Context())
+				defer leave()
+				if tt.waiting > 0 {
+					s.queue.Pause(now, now.Add(time.Hour)) // so that it waits
+					go func() { _ = s.WaitN(ctx, 1) }()
+					synctest.Wait()
+				}
 				s.slot(now.Add(10*ms+tt.late), 1)
 				assert.Equal(t, tt.want, s.slots.n)
 			})
@@ -2008,15 +2014,15 @@ func TestSharedCounts(t *testing.T) {
 			{Outcome: OutcomePermanent, Sent: time.Now()}, {Outcome: OutcomeThrottled, Sent: time.Now()},
 		} {
 			f.Cost = 2
-			s.room.mu.Lock()
+			s.queue.Lock()
 			s.syncing = true // so that all is told at once, with the throttle
-			s.room.mu.Unlock()
+			s.queue.Unlock()
 			s.Learn(f)
 		}
-		s.room.mu.Lock()
+		s.queue.Lock()
 		s.syncing = false
-		s.hurry(s.room.advance(clock.Now()))
-		s.room.mu.Unlock()
+		s.hurry(s.queue.Now())
+		s.queue.Unlock()
 		synctest.Wait()
 		assert.EqualValues(t, 4, store.last.Failed)
 		assert.EqualValues(t, 2, store.last.Successes)
@@ -2343,7 +2349,7 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 				time.Sleep(300 * ms) // for few calls, so that the pause is among the last 250
 				over.Store(true)
 				busy.Wait()
-				assert.InEpsilon(t, tt.given, lawOf(b).given(b.room.advance(clock.Now())), .12)
+				assert.InEpsilon(t, tt.given, lawOf(b).given(b.queue.Now()), .12)
 			})
 		})
 	}

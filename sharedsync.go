@@ -11,6 +11,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // The times of a worker, beside those of the shared law.
@@ -30,15 +31,18 @@ var (
 	errStoreExited  = errors.New("cruise: store exited its goroutine")
 )
 
-// pass, peek, deserted, atLeast, hold, counts and maxCost make a limiter the policy of its own
-// room.
+// A sharedPolicy is a SharedLimiter as its queue sees it.
+type sharedPolicy struct{ *SharedLimiter }
 
-func (s *SharedLimiter) pass(now clock.Instant, n int) time.Duration {
-	if wait := s.peek(now, n); wait > 0 {
+func (s *SharedLimiter) policy() sharedPolicy { return sharedPolicy{s} }
+
+// Pass takes the slots of the call.
+func (s sharedPolicy) Pass(now clock.Instant, n int) time.Duration {
+	if wait := s.Peek(now, n); wait > 0 {
 		return wait
 	}
 	if s.local != nil {
-		s.local.pass(now, n) // as it has just agreed
+		s.local.policy().Pass(now, n) // as it has just agreed
 	}
 	if !s.isAlone() {
 		s.slots.take(n)
@@ -49,8 +53,8 @@ func (s *SharedLimiter) pass(now clock.Instant, n int) time.Duration {
 	return 0
 }
 
-// peek is pass for a call that does not go yet.
-func (s *SharedLimiter) peek(now clock.Instant, n int) time.Duration {
+// Peek is Pass for a call that does not go yet.
+func (s sharedPolicy) Peek(now clock.Instant, n int) time.Duration {
 	switch {
 	case s.degraded != 0:
 		return s.fallen(now, n)
@@ -58,7 +62,7 @@ func (s *SharedLimiter) peek(now clock.Instant, n int) time.Duration {
 		if wait := s.fresh(now); wait > 0 {
 			return wait
 		}
-		return s.local.peek(now, n)
+		return s.local.policy().Peek(now, n)
 	}
 	wait := s.slot(now, n)
 	if wait == 0 {
@@ -69,7 +73,7 @@ func (s *SharedLimiter) peek(now clock.Instant, n int) time.Duration {
 			s.local = nil
 			return 0
 		}
-		wait = min(s.local.peek(now, n), s.settled.Sub(now))
+		wait = min(s.local.policy().Peek(now, n), s.settled.Sub(now))
 	}
 	return wait
 }
@@ -102,22 +106,22 @@ func (s *SharedLimiter) isOpen() bool {
 // slot is how long from now the next call must wait for a slot.
 func (s *SharedLimiter) slot(now clock.Instant, n int) time.Duration {
 	life := slotLife
-	if s.due != 0 && now.Sub(s.due) > slotLate && s.room.waiting > 0 {
+	if s.due != 0 && now.Sub(s.due) > slotLate && s.queue.Waiting() > 0 {
 		// The timer was late, and so may be those of all workers: all that they missed
 		// would go at once.
 		life = slotLate
 	}
 	s.due = 0
-	until := s.room.pausedUntil()
+	until := s.queue.PathPausedUntil()
 	if until <= now {
 		s.slots.skip(until)
 	}
-	if until > now || !s.room.seat.queued { // else a limit around this one holds up the call that they are for
+	if until > now || !s.queue.HeldUpAbove() { // else a limit around this one holds up the call that they are for
 		s.slots.expire(now, n, life)
 	}
 	if wait, ok := s.slots.wait(now, n); ok {
-		if s.room.seat.queued { // a limit around holds up the call, and slots for the next would get old
-			s.ask(now, listenAbove)
+		if s.queue.HeldUpAbove() { // a limit around holds up the call, and slots for the next would get old
+			s.ask(now, queue.ListenAbove)
 		} else if now.Sub(s.syncedAt) >= syncPeriod || s.slots.n-n < s.ahead()/4 && s.want(n) > 0 {
 			s.begin(now, n)
 		}
@@ -158,7 +162,7 @@ func (s *SharedLimiter) fresh(now clock.Instant) time.Duration {
 		return 0
 	}
 	s.begin(now, 0)
-	if now.Sub(s.syncedAt) < 2*syncPeriod || !s.syncing || s.room.seat.queued {
+	if now.Sub(s.syncedAt) < 2*syncPeriod || !s.syncing || s.queue.HeldUpAbove() {
 		return 0
 	}
 	return clock.Never // until the sync ends
@@ -191,7 +195,7 @@ func (s *SharedLimiter) fallen(now clock.Instant, n int) time.Duration {
 	wait := s.await(now, n)
 	switch {
 	case s.local != nil:
-		return min(wait, s.local.peek(now, n))
+		return min(wait, s.local.policy().Peek(now, n))
 	case s.conf.fallback == FallbackClosed:
 		return wait
 	}
@@ -199,16 +203,16 @@ func (s *SharedLimiter) fallen(now clock.Instant, n int) time.Duration {
 }
 
 // deserted tells that nobody waits any more, though nobody went.
-func (s *SharedLimiter) deserted(now clock.Instant) {
+func (s sharedPolicy) Abandoned(now clock.Instant) {
 	if s.local != nil {
-		s.local.deserted(now)
+		s.local.policy().Abandoned(now)
 	}
 }
 
-func (s *SharedLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
+func (s sharedPolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	switch {
 	case s.isAlone() && s.local != nil:
-		return s.local.atLeast(now, ahead, n)
+		return s.local.policy().AtLeast(now, ahead, n)
 	case s.isAlone() && s.conf.fallback == FallbackClosed:
 		return max(0, s.next.Sub(now)) // nobody asks sooner whether the store is back
 	case s.isAlone():
@@ -234,14 +238,14 @@ func (s *SharedLimiter) atLeast(now clock.Instant, ahead int64, n int) time.Dura
 	return clock.CeilSeconds(slots / max(limit, min(ceiling, most)))
 }
 
-func (s *SharedLimiter) hold(now, until clock.Instant) {
+func (s sharedPolicy) Pause(now, until clock.Instant) {
 	if s.local != nil {
-		s.local.hold(now, until)
+		s.local.policy().Pause(now, until)
 	}
 }
 
-// counts reports false: the store keeps what went.
-func (s *SharedLimiter) counts(clock.Instant) bool { return false }
+// Counts reports false: the store keeps what went.
+func (s sharedPolicy) Counts(clock.Instant) bool { return false }
 
 // ahead is how many slots the worker should have for its calls of the next period, beside
 // those of calls that wait. A call that is not likely within it is none: its slot would be
@@ -251,11 +255,7 @@ func (s *SharedLimiter) ahead() int {
 	if calls := s.demand * syncPeriod.Seconds(); calls >= 1 {
 		cost = int64(math.Ceil(calls))
 	}
-	waiting := int64(0)
-	for i := range s.room.lines {
-		waiting += s.room.lines[i].cost
-	}
-	return int(min(max(cost, waiting), sharedMost))
+	return int(min(max(cost, s.queue.Cost()), sharedMost))
 }
 
 // want is how many slots to ask for, where the next call is one of cost n.
@@ -282,9 +282,7 @@ func (s *SharedLimiter) begin(now clock.Instant, n int) {
 	}
 	q := s.account(now)
 	if !s.conf.pauseOnly {
-		if head := s.room.head(); head != nil {
-			n = max(n, head.n)
-		}
+		n = max(n, s.queue.NextCost())
 		if want := s.want(n); n > 0 && want > 0 {
 			q.Want, q.Least = want, n
 			q.Law.Initial = s.initial(n)
@@ -364,13 +362,13 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest, within time.Duration) 
 	defer cancel()
 	// Whatever the store does with its context, nobody waits longer.
 	stop := context.AfterFunc(ctx, func() {
-		s.room.mu.Lock()
+		s.queue.Lock()
 		if s.turn == turn && s.degraded == 0 {
-			now := s.room.advance(clock.Now())
+			now := s.queue.Now()
 			s.untold = append(s.untold, s.degrade(now, q, errStoreTimeout)...)
-			s.room.changed(now)
+			s.queue.Slowed(now)
 		}
-		s.room.mu.Unlock()
+		s.queue.Unlock()
 		s.tellSyncs()
 	})
 	reply, err := StoreReply{}, errStoreExited
@@ -386,18 +384,18 @@ func (s *SharedLimiter) answer(q StoreRequest, reply StoreReply, err error, onTi
 	if err == nil && !onTime {
 		err = errStoreTimeout
 	}
-	s.room.mu.Lock()
-	now := s.room.advance(clock.Now())
+	s.queue.Lock()
+	now := s.queue.Now()
 	s.syncing = false
 	if err != nil {
 		s.stats.Failures++
 		s.untold = append(s.untold, s.failed(now, q, err)...)
-		s.room.changed(now)
+		s.queue.Slowed(now)
 	} else {
 		s.untold = append(s.untold, s.adopt(now, q, reply)...)
 	}
 	s.hurry(now)
-	s.room.mu.Unlock()
+	s.queue.Unlock()
 	s.tellSyncs()
 }
 
@@ -474,7 +472,7 @@ func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (e
 	case s.conf.fallback == FallbackShare:
 		if s.local == nil || s.known.Rate > 0 {
 			s.local = s.fairShare(now, q.Throttled)
-			s.room.rehold(now)
+			s.queue.KeepPause(now)
 		}
 		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
 	case s.conf.fallback == FallbackOpen:
@@ -482,7 +480,7 @@ func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (e
 	default:
 		pause = 0 // nobody goes in any case
 	}
-	if s.room.pause(now, now.Add(pause)) {
+	if s.queue.Pause(now, now.Add(pause)) {
 		events = append(events, pausedFor(pause))
 	}
 	return append(events, StoreDegraded{Err: err})
@@ -491,7 +489,7 @@ func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (e
 // newLocal is a limiter of this worker alone.
 func (s *SharedLimiter) newLocal(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	a := newAdaptive(now, c)
-	a.line = &s.room
+	a.waiters = &s.queue
 	return a
 }
 
@@ -515,7 +513,7 @@ func (s *SharedLimiter) fairShare(now clock.Instant, throttled bool) *AdaptiveLi
 	// It is no newcomer, so it probes as slowly as those who have been there
 	// for long.
 	a.law.first = now - clock.Instant(time.Hour)
-	a.hold(now, now)
+	a.policy().Pause(now, now)
 	return a
 }
 
@@ -550,19 +548,19 @@ func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (
 
 	until := now.Add(r.Pause)
 	paused := false
-	if r.Resumes > s.known.Resumes && !s.newPause && until < s.room.resume {
-		events = append(events, Resumed{Left: s.room.leftAt(now)})
+	if r.Resumes > s.known.Resumes && !s.newPause && until < s.queue.PausedUntil() {
+		events = append(events, Resumed{Left: s.queue.PauseLeft(now)})
 		if r.Pause > 0 {
 			events = append(events, pausedFor(r.Pause))
 		}
-		s.room.resume, s.room.usedUp, s.common = until, min(s.room.usedUp, until), until
-		s.hold(now, until)
+		s.queue.CutPause(now, until)
+		s.common = until
 		s.stopped(now)
 	} else if r.Pause > 0 && until > s.common && !s.resume {
 		s.common = until
 		// A pause that is known seems to move by the time that answers take.
-		news := until.Sub(s.room.resume) > s.conf.timeout
-		paused = s.room.pause(now, until)
+		news := until.Sub(s.queue.PausedUntil()) > s.conf.timeout
+		paused = s.queue.Pause(now, until)
 		if news {
 			events = append(events, pausedFor(r.Pause))
 		}
@@ -570,7 +568,7 @@ func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (
 			s.stopped(now)
 		}
 	}
-	if s.throttled || now < s.room.resume {
+	if s.throttled || now < s.queue.PausedUntil() {
 		slots = 0
 	}
 	if slots > 0 {
@@ -588,10 +586,10 @@ func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (
 	} else if r.Rate > was {
 		s.next = min(s.next, now.Add(rand.N(s.period())))
 	}
-	if paused || now < s.room.resume || r.Rate < was || old {
-		s.room.changed(now)
+	if paused || now < s.queue.PausedUntil() || r.Rate < was || old {
+		s.queue.Slowed(now)
 	} else {
-		s.room.release(now)
+		s.queue.Reschedule(now)
 	}
 	return events
 }

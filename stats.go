@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"golang.org/x/time/rate"
-
-	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 // A ScopeKey is a key in a scope, as given to [Retrier.Scope]. Of a key of more
@@ -114,7 +112,7 @@ func statsOf(l Limiter) (s ScopeStats) {
 	}
 	s.Limit = min(s.Limit, rate.Inf) // where it is not ours, it may be a float's infinity too
 	if own, ok := ownOf(l); ok {
-		s.Waiting, s.PauseLeft = own.house().now()
+		s.Waiting, s.PauseLeft = own.house().Report()
 		return s
 	}
 	if l, ok := l.(interface{ Waiting() int }); ok {
@@ -122,18 +120,6 @@ func statsOf(l Limiter) (s ScopeStats) {
 	}
 	s.PauseLeft = max(s.PauseLeft, pauseOf(l))
 	return s
-}
-
-// now returns how many calls wait here, and for how long nobody goes. The head of
-// the line, once it has a seat above, waits there.
-func (r *room) now() (waiting int, pause time.Duration) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	waiting = r.waiting
-	if r.seat.queued {
-		waiting--
-	}
-	return waiting, r.leftAt(r.advance(clock.Now()))
 }
 
 // path is the scopes of an entry, the outermost first.

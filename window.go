@@ -9,6 +9,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/pacer"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // A Window is a limit of N calls in any time of length Per.
@@ -50,9 +51,9 @@ const ExactCalls = 10_000
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type SlidingWindow struct {
-	housing // whose lock guards the fields below too
-	windows windowPolicy
-	brake   roomBrake
+	base    // whose lock guards the fields below too
+	windows pacer.Windows
+	brake   ownBrake
 }
 
 var _ Learner = (*SlidingWindow)(nil)
@@ -67,8 +68,8 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	for i, w := range windows {
 		all[i] = pacer.Window(w)
 	}
-	s := &SlidingWindow{windows: windowPolicy{pacer.NewWindows(all)}, brake: roomBrake{brake: newBrake()}}
-	s.room.policy = &s.windows
+	s := &SlidingWindow{windows: pacer.NewWindows(all), brake: ownBrake{brake: newBrake()}}
+	s.queue.Init(&s.windows, queue.Config{})
 	return s, nil
 }
 
@@ -101,47 +102,33 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 // never admitted, and is ignored.
 func (s *SlidingWindow) Learn(f Feedback) {
 	s.learn(f.ending())
-	s.room.teachAbove(f.ending())
+	reportToParents(&s.queue, f.ending())
 }
 
-func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.room, e) }
+func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.base, e) }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0
 // or less does nothing.
-func (s *SlidingWindow) Pause(d time.Duration) { s.room.pauseFor(d) }
+func (s *SlidingWindow) Pause(d time.Duration) { s.pauseFor(d) }
 
 // Resume ends a pause. Those who waited go spread over the shortest window, a minute at
 // most.
-func (s *SlidingWindow) Resume() { s.room.resumeNow() }
+func (s *SlidingWindow) Resume() { s.resumeNow() }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
-func (s *SlidingWindow) PauseLeft() time.Duration { return s.room.pauseLeft() }
+func (s *SlidingWindow) PauseLeft() time.Duration { return s.pauseLeft() }
 
 // Waiting returns how many calls wait.
 func (s *SlidingWindow) Waiting() int {
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	return s.room.waiting
+	s.queue.Lock()
+	defer s.queue.Unlock()
+	return s.queue.Waiting()
 }
 
 // Free returns how many calls of cost 1 the windows would let go now, pauses
 // apart.
 func (s *SlidingWindow) Free() int {
-	s.room.mu.Lock()
-	defer s.room.mu.Unlock()
-	return s.windows.Free(s.room.advance(clock.Now()))
-}
-
-// windowPolicy lets a room ask sliding windows.
-type windowPolicy struct{ pacer.Windows }
-
-func (s *windowPolicy) pass(now clock.Instant, n int) time.Duration { return s.Pass(now, n) }
-func (s *windowPolicy) peek(now clock.Instant, n int) time.Duration { return s.Peek(now, n) }
-func (s *windowPolicy) hold(now, until clock.Instant)               { s.Pause(now, until) }
-func (s *windowPolicy) deserted(clock.Instant)                      {}
-func (s *windowPolicy) maxCost() int                                { return s.MaxCost() }
-func (s *windowPolicy) counts(now clock.Instant) bool               { return s.Counts(now) }
-
-func (s *windowPolicy) atLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	return s.AtLeast(now, ahead, n)
+	s.queue.Lock()
+	defer s.queue.Unlock()
+	return s.windows.Free(s.queue.Now())
 }

@@ -131,3 +131,9 @@ func (b Bucket) WithLimit(limit rate.Limit) Bucket {
 	b.limit = limit
 	return b
 }
+
+// MaxCost returns the burst.
+func (b *Bucket) MaxCost() int { return b.burst }
+
+// Abandoned does nothing: a bucket keeps nothing for a call that waits.
+func (*Bucket) Abandoned(clock.Instant) {}

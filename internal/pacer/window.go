@@ -126,6 +126,9 @@ func (s *Windows) Pause(_, until clock.Instant) {
 	s.spreading, s.pausedUntil, s.passed = true, until, 0
 }
 
+// Abandoned does nothing: windows keep nothing for a call that waits.
+func (*Windows) Abandoned(clock.Instant) {}
+
 // A window holds the calls of one Window that are within its length, oldest first, in a ring
 // that grows as needed.
 type window struct {

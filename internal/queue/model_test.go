@@ -1,4 +1,4 @@
-package cruise
+package queue
 
 import (
 	"context"
@@ -17,15 +17,15 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// roomModel is a room before a token bucket as one would explain it: integers,
+// queueModel is a queue before a token bucket as one would explain it: integers,
 // lists, and no timer. Tokens are counted in billionths, of which a limit of so
 // many calls a second gives as many each nanosecond.
-type roomModel struct {
+type queueModel struct {
 	limit, burst int64
 	now          int64 // nanoseconds, as all times here
 	have, since  int64 // tokens at a time, from which on they come
 	pausedTo     int64
-	lines        [classes][]*modelWaiter
+	waiters      [classes][]*modelWaiter
 	passedBy     int            // turns that others had before the background
 	left         []*modelWaiter // those that went, in order
 }
@@ -35,7 +35,7 @@ const token = int64(time.Second)
 type modelWaiter struct {
 	id     int
 	n      int64
-	class  class
+	class  Class
 	cancel context.CancelFunc
 	came   int64
 	behind bool  // others, when it came
@@ -43,7 +43,7 @@ type modelWaiter struct {
 	given  int64 // billionths of tokens that limits had given by then
 }
 
-func (m *roomModel) tokens(at int64) int64 {
+func (m *queueModel) tokens(at int64) int64 {
 	if m.since >= m.pausedTo {
 		return m.saved(at)
 	}
@@ -51,15 +51,15 @@ func (m *roomModel) tokens(at int64) int64 {
 }
 
 // saved is what there would be without a pause.
-func (m *roomModel) saved(at int64) int64 {
+func (m *queueModel) saved(at int64) int64 {
 	return min(m.burst*token, m.have+(at-m.since)*m.limit)
 }
 
 // head goes next: of the background if nobody else waits, or if others had seven
 // turns before it.
-func (m *roomModel) head() *modelWaiter {
-	others := slices.Concat(m.lines[retryClass], m.lines[firstClass])
-	background := slices.Concat(m.lines[backgroundRetryClass], m.lines[backgroundClass])
+func (m *queueModel) head() *modelWaiter {
+	others := slices.Concat(m.waiters[Retry], m.waiters[First])
+	background := slices.Concat(m.waiters[BackgroundRetry], m.waiters[Background])
 	switch {
 	case len(background) > 0 && (len(others) == 0 || m.passedBy >= 7):
 		return background[0]
@@ -70,7 +70,7 @@ func (m *roomModel) head() *modelWaiter {
 }
 
 // due is when the head goes if nothing happens.
-func (m *roomModel) due() (*modelWaiter, int64) {
+func (m *queueModel) due() (*modelWaiter, int64) {
 	w := m.head()
 	if w == nil {
 		return nil, 0
@@ -83,7 +83,7 @@ func (m *roomModel) due() (*modelWaiter, int64) {
 }
 
 // run lets go whoever goes until a time.
-func (m *roomModel) run(until int64) {
+func (m *queueModel) run(until int64) {
 	for {
 		w, at := m.due()
 		if w == nil || at > until {
@@ -97,28 +97,28 @@ func (m *roomModel) run(until int64) {
 		switch {
 		case w.class.background() && (w.behind || at > w.came):
 			m.passedBy = 0 // one that goes at once had no turn
-		case len(m.lines[backgroundRetryClass])+len(m.lines[backgroundClass]) > 0:
+		case len(m.waiters[BackgroundRetry])+len(m.waiters[Background]) > 0:
 			m.passedBy++
 		}
 		m.left = append(m.left, w)
 	}
 }
 
-func (m *roomModel) leave(w *modelWaiter) {
-	i := slices.Index(m.lines[w.class], w)
-	m.lines[w.class] = slices.Delete(m.lines[w.class], i, i+1)
+func (m *queueModel) leave(w *modelWaiter) {
+	i := slices.Index(m.waiters[w.class], w)
+	m.waiters[w.class] = slices.Delete(m.waiters[w.class], i, i+1)
 }
 
-func (m *roomModel) waiting() []*modelWaiter {
-	return slices.Concat(m.lines[:]...)
+func (m *queueModel) waiting() []*modelWaiter {
+	return slices.Concat(m.waiters[:]...)
 }
 
-func (m *roomModel) setLimit(limit int64) {
+func (m *queueModel) setLimit(limit int64) {
 	m.settle()
 	m.limit = limit
 }
 
-func (m *roomModel) pause(d int64) {
+func (m *queueModel) pause(d int64) {
 	if d <= 0 || m.now+d <= m.pausedTo {
 		return
 	}
@@ -128,10 +128,10 @@ func (m *roomModel) pause(d int64) {
 	m.pausedTo = m.now + d
 }
 
-func (m *roomModel) resume() { m.pausedTo = min(m.pausedTo, m.now) }
+func (m *queueModel) resume() { m.pausedTo = min(m.pausedTo, m.now) }
 
 // settle counts what came until now, in a pause as if there were none.
-func (m *roomModel) settle() {
+func (m *queueModel) settle() {
 	if m.pausedTo > m.now {
 		m.have = m.saved(m.now)
 	} else {
@@ -144,11 +144,11 @@ func (m *roomModel) settle() {
 // which each is 142 where the limit falls from 997 to 7 a second after that.
 const slack = 3 * 142
 
-// modelRun drives a room and its model by the same operations.
+// modelRun drives a queue and its model by the same operations.
 type modelRun struct {
 	t      *testing.T
-	model  roomModel
-	bucket *TokenBucket
+	model  queueModel
+	bucket *bucket
 	start  clock.Instant
 	wg     sync.WaitGroup
 	given  int64 // by limits, up to the model's time
@@ -159,24 +159,17 @@ type modelRun struct {
 	gone map[int]bool // with an error
 }
 
-func (r *modelRun) arrive(c class, n int64) {
+func (r *modelRun) arrive(c Class, n int64) {
 	if len(r.model.waiting()) >= 100 {
 		return
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	w := &modelWaiter{id: r.ids, n: n, class: c, cancel: cancel, came: r.model.now, behind: r.model.head() != nil}
 	r.ids++
-	r.model.lines[c] = append(r.model.lines[c], w)
-	switch c {
-	case retryClass:
-		ctx = attemptContext(ctx, 2, clock.Never)
-	case backgroundRetryClass:
-		ctx = inBackground(attemptContext(ctx, 2, clock.Never))
-	case backgroundClass:
-		ctx = inBackground(attemptContext(ctx, 1, clock.Never))
-	}
+	r.model.waiters[c] = append(r.model.waiters[c], w)
+	ctx = context.WithValue(ctx, ticketKey{}, Ticket{Class: c, MaxPause: clock.Never})
 	r.wg.Go(func() {
-		_, sent, err := r.bucket.admit(ctx, int(n))
+		sent, err := r.bucket.admit(ctx, int(n))
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		if err != nil {
@@ -188,20 +181,14 @@ func (r *modelRun) arrive(c class, n int64) {
 	synctest.Wait()
 }
 
-// inBackground marks an attempt's context as WithBackground does.
-func inBackground(ctx context.Context) context.Context {
-	ctx.(*record).background = true
-	return ctx
-}
-
 // sleep lets time pass. If late, the timer fires only at the end of it, as on a
 // machine that was suspended or had other things to do.
 func (r *modelRun) sleep(d int64, late bool) {
 	to := r.model.now + d
 	// Nothing happens so close to a departure that slack decides which is first.
 	for m := r.model; ; m.now = min(to, m.now) {
-		for c := range m.lines {
-			m.lines[c] = slices.Clone(m.lines[c])
+		for c := range m.waiters {
+			m.waiters[c] = slices.Clone(m.waiters[c])
 		}
 		if late {
 			m.now = max(m.now, to-slack)
@@ -216,7 +203,7 @@ func (r *modelRun) sleep(d int64, late bool) {
 	now, given := r.model.now, r.given
 	if late {
 		r.model.now = to
-		if timer := r.bucket.room.timer; timer != nil {
+		if timer := r.bucket.timer; timer != nil {
 			timer.Stop()
 		}
 	}
@@ -227,7 +214,7 @@ func (r *modelRun) sleep(d int64, late bool) {
 	r.given = given + (to-now)*r.model.limit
 	time.Sleep(time.Duration(to) - clock.Now().Sub(r.start))
 	if late {
-		r.bucket.room.tick()
+		r.bucket.tick()
 	}
 	synctest.Wait()
 }
@@ -235,21 +222,21 @@ func (r *modelRun) sleep(d int64, late bool) {
 // readOld is a caller who read the clock a while before it got the lock, and by
 // what it read could go earlier than those who did.
 func (r *modelRun) readOld(d int64) {
-	room := &r.bucket.room
+	room := &r.bucket.Queue
 	room.mu.Lock()
 	defer room.mu.Unlock()
 	last := room.timeline.Last
-	if now := room.advance(max(r.start, r.start+clock.Instant(r.model.now-d))); now < last {
+	if now := room.Advance(max(r.start, r.start+clock.Instant(r.model.now-d))); now < last {
 		r.t.Errorf("time went back by %v", last.Sub(now))
 	}
 }
 
-// check compares the room with its model, and both with what must always hold.
+// check compares the queue with its model, and both with what must always hold.
 func (r *modelRun) check() bool {
 	r.t.Helper()
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if got, want := r.bucket.Waiting(), len(r.model.waiting()); got != want {
+	if got, want := r.bucket.waitingNow(), len(r.model.waiting()); got != want {
 		r.t.Errorf("at %d: %d wait, want %d", r.model.now, got, want)
 		return false
 	}
@@ -282,19 +269,19 @@ func (r *modelRun) check() bool {
 	return true
 }
 
-// checkRoom runs a script of three bytes an operation: what, how much, and how
+// checkQueue runs a script of three bytes an operation: what, how much, and how
 // long until the next.
-func checkRoom(t *testing.T, script []byte) (ok bool) {
+func checkQueue(t *testing.T, script []byte) (ok bool) {
 	limits := []int64{7, 13, 101, 997}
 	script = script[:min(len(script), 3*200)]
 	synctest.Test(t, func(t *testing.T) {
 		const burst = 5
 		r := &modelRun{
-			t: t, bucket: Must(NewTokenBucket(rate.Limit(limits[0]), burst)), start: clock.Now(),
-			model: roomModel{limit: limits[0], burst: burst, have: burst * token},
+			t: t, bucket: newBucket(rate.Limit(limits[0]), burst), start: clock.Now(),
+			model: queueModel{limit: limits[0], burst: burst, have: burst * token},
 			went:  map[int]int64{}, gone: map[int]bool{},
 		}
-		r.bucket.room.catchUp = 0 // a timer that is seconds late, as here, has nothing to make up for
+		r.bucket.config.CatchUp = 0 // a timer that is seconds late, as here, has nothing to make up for
 		cancelled := 0
 		ok = true
 		for i := 0; ok && i+2 < len(script); i += 3 {
@@ -302,13 +289,13 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 			late := false
 			switch what % 16 {
 			case 0, 1, 2, 3:
-				r.arrive(firstClass, 1+much%burst)
+				r.arrive(First, 1+much%burst)
 			case 4:
-				r.arrive(retryClass, 1+much%burst)
+				r.arrive(Retry, 1+much%burst)
 			case 10, 11:
-				r.arrive(backgroundClass, 1+much%burst)
+				r.arrive(Background, 1+much%burst)
 			case 12:
-				r.arrive(backgroundRetryClass, 1+much%burst)
+				r.arrive(BackgroundRetry, 1+much%burst)
 			case 13:
 				r.readOld(much * much * int64(ms))
 			case 14:
@@ -330,10 +317,10 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 				}
 			case 8:
 				r.model.pause(much * int64(10*ms))
-				r.bucket.Pause(time.Duration(much) * 10 * ms)
+				r.bucket.pauseFor(time.Duration(much) * 10 * ms)
 			case 9:
 				r.model.resume()
-				r.bucket.Resume()
+				r.bucket.resume()
 			}
 			synctest.Wait()
 			r.sleep(long*long*long*100+37, late) // to 1.7 s
@@ -347,7 +334,7 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 			for _, w := range r.model.waiting() {
 				w.cancel()
 			}
-			r.bucket.Resume()
+			r.bucket.resume()
 			_ = r.bucket.SetLimit(rate.Inf)
 		}
 		r.wg.Wait()
@@ -355,14 +342,14 @@ func checkRoom(t *testing.T, script []byte) (ok bool) {
 			t.Errorf("of %d, %d went and %d left, want %d to leave", r.ids, len(r.went), len(r.gone), cancelled)
 			ok = false
 		}
-		checkEmpty(t, &r.bucket.room)
+		checkEmpty(t, &r.bucket.Queue)
 	})
 	return ok
 }
 
 // CRUISE_MODEL=1000000 checks so many operations instead of a hundred thousand, and
 // CRUISE_MODEL_SEED=n begins at the n-th script.
-func TestRoomModel(t *testing.T) {
+func TestQueueModel(t *testing.T) {
 	const each = 100 // operations of a script
 	operations, seed := uint64(100_000), uint64(0)
 	for name, n := range map[string]*uint64{"CRUISE_MODEL": &operations, "CRUISE_MODEL_SEED": &seed} {
@@ -378,15 +365,15 @@ func TestRoomModel(t *testing.T) {
 		for i := range script {
 			script[i] = byte(rng.Uint32())
 		}
-		if !checkRoom(t, script) {
+		if !checkQueue(t, script) {
 			t.Fatalf("seed %d", seed)
 		}
 	}
 }
 
-func FuzzRoom(f *testing.F) {
+func FuzzQueue(f *testing.F) {
 	f.Add([]byte{0, 4, 0, 10, 2, 1, 0, 0, 9, 12, 1, 1, 13, 200, 5, 14, 0, 250, 15, 0, 255})
 	f.Add([]byte{0, 4, 0, 0, 0, 0, 4, 2, 100, 8, 50, 20, 7, 3, 0, 9, 0, 200})
 	f.Add([]byte{0, 4, 0, 0, 4, 0, 0, 0, 0, 5, 0, 10, 7, 1, 10, 8, 255, 255, 9, 0, 0})
-	f.Fuzz(func(t *testing.T, script []byte) { checkRoom(t, script) })
+	f.Fuzz(func(t *testing.T, script []byte) { checkQueue(t, script) })
 }

@@ -5,21 +5,71 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
-	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-func TestRoomContext(t *testing.T) {
+func TestPauseLeft(t *testing.T) {
+	for name, l := range map[string]interface {
+		Limiter
+		Pause(time.Duration)
+		Resume()
+		PauseLeft() time.Duration
+	}{
+		"adaptive": Must(NewAdaptiveLimiter()),
+		"bucket":   Must(NewTokenBucket(1, 1)),
+		"window":   Must(NewSlidingWindow(Window{1, time.Second})),
+		"shared":   Must(NewSharedLimiter(NewMemoryStore())),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				assert.Zero(t, l.PauseLeft())
+				l.Pause(time.Minute)
+				time.Sleep(20 * time.Second)
+				assert.Equal(t, 40*time.Second, l.PauseLeft())
+				l.Resume()
+				assert.Zero(t, l.PauseLeft())
+				l.Pause(2 * clock.Year)
+				time.Sleep(2 * clock.Year)
+				assert.Zero(t, l.PauseLeft(), "though nobody looked for so long")
+			})
+		})
+	}
+}
+
+// askingContext is a context of somebody else's make, which looks at the limiter.
+type askingContext struct {
+	context.Context
+	ask func()
+}
+
+func (c askingContext) Value(key any) any {
+	c.ask()
+	return c.Context.Value(key)
+}
+
+func (c askingContext) Deadline() (time.Time, bool) {
+	c.ask()
+	return c.Context.Deadline()
+}
+
+func TestContextsAreAskedWithoutTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := Must(NewTokenBucket(1, 1))
+		ctx := askingContext{t.Context(), func() { b.Waiting() }}
+		for range 2 { // at once, and in line
+			assert.NoError(t, b.WaitN(ctx, 1))
+		}
+	})
+}
+
+func TestWaitContext(t *testing.T) {
 	cause := errors.New("shutting down")
 	for _, tt := range []struct {
 		name string
@@ -61,7 +111,7 @@ func TestRoomContext(t *testing.T) {
 	}
 }
 
-func TestRoomCauseOfACancellationWhileWaiting(t *testing.T) {
+func TestCauseOfACancellationWhileWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cause := errors.New("shutting down")
 		b := Must(NewTokenBucket(1, 1))
@@ -76,7 +126,7 @@ func TestRoomCauseOfACancellationWhileWaiting(t *testing.T) {
 
 // The refusal says all that its reader needs: that it is about the deadline, and
 // when another try makes sense.
-func TestRoomDeadlineError(t *testing.T) {
+func TestDeadlineError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(0.1, 1))
 		require.NoError(t, b.WaitN(t.Context(), 1))
@@ -156,114 +206,4 @@ func TestRefusalBehindTheHighestCosts(t *testing.T) {
 			})
 		})
 	}
-}
-
-// A crowd that leaves takes its place in line along: whoever comes next waits for
-// their own turn only.
-func TestRoomCrowdLeaves(t *testing.T) {
-	const crowd = 100_000
-	synctest.Test(t, func(t *testing.T) {
-		b := Must(NewTokenBucket(100, 1))
-		require.NoError(t, b.WaitN(t.Context(), 1))
-		ctx, cancel := context.WithCancel(t.Context())
-		var left atomic.Int64
-		var wg sync.WaitGroup
-		for range crowd {
-			wg.Go(func() {
-				if errors.Is(b.WaitN(ctx, 1), context.Canceled) {
-					left.Add(1)
-				}
-			})
-		}
-		synctest.Wait()
-		require.Equal(t, crowd, b.Waiting())
-		start := time.Now()
-		cancel()
-		wg.Wait()
-		assert.EqualValues(t, crowd, left.Load())
-		require.NoError(t, b.WaitN(t.Context(), 1))
-		assert.Equal(t, 10*ms, time.Since(start))
-		checkEmpty(t, &b.room)
-	})
-}
-
-// However a cancellation and a turn race, a call either goes and is counted, or
-// leaves and is not.
-func TestRoomCancellationRacesWithTurn(t *testing.T) {
-	const calls, burst = 2000, 500
-	b := Must(NewTokenBucket(1e-6, burst)) // what is taken does not come back in time
-	b.Pause(time.Hour)
-	var went, left atomic.Int64
-	var wg, ready sync.WaitGroup
-	cancels := make([]context.CancelFunc, calls)
-	ready.Add(calls)
-	for i := range calls {
-		ctx, cancel := context.WithCancel(t.Context())
-		cancels[i] = cancel
-		wg.Go(func() {
-			ready.Done()
-			switch err := b.WaitN(ctx, 1); {
-			case err == nil:
-				went.Add(1)
-			case errors.Is(err, context.Canceled):
-				left.Add(1)
-			default:
-				assert.NoError(t, err)
-			}
-		})
-	}
-	ready.Wait()
-	rand.Shuffle(calls, func(i, j int) { cancels[i], cancels[j] = cancels[j], cancels[i] })
-	wg.Go(func() {
-		for _, cancel := range cancels {
-			cancel()
-		}
-	})
-	b.Resume()
-	assert.NoError(t, b.SetLimit(1e6)) // turns come quickly from now on
-	wg.Wait()
-	assert.EqualValues(t, calls, went.Load()+left.Load())
-	checkEmpty(t, &b.room)
-}
-
-// Who is let go before it gets to leave goes, since its token is taken.
-func TestRoomLetsGoWhoIsAboutToLeave(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := Must(NewTokenBucket(1, 1))
-		require.NoError(t, b.WaitN(t.Context(), 1))
-		ctx, cancel := context.WithCancel(t.Context())
-		went := make(chan error)
-		go func() { went <- b.WaitN(ctx, 1) }()
-		synctest.Wait()
-		b.room.mu.Lock()
-		cancel()
-		now := b.room.advance(clock.Now())
-		b.tokens.SetLimit(now, rate.Inf)
-		b.room.release(now)
-		b.room.mu.Unlock()
-		assert.NoError(t, <-went)
-	})
-}
-
-// Whoever races with a cancellation takes no token that nobody uses: after each
-// race, the bucket has given exactly as many as calls went.
-func TestRoomCancellationLosesNoToken(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		b := Must(NewTokenBucket(10, 1))
-		require.NoError(t, b.WaitN(t.Context(), 1))
-		for round := range 200 {
-			start := time.Now()
-			ctx, cancel := context.WithCancel(t.Context())
-			time.AfterFunc(100*ms, cancel) // at the very moment of its turn
-			err := b.WaitN(ctx, 1)
-			want := 100 * ms // the token of this moment is taken
-			if err != nil {
-				want = 0
-			}
-			at := time.Since(start)
-			require.Equal(t, 100*ms, at, "round %d", round)
-			require.NoError(t, b.WaitN(t.Context(), 1))
-			require.Equal(t, want, time.Since(start)-at, "round %d: %v", round, err)
-		}
-	})
 }

@@ -1,0 +1,509 @@
+// Package queue makes calls wait in order until a [Policy] lets them go.
+//
+// Waiters hold no time of their own. One timer runs, for the waiter that goes next, and every
+// change of rate, pause or waiters sets it anew. So a change reaches all waiters at once, and
+// a waiter that leaves delays nobody.
+//
+// Queues form a tree. A call that enters a queue passes that queue and all its ancestors at
+// one moment, or waits and takes nothing from any of them. See tree.go.
+package queue
+
+import (
+	"context"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// A Policy decides when calls may leave a queue. It is a state machine of explicit times. The
+// queue calls it with the lock held. The queue passes a time before that of an earlier call only
+// to make up for a late timer.
+type Policy interface {
+	// Pass lets a call of cost n go now and returns 0, or returns how long from now the call
+	// must wait: clock.Never if only an event can let it go.
+	Pass(now clock.Instant, n int) time.Duration
+	// Peek returns what Pass would return, for a call that does not go yet.
+	Peek(now clock.Instant, n int) time.Duration
+	// AtLeast returns a lower bound of the wait of a call of cost n behind others of a total
+	// cost.
+	AtLeast(now clock.Instant, ahead int64, n int) time.Duration
+	// Pause sets the end of a pause. An until that is not after now ends the pause.
+	Pause(now, until clock.Instant)
+	// Abandoned tells the policy that the last waiter has left without going.
+	Abandoned(now clock.Instant)
+	// Counts reports whether past calls keep later calls waiting: a new policy would let
+	// those go.
+	Counts(now clock.Instant) bool
+	// MaxCost returns the highest cost that is ever let go. It never changes.
+	MaxCost() int
+}
+
+// A Ticket is what a call asks of a queue.
+type Ticket struct {
+	Cost     int
+	Class    Class
+	Deadline clock.Instant // by the clock, zero if there is none
+	MaxPause time.Duration // the call is refused where a pause lasts longer
+	OnWait   func(Outlook) // called without a lock when the call begins to wait; nil if nobody is to know
+}
+
+// An Outlook is what is known of a wait when it begins.
+type Outlook struct {
+	AtLeast time.Duration // from now, as things are
+	Paused  time.Duration // the part of it that is a pause
+	Ahead   int           // cost of the calls that surely go first
+}
+
+// A Reason says why a call was refused.
+type Reason uint8
+
+// The reasons.
+const (
+	DeadlineTooSoon Reason = iota // the wait cannot end before the deadline
+	PauseTooLong                  // the pause lasts longer than the call waits for
+	QuotaTooLong                  // the same, and the pause is for a quota that is used up
+)
+
+// A Refusal says why a call would wait in vain. The call has taken nothing.
+type Refusal struct {
+	Why        Reason
+	RetryAfter time.Duration // until another try makes sense
+	Paused     time.Duration // until the pause ends, 0 without one
+	Ahead      int           // cost of the calls that surely go first
+}
+
+func (r *Refusal) Error() string {
+	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long"}[r.Why]
+}
+
+// A Queue is where calls wait for a policy. Retries go before first attempts, and background
+// work after all others, except that it gets every [BackgroundTurn]-th turn. Waiters of one
+// class go in the order in which they came.
+//
+// The zero Queue has no policy: it must be given one by Init before a call enters.
+type Queue struct {
+	mu treeLock // guards the fields below and the policy; no code of others runs under it
+
+	config      Config
+	policy      Policy
+	timeline    clock.Timeline // the queue's time, which may differ from the clock's
+	pausedUntil clock.Instant  // nobody goes before
+	quotaUntil  clock.Instant  // until when a quota is used up, if there is a pause
+	waiters     [classes]waiters
+	waiting     int
+	calls       int           // that wait here or in child queues, also calls that a child queue holds up
+	busy        atomic.Bool   // somebody waits
+	skipped     int           // turns that went past waiting background work
+	timer       *time.Timer   // for the waiter that goes next; nil while nobody waits
+	firesAt     clock.Instant // when the timer should go off
+	owedFrom    clock.Instant // after a late timer, the time for which the policy is asked next; else zero
+	branch
+}
+
+// Config is what a queue needs to know beside its policy.
+type Config struct {
+	// CatchUp is the lateness of the timer that the queue makes up for.
+	CatchUp time.Duration
+	// Resumed is asked, when a pause holds up or would refuse a call, whether somebody
+	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is to
+	// be asked again, or clock.Never while an answer is under way. Slowed must follow that
+	// answer if the pause lasts.
+	Resumed func(now clock.Instant) time.Duration
+	// Start is the time at which the queue begins. If it is zero, the time begins with the
+	// first call.
+	Start clock.Instant
+}
+
+// Init gives q its policy, before its first use.
+func (q *Queue) Init(p Policy, c Config) {
+	q.policy, q.config, q.timeline.Last = p, c, c.Start
+}
+
+// Ready reports whether q has a policy.
+func (q *Queue) Ready() bool { return q.policy != nil }
+
+// Lock locks q, its policy, and all queues of the same tree.
+func (q *Queue) Lock() { q.mu.Lock() }
+
+// Unlock is the opposite of Lock.
+func (q *Queue) Unlock() { q.mu.Unlock() }
+
+// The methods below, up to Pass, want the lock held.
+
+// Now returns the present time of q.
+func (q *Queue) Now() clock.Instant { return q.Advance(clock.Now()) }
+
+// Advance returns the time of q for a reading of the clock.
+func (q *Queue) Advance(reading clock.Instant) clock.Instant { return q.timeline.Advance(reading) }
+
+// Reading is the inverse of Advance: the reading of the clock at a time of q.
+func (q *Queue) Reading(now clock.Instant) clock.Instant { return q.timeline.Reading(now) }
+
+// At returns the time of q for the reading at which q let a call go. The zero Instant stays
+// zero.
+func (q *Queue) At(sent clock.Instant) clock.Instant { return q.timeline.At(sent) }
+
+// Waiting returns the number of waiters.
+func (q *Queue) Waiting() int { return q.waiting }
+
+// AlmostEmpty reports whether at most one call waits, and none in a child queue.
+func (q *Queue) AlmostEmpty() bool { return q.waiting <= 1 && q.calls == q.waiting }
+
+// Cost returns the cost of all waiters.
+func (q *Queue) Cost() (cost int64) {
+	for i := range q.waiters {
+		cost += q.waiters[i].cost
+	}
+	return cost
+}
+
+// NextCost returns the cost of the waiter that goes next, 0 if nobody waits.
+func (q *Queue) NextCost() int {
+	if w := q.head(); w != nil {
+		return w.Cost
+	}
+	return 0
+}
+
+// Busy reports whether anybody waits. It needs no lock.
+func (q *Queue) Busy() bool { return q.busy.Load() }
+
+// TooExpensive reports whether q or an ancestor never lets a call of cost n go, and the highest
+// cost that it lets go. It needs no lock.
+func (q *Queue) TooExpensive(n int) (most int, is bool) {
+	for x := q; x != nil; x = x.Parent() {
+		if most := x.policy.MaxCost(); n > most {
+			return most, true
+		}
+	}
+	return 0, false
+}
+
+// Counts reports whether past calls keep later calls waiting. It takes the lock.
+func (q *Queue) Counts() bool {
+	q.Lock()
+	defer q.Unlock()
+	return q.policy.Counts(q.Now())
+}
+
+// Pass lets a call of cost n go if it need not wait, and reports when, by the clock. came is the
+// present reading of the clock. Pass takes the lock, and allocates nothing.
+func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
+	q.mu.lockPatiently()
+	now := q.Advance(came)
+	switch {
+	case q.waiting > 0:
+	case q.parent != nil:
+		sent, ok = q.passAll(now, n)
+	case q.pass(now, n) == 0:
+		sent, ok = q.Reading(now), true
+	}
+	q.mu.Unlock()
+	return sent, ok
+}
+
+// Wait waits until a call may go, and returns when it went, by the clock. The error is a
+// [*Refusal] or that of ctx, and then the call has taken nothing. Wait takes the lock.
+func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err error) {
+	w := &waiter{Ticket: t, done: make(chan struct{})}
+	q.Lock()
+	now := q.Now()
+	ahead := q.ahead(w.Class)
+	if refused := q.refusal(now, w, ahead); refused != nil {
+		for x := q; x != nil; x = x.parent {
+			x.abandoned(x.Advance(q.Reading(now)))
+		}
+		q.Unlock()
+		return 0, refused
+	}
+	q.push(w)
+	if q.head() == w || q.placeholder.queued && q.placeholder.Class.background() { // w may lift that
+		q.Reschedule(now)
+	}
+	tell := w.queued && w.OnWait != nil
+	var outlook Outlook
+	if tell {
+		outlook = q.outlook(now, w, ahead)
+	}
+	q.Unlock()
+	if tell {
+		w.OnWait(outlook)
+	}
+
+	select {
+	case <-w.done:
+	case <-ctx.Done():
+		if q.abandon(w) {
+			return 0, ctx.Err()
+		}
+		// The call was let go at the same moment. It goes, so that what the policy has
+		// counted is what the server gets.
+	}
+	if w.refused != nil {
+		return 0, w.refused
+	}
+	return w.sent, nil
+}
+
+// Check returns why a call would be refused at once, nil if it would not. It takes the lock.
+func (q *Queue) Check(t Ticket) *Refusal {
+	q.Lock()
+	defer q.Unlock()
+	return q.refusal(q.Now(), &waiter{Ticket: t}, q.ahead(t.Class))
+}
+
+// Report returns how many calls wait here and how long the pause lasts. The next call of a
+// queue with a placeholder waits in the parent. Report takes the lock.
+func (q *Queue) Report() (waiting int, pause time.Duration) {
+	q.Lock()
+	defer q.Unlock()
+	waiting = q.waiting
+	if q.placeholder.queued {
+		waiting--
+	}
+	return waiting, q.PauseLeft(q.Now())
+}
+
+// outlook returns what is known of the wait of w, behind others of a total cost.
+func (q *Queue) outlook(now clock.Instant, w *waiter, ahead int64) Outlook {
+	wait := q.least(now, w, ahead)
+	o := Outlook{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: q.PauseLeft(now)}
+	for x := q.parent; x != nil; x = x.parent {
+		now := x.Advance(q.Reading(now))
+		wait := x.least(now, w, 0) // it is unknown how many are ahead there
+		o.AtLeast, o.Paused = max(o.AtLeast, wait), max(o.Paused, x.PauseLeft(now))
+	}
+	return o
+}
+
+// abandon takes w out of the queue, and reports whether it still waited.
+func (q *Queue) abandon(w *waiter) bool {
+	q.Lock()
+	defer q.Unlock()
+	if !w.queued {
+		return false
+	}
+	first := q.head() == w
+	now := q.Now()
+	q.dismiss(now, w)
+	if first {
+		q.Reschedule(now)
+	}
+	return true
+}
+
+// push puts w behind the waiters of its class.
+func (q *Queue) push(w *waiter) {
+	q.waiters[w.Class].push(w)
+	q.waiting++
+	q.count(w, 1)
+	q.busy.Store(true)
+	w.queued = true
+}
+
+// ahead returns the cost of the waiters that surely go before a newcomer of a class. Other work
+// does not surely go before background work, which gets turns. Background work does not surely
+// go before other work, except the waiter that has its turn now.
+func (q *Queue) ahead(c Class) (cost int64) {
+	for k := range c + 1 {
+		if k.background() == c.background() {
+			cost += q.waiters[k].cost
+		}
+	}
+	if w := q.head(); w != nil && w.Class.background() && !c.background() && q.skipped >= BackgroundTurn-1 {
+		cost += int64(w.Cost)
+	}
+	return cost
+}
+
+// refusal returns why w would wait in vain behind others of a total cost, nil if it would not.
+func (q *Queue) refusal(now clock.Instant, w *waiter, ahead int64) *Refusal {
+	refused := q.refuses(now, w, ahead)
+	for x := q.parent; x != nil && refused == nil; x = x.parent {
+		refused = x.refuses(x.Advance(q.Reading(now)), w, 0) // it is unknown how many are ahead there
+	}
+	return refused
+}
+
+// refuses is refusal for q alone.
+func (q *Queue) refuses(now clock.Instant, w *waiter, ahead int64) *Refusal {
+	pause := q.PauseLeft(now)
+	if pause > 0 && q.config.Resumed != nil && q.config.Resumed(now) == clock.Never {
+		return nil // the pause may be over: the answer will tell
+	}
+	if pause > w.MaxPause {
+		why := PauseTooLong
+		if q.quotaUntil.Sub(now) > w.MaxPause {
+			why = QuotaTooLong
+		}
+		return &Refusal{Why: why, RetryAfter: pause, Paused: pause}
+	}
+	if w.Deadline == 0 {
+		return nil
+	}
+	// A call that would go at the deadline races its context.
+	if wait := q.least(now, w, ahead); wait >= w.Deadline.Sub(q.Reading(now)) {
+		return &Refusal{Why: DeadlineTooSoon, RetryAfter: wait, Paused: pause, Ahead: int(min(ahead, math.MaxInt))}
+	}
+	return nil
+}
+
+// least returns how long w must wait at least, behind others of a total cost.
+func (q *Queue) least(now clock.Instant, w *waiter, ahead int64) time.Duration {
+	pause := q.PauseLeft(now)
+	if wait := pause + q.policy.AtLeast(now.Add(pause), ahead, w.Cost); wait >= 0 {
+		return wait
+	}
+	return clock.Never // overflow
+}
+
+// head returns the waiter that goes next, nil if nobody waits.
+func (q *Queue) head() *waiter {
+	if q.waiting == 0 {
+		return nil
+	}
+	var next *waiter
+	for c := range classes {
+		w := q.waiters[c].head
+		switch {
+		case w == nil:
+		case !c.background():
+			if next == nil {
+				next = w
+			}
+		case next == nil || !next.Class.background() && q.skipped >= BackgroundTurn-1:
+			next = w
+		}
+	}
+	return next
+}
+
+// leave takes w out of the queue.
+func (q *Queue) leave(w *waiter) {
+	q.waiters[w.Class].remove(w)
+	q.waiting--
+	q.count(w, -1)
+	q.busy.Store(q.waiting > 0)
+	w.queued = false
+}
+
+// count counts w here and in all ancestors, unless it is a placeholder.
+func (q *Queue) count(w *waiter, n int) {
+	for x := q; x != nil && w.child == nil; x = x.parent {
+		x.calls += n
+	}
+}
+
+// dismiss takes w out of the queue without letting it go.
+func (q *Queue) dismiss(now clock.Instant, w *waiter) {
+	q.leave(w)
+	q.abandoned(now)
+}
+
+// abandoned must follow when a call that was told to wait does not go: the policy may have to
+// know that nobody waits any more.
+func (q *Queue) abandoned(now clock.Instant) {
+	if q.waiting == 0 {
+		q.policy.Abandoned(now)
+	}
+}
+
+// letGo lets w go, which is the next.
+func (q *Queue) letGo(now clock.Instant, w *waiter) {
+	q.leave(w)
+	switch {
+	case w.Class.background():
+		q.skipped = 0
+	case q.waiters[BackgroundRetry].head != nil || q.waiters[Background].head != nil:
+		q.skipped++
+	}
+	if w.child != nil {
+		w.child.passNext(q.Reading(now))
+		return
+	}
+	w.sent = q.Reading(now)
+	close(w.done)
+}
+
+// Reschedule lets all waiters go that may go, and sets the timer for the next. It must follow
+// every change of the waiters, the pause and the policy. It wants the lock held.
+func (q *Queue) Reschedule(now clock.Instant) {
+	if q.parent != nil {
+		if q.updatePlaceholder(now) {
+			q.parent.Reschedule(q.parent.Advance(q.Reading(now)))
+		}
+		return
+	}
+	for w := q.head(); w != nil; w = q.head() {
+		if w.child != nil && !w.child.isOpen(q.Reading(now)) {
+			continue
+		}
+		if wait := q.pass(now, w.Cost); wait > 0 {
+			q.arm(now, wait)
+			return
+		}
+		q.letGo(now, w)
+	}
+	q.owedFrom = 0
+	q.disarm()
+}
+
+// Slowed must follow a change for the slower, once the state is whole again. It refuses the
+// waiters that would wait in vain from now on, or if a child queue holds them up, as soon as
+// that lets them go. Then it does what Reschedule does. It wants the lock held.
+func (q *Queue) Slowed(now clock.Instant) {
+	q.refuseHopeless(now)
+	q.Reschedule(now)
+}
+
+// refuseHopeless refuses all waiters that would wait in vain, here and in the child queues
+// whose placeholders wait here.
+func (q *Queue) refuseHopeless(now clock.Instant) {
+	ahead := int64(0)
+	for c := range q.waiters {
+		if Class(c) == BackgroundRetry {
+			ahead = 0
+		}
+		var next *waiter
+		for w := q.waiters[c].head; w != nil; w = next {
+			next = w.next
+			if w.child != nil {
+				now := w.child.Advance(q.Reading(now))
+				w.child.refuseHopeless(now)
+				w.child.updatePlaceholder(now)
+				if !w.queued || w.Class != Class(c) {
+					continue // the placeholder is gone, or has another class
+				}
+			} else if why := q.refusal(now, w, ahead); why != nil {
+				q.dismiss(now, w)
+				w.refuse(why)
+				continue
+			}
+			ahead += int64(w.Cost)
+		}
+	}
+}
+
+// pass asks the pause and the policy whether a call of cost n may go now.
+func (q *Queue) pass(now clock.Instant, n int) time.Duration {
+	if pause := q.heldUp(now); pause > 0 {
+		return pause
+	}
+	if q.isLate(now) {
+		return q.makeUp(now, n, q.policy.Pass)
+	}
+	return q.policy.Pass(now, n)
+}
+
+// peek is pass for a call that does not go yet.
+func (q *Queue) peek(now clock.Instant, n int) time.Duration {
+	if pause := q.heldUp(now); pause > 0 {
+		return pause
+	}
+	if q.isLate(now) {
+		return q.makeUp(now, n, q.policy.Peek)
+	}
+	return q.policy.Peek(now, n)
+}

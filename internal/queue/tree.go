@@ -1,0 +1,185 @@
+package queue
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// A call that enters a queue passes it and all its ancestors, and takes what they count in all
+// of them at one moment or in none. So a call that one queue holds up holds nothing of another.
+//
+// The next call of a queue, once only the ancestors hold it up, is represented by a placeholder
+// among the waiters of the parent. A call that its own queue holds up has none there. As a queue
+// has one placeholder, queues take turns in their parent, however many calls wait in each.
+//
+// A tree has one lock, that of its root, so there is no order in which to take locks. Each queue
+// has its own time, so queues tell each other readings of the clock.
+
+// ListenAbove is how often the policy of a queue with Resumed is asked while an ancestor holds
+// up the next call: somebody elsewhere may have paused.
+const ListenAbove = 5 * time.Second
+
+// branch is what a queue has to do with its parent.
+type branch struct {
+	parent      *Queue
+	placeholder waiter      // among the waiters of parent, queued or not
+	adopted     atomic.Bool // the place in the tree is settled for good
+}
+
+// adopting is held while a queue gets its place: it must be settled where the parent is before
+// it is settled which lock a queue shares.
+var adopting sync.Mutex
+
+// Adopt makes q a child of a parent, or a root if that is nil, and reports whether it did: the
+// place of a queue is settled only once. It takes the locks.
+func (q *Queue) Adopt(parent *Queue) bool {
+	adopting.Lock()
+	defer adopting.Unlock()
+	if q == parent || !q.adopted.CompareAndSwap(false, true) {
+		return false
+	}
+	if parent == nil {
+		return true
+	}
+	parent.adopted.Store(true) // its children share its lock for good
+	parent.mu.Lock()
+	defer parent.mu.Unlock()
+	q.mu.own.Lock() // no other code takes two locks
+	defer q.mu.own.Unlock()
+	q.parent = parent
+	q.placeholder.child = q
+	for x := parent; x != nil; x = x.parent {
+		x.calls += q.calls
+	}
+	q.mu.of.Store(parent.mu.root())
+	return true
+}
+
+// Parent returns the parent of q, nil if it has none. It needs no lock: a parent stays once
+// there is one.
+func (q *Queue) Parent() *Queue {
+	if q.mu.of.Load() == nil {
+		return nil
+	}
+	return q.parent
+}
+
+// Policy returns the policy of q. It needs no lock.
+func (q *Queue) Policy() Policy { return q.policy }
+
+// HeldUpAbove reports whether an ancestor holds up the next call. It wants the lock held.
+func (q *Queue) HeldUpAbove() bool { return q.placeholder.queued }
+
+// PathPausedUntil returns when the last pause of q and its ancestors ends, or has ended, in the
+// time of q; zero if there was none. It wants the lock held.
+func (q *Queue) PathPausedUntil() (until clock.Instant) {
+	for x := q; x != nil; x = x.parent {
+		if x.pausedUntil != 0 {
+			until = max(until, x.Reading(x.pausedUntil)+q.timeline.Skew)
+		}
+	}
+	return until
+}
+
+// passAll lets a call go through q and all its ancestors if nobody waits there, and reports
+// whether it did, and when.
+func (q *Queue) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) {
+	reading := q.Reading(now)
+	for x := q; x != nil; x = x.parent {
+		if x.waiting > 0 || x.peek(x.Advance(reading), n) > 0 {
+			return sent, false
+		}
+	}
+	for x := q; x != nil; x = x.parent {
+		x.pass(x.timeline.Last, n)
+		sent = max(sent, x.Reading(x.timeline.Last))
+	}
+	return sent, true
+}
+
+// updatePlaceholder puts a placeholder for the next call among the waiters of the parent, or
+// takes it away if q itself holds the call up. It reports whether that changed anything in the
+// parent.
+func (q *Queue) updatePlaceholder(now clock.Instant) (changed bool) {
+	for w := q.head(); w != nil; w = q.head() {
+		if w.child != nil && !w.child.isOpen(q.Reading(now)) {
+			continue
+		}
+		if wait := q.peek(now, w.Cost); wait > 0 {
+			q.arm(now, wait)
+			return q.representInParent(nil)
+		}
+		if w.child == nil && !q.placeholder.queued {
+			// A change in an ancestor has not reached the call while q held it up.
+			if why := q.refusal(now, w, 0); why != nil {
+				q.dismiss(now, w)
+				w.refuse(why)
+				continue
+			}
+		}
+		q.disarm()
+		if q.config.Resumed != nil {
+			q.arm(now, ListenAbove)
+		}
+		return q.representInParent(w)
+	}
+	q.owedFrom = 0
+	q.disarm()
+	return q.representInParent(nil)
+}
+
+// classAbove returns the class of the placeholder for w: that of w, but First for background
+// work that has its turn while other work waits behind it. Else the other work would yield in
+// the parent too.
+func (q *Queue) classAbove(w *waiter) Class {
+	if w.Class.background() && (q.waiters[Retry].head != nil || q.waiters[First].head != nil) {
+		return First
+	}
+	return w.Class
+}
+
+// representInParent makes the placeholder stand for w, or for nobody if w is nil. The
+// placeholder keeps its place among the waiters whatever w costs.
+func (q *Queue) representInParent(w *waiter) (changed bool) {
+	p := &q.placeholder
+	if p.queued {
+		if w != nil && p.Class == q.classAbove(w) {
+			changed = p.Cost != w.Cost
+			q.parent.waiters[p.Class].cost += int64(w.Cost - p.Cost)
+			p.Cost = w.Cost
+			return changed
+		}
+		q.parent.leave(p)
+		changed = true
+	}
+	if w == nil {
+		if changed {
+			q.parent.abandoned(q.parent.Advance(q.Reading(q.timeline.Last)))
+		}
+		return changed
+	}
+	p.Cost, p.Class = w.Cost, q.classAbove(w)
+	q.parent.push(p)
+	return true
+}
+
+// isOpen reports whether q, whose placeholder goes next in the parent, does not hold its next
+// call up. Otherwise the placeholder is taken away, so that another waiter is next there.
+func (q *Queue) isOpen(reading clock.Instant) bool {
+	q.updatePlaceholder(q.Advance(reading))
+	return q.parent.head() == &q.placeholder
+}
+
+// passNext lets the next call go, whose placeholder the parent has just let go.
+func (q *Queue) passNext(reading clock.Instant) {
+	now := q.Advance(reading)
+	w := q.head()
+	q.placeholder.queued = true // as it was until now: what the policy keeps for it may go
+	q.pass(now, w.Cost)
+	q.placeholder.queued = false
+	q.letGo(now, w)
+	q.updatePlaceholder(now)
+}

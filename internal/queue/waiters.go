@@ -1,0 +1,73 @@
+package queue
+
+import (
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// A Class orders waiters. Each class goes before the classes after it, except that background
+// work gets every [BackgroundTurn]-th turn.
+type Class uint8
+
+// The classes, in the order in which they go.
+const (
+	Retry Class = iota
+	First
+	BackgroundRetry
+	Background
+	classes
+)
+
+// BackgroundTurn is the number of turns of which background work gets one while other work
+// waits too.
+const BackgroundTurn = 8
+
+func (c Class) background() bool { return c >= BackgroundRetry }
+
+// A waiter is a call that waits, or the placeholder of a child queue among the waiters of its
+// parent.
+type waiter struct {
+	Ticket
+	prev, next *waiter       // among the waiters of its class
+	queued     bool          // false once let go or refused
+	sent       clock.Instant // when it was let go
+	refused    *Refusal      // why it was refused, nil if it was not
+	done       chan struct{} // closed when the call is let go or refused
+	child      *Queue        // whose next call the placeholder stands for; nil for a call
+}
+
+// refuse ends the wait of w, which has left the queue.
+func (w *waiter) refuse(why *Refusal) {
+	w.refused = why
+	close(w.done)
+}
+
+// waiters is a doubly linked list, so that any waiter leaves in constant time.
+type waiters struct {
+	head, tail *waiter
+	cost       int64 // of all; an int of 32 bits may be too small
+}
+
+func (l *waiters) push(w *waiter) {
+	if w.prev = l.tail; w.prev != nil {
+		w.prev.next = w
+	} else {
+		l.head = w
+	}
+	l.tail = w
+	l.cost += int64(w.Cost)
+}
+
+func (l *waiters) remove(w *waiter) {
+	if w.prev != nil {
+		w.prev.next = w.next
+	} else {
+		l.head = w.next
+	}
+	if w.next != nil {
+		w.next.prev = w.prev
+	} else {
+		l.tail = w.prev
+	}
+	w.prev, w.next = nil, nil
+	l.cost -= int64(w.Cost)
+}
