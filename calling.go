@@ -85,6 +85,10 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		defer cancel()
 		ctx = bounded
 	}
+	if c.bounded {
+		c.record.until.Store(int64(clock.Now().Add(c.maxWait)))
+		defer c.record.until.Store(0) // it bounds no wait within the attempt
+	}
 	came, sent, err := r.gate.admit(ctx, c.cost)
 	c.sent = sent
 	if c.started == 0 {

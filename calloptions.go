@@ -22,9 +22,10 @@ const (
 	theAttempts
 	theElapsed
 	theTimeout
+	theWait
 )
 
-var choiceNames = [...]string{"WithCost", "WithBackground", "WithoutRetries", "WithMaxAttempts", "WithMaxElapsed", "WithAttemptTimeout"}
+var choiceNames = [...]string{"WithCost", "WithBackground", "WithoutRetries", "WithMaxAttempts", "WithMaxElapsed", "WithAttemptTimeout", "WithMaxWait"}
 
 // perCall is what may be chosen for each call.
 type perCall struct {
@@ -35,6 +36,8 @@ type perCall struct {
 	maxElapsed     time.Duration
 	attemptTimeout time.Duration
 	tookLong       error // the cause of its end; nil if there is none
+	maxWait        time.Duration
+	bounded        bool // by maxWait
 }
 
 func (o CallOption) retrier(c *config) {
@@ -65,6 +68,11 @@ func (p *perCall) choose(o CallOption) error {
 		p.maxElapsed = d
 	case theTimeout:
 		p.attemptTimeout, p.tookLong = d, &attemptTimeoutError{d}
+	case theWait:
+		p.maxWait, p.bounded = d, true
+		if d < 0 {
+			return fmt.Errorf("cruise: WithMaxWait(%v): want 0 or more", d)
+		}
 	}
 	if (o.what == theElapsed || o.what == theTimeout) && d <= 0 {
 		return fmt.Errorf("cruise: %s(%v): want above 0", choiceNames[o.what], d)
@@ -107,3 +115,13 @@ func WithMaxElapsed(d time.Duration) CallOption { return CallOption{theElapsed, 
 // body of a response within the attempt, or use WithAttemptTimeout of package cruisehttp,
 // which lasts until the body is closed. Default: none.
 func WithAttemptTimeout(d time.Duration) CallOption { return CallOption{theTimeout, int64(d)} }
+
+// WithMaxWait bounds how long each attempt waits for the limiter, 0 or more: with 0 the call
+// goes at once or not at all. A call that would have to wait for longer is refused at once, with
+// [ErrMaxWait] in an [*Error] whose RetryAfter is how long it would be; where that cannot be
+// foreseen, when the time is over. It bounds that wait alone: the attempt keeps its context, and
+// backoff its length. Default: no limit but the context's.
+//
+// Of limiters of another package those with a method AllowN, such as x/time's, are asked by it
+// first; others are given a context that ends with the time, of a millisecond at least.
+func WithMaxWait(d time.Duration) CallOption { return CallOption{theWait, int64(d)} }

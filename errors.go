@@ -20,6 +20,10 @@ var (
 	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
 	// ErrMaxElapsed: the next attempt would start later than [WithMaxElapsed] allows.
 	ErrMaxElapsed = errors.New("cruise: time of WithMaxElapsed used up")
+	// ErrMaxWait: the limiter would have kept the call waiting for longer than [WithMaxWait]
+	// allows, or has done so. The RetryAfter of the [*Error] is how long it would have been from
+	// now, as far as that is known.
+	ErrMaxWait = errors.New("cruise: wait for the limiter longer than WithMaxWait allows")
 	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows,
 	// or a pause that is in force, other than for a quota, lasts longer.
 	ErrServerDelay = errors.New("cruise: told to wait for longer than WithMaxServerDelay allows")

@@ -104,6 +104,22 @@ func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err 
 	return enter(&b.queue, ctx, n)
 }
 
+// TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
+// It allocates nothing. It is false while others wait, during a pause, for a negative n, and for
+// one that can never go; n of 0 always may. To be told how long it would be, make the call by
+// [Retrier.Do] with [WithMaxWait] of 0.
+//
+// Every TryN of 1 or more that returned true must be followed by one Learn.
+func (b *base) TryN(n int) bool {
+	if n <= 0 || !b.queue.Ready() {
+		return n == 0 && b.queue.Ready()
+	}
+	if _, never := b.queue.TooExpensive(n); never {
+		return false
+	}
+	return b.queue.Try(clock.Now(), n)
+}
+
 // enter is admit for a call that costs something, but not too much.
 func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	if ctx == nil {
@@ -137,7 +153,7 @@ func wait(q *queue.Queue, ctx context.Context, n int) (sent clock.Instant, err e
 func ticket(ctx context.Context, n int) queue.Ticket {
 	t := queue.Ticket{Cost: n, Class: queue.First, MaxPause: clock.Never}
 	if c := callOf(ctx); c != nil {
-		t.MaxPause = c.retrier.maxServerDelay
+		t.MaxPause, t.Until = c.retrier.maxServerDelay, c.waitsUntil()
 		background, retry := c.kind()
 		if background {
 			t.Class = queue.Background
@@ -161,6 +177,7 @@ func refusalError(r *queue.Refusal) error {
 		queue.DeadlineTooSoon: ErrDeadline,
 		queue.PauseTooLong:    ErrServerDelay,
 		queue.QuotaTooLong:    ErrQuotaExhausted,
+		queue.WaitTooLong:     ErrMaxWait,
 	}
 	return &Error{Reason: reasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
 }
@@ -258,21 +275,47 @@ func (l foreign) learn(e ending) {
 	}
 }
 
-// waitFor waits for a limiter of whatever make. x/time's says why it refuses in text
-// alone, and not for how long.
+// waitFor waits for a limiter of whatever make.
 func waitFor(ctx context.Context, l Limiter, n int) error {
-	err := l.WaitN(ctx, n)
-	if x, ok := l.(*rate.Limiter); ok && err != nil {
-		if burst := x.Burst(); n > burst {
-			return costError(n, burst)
+	until := callOf(ctx).waitsUntil()
+	if until == 0 {
+		return explained(ctx, l, n, l.WaitN(ctx, n))
+	}
+	if l, ok := l.(interface{ AllowN(time.Time, int) bool }); ok && l.AllowN(clock.Now().Time(), n) {
+		return nil
+	}
+	left := until.Sub(clock.Now())
+	bounded, cancel := context.WithTimeout(ctx, max(left, time.Millisecond))
+	defer cancel()
+	if d, ok := ctx.Deadline(); ok && clock.Deadline(d) < until {
+		return explained(ctx, l, n, l.WaitN(ctx, n))
+	}
+	err := explained(ctx, l, n, l.WaitN(bounded, n))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		refused := &Error{Reason: ErrMaxWait}
+		if e, ok := errors.AsType[*Error](err); ok && e != nil {
+			refused.RetryAfter, refused.Paused, refused.Ahead = e.RetryAfter, e.Paused, e.Ahead
 		}
-		e := &Error{Reason: ErrDeadline}
-		if ctx.Err() == nil {
-			e.RetryAfter = clock.CeilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
-		}
-		return e
+		return refused
 	}
 	return err
+}
+
+// explained is an error of a limiter. x/time's says why it refuses in text alone, and not for
+// how long.
+func explained(ctx context.Context, l Limiter, n int, err error) error {
+	x, ok := l.(*rate.Limiter)
+	if !ok || err == nil {
+		return err
+	}
+	if burst := x.Burst(); n > burst {
+		return costError(n, burst)
+	}
+	e := &Error{Reason: ErrDeadline}
+	if ctx.Err() == nil {
+		e.RetryAfter = clock.CeilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
+	}
+	return e
 }
 
 // free admits a call that costs nothing.

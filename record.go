@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync/atomic"
 
+	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/terms"
 )
 
@@ -15,6 +16,7 @@ type record struct {
 	retrier    *Retrier              // whose call it is
 	background bool                  // yields to calls that are not
 	quota      atomic.Pointer[Quota] // reported, for the limiter
+	until      atomic.Int64          // a clock.Instant: no wait of the call for its limiter is longer; 0 outside such waits
 }
 
 type recordKey struct{}
@@ -56,6 +58,14 @@ func (r *record) kind() (background, retry bool) {
 		retry = retry || r.retries.Load() > 0
 	}
 	return background, retry
+}
+
+// waitsUntil is the end of the longest wait of the call for its limiter, zero if there is none.
+func (r *record) waitsUntil() clock.Instant {
+	if r == nil {
+		return 0
+	}
+	return clock.Instant(r.until.Load())
 }
 
 // Report tells the limiter of the [Retrier] that made ctx, or if that has none of the next

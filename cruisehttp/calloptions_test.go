@@ -77,3 +77,25 @@ func ExampleCallOptions() {
 	fmt.Println(resp.Status)
 	// Output: 200 OK
 }
+
+// A request that may not wait goes at once or not at all.
+func TestMaxWaitOfARequest(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		transport := cruise.Must(cruisehttp.NewTransport(
+			cruisehttp.WithBase(tripper(func(*http.Request) (*http.Response, error) {
+				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
+			})),
+			cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+				return cruise.NewTokenBucket(1, 1)
+			}))))
+		req, err := http.NewRequestWithContext(cruisehttp.CallOptions(t.Context(), cruise.WithMaxWait(0)), http.MethodGet, "http://x/", nil)
+		require.NoError(t, err)
+		resp, err := transport.RoundTrip(req)
+		require.NoError(t, err)
+		require.NoError(t, resp.Body.Close())
+		began := time.Now()
+		_, err = transport.RoundTrip(req) //nolint:bodyclose // there is none
+		assert.ErrorIs(t, err, cruise.ErrMaxWait)
+		assert.Zero(t, time.Since(began))
+	})
+}

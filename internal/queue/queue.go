@@ -45,6 +45,7 @@ type Ticket struct {
 	Cost     int
 	Class    Class
 	Deadline clock.Instant // by the clock, zero if there is none
+	Until    clock.Instant // by the clock: the call waits no longer; zero if it does
 	MaxPause time.Duration // the call is refused where a pause lasts longer
 	OnWait   func(Outlook) // called without a lock when the call begins to wait; nil if nobody is to know
 }
@@ -64,6 +65,7 @@ const (
 	DeadlineTooSoon Reason = iota // the wait cannot end before the deadline
 	PauseTooLong                  // the pause lasts longer than the call waits for
 	QuotaTooLong                  // the same, and the pause is for a quota that is used up
+	WaitTooLong                   // the wait cannot end until Ticket.Until, or did not
 )
 
 // A Refusal says why a call would wait in vain. The call has taken nothing.
@@ -75,7 +77,7 @@ type Refusal struct {
 }
 
 func (r *Refusal) Error() string {
-	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long"}[r.Why]
+	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long", "wait too long"}[r.Why]
 }
 
 // A Queue is where calls wait for a policy. Retries go before first attempts, and background
@@ -192,7 +194,25 @@ func (q *Queue) Counts() bool {
 // present reading of the clock. Pass takes the lock, and allocates nothing.
 func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
 	q.mu.lockPatiently()
+	sent, ok = q.passNow(q.Advance(came), n)
+	q.mu.Unlock()
+	return sent, ok
+}
+
+// Try is Pass for a call that does not come back if it has to wait.
+func (q *Queue) Try(came clock.Instant, n int) bool {
+	q.mu.lockPatiently()
 	now := q.Advance(came)
+	_, ok := q.passNow(now, n)
+	if !ok {
+		q.turnedAway(now)
+	}
+	q.mu.Unlock()
+	return ok
+}
+
+// passNow is Pass with the lock held.
+func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) {
 	switch {
 	case q.waiting > 0:
 	case q.parent != nil:
@@ -200,8 +220,14 @@ func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
 	case q.pass(now, n) == 0:
 		sent, ok = q.Reading(now), true
 	}
-	q.mu.Unlock()
 	return sent, ok
+}
+
+// turnedAway tells all policies that a call which was told to wait does not.
+func (q *Queue) turnedAway(now clock.Instant) {
+	for x := q; x != nil; x = x.parent {
+		x.abandoned(x.Advance(q.Reading(now)))
+	}
 }
 
 // Wait waits until a call may go, and returns when it went, by the clock. The error is a
@@ -212,9 +238,7 @@ func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err err
 	now := q.Now()
 	ahead := q.ahead(w.Class)
 	if refused := q.refusal(now, w, ahead); refused != nil {
-		for x := q; x != nil; x = x.parent {
-			x.abandoned(x.Advance(q.Reading(now)))
-		}
+		q.turnedAway(now)
 		q.Unlock()
 		return 0, refused
 	}
@@ -232,10 +256,18 @@ func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err err
 		w.OnWait(outlook)
 	}
 
+	var tooLate <-chan time.Time
+	if t.Until != 0 {
+		timer := time.NewTimer(t.Until.Sub(clock.Now()))
+		defer timer.Stop()
+		tooLate = timer.C
+	}
 	select {
 	case <-w.done:
+	case <-tooLate:
+		q.outwaited(w)
 	case <-ctx.Done():
-		if q.abandon(w) {
+		if q.abandon(w, nil) {
 			return 0, ctx.Err()
 		}
 		// The call was let go at the same moment. It goes, so that what the policy has
@@ -251,7 +283,11 @@ func (q *Queue) Wait(ctx context.Context, t Ticket) (sent clock.Instant, err err
 func (q *Queue) Check(t Ticket) *Refusal {
 	q.Lock()
 	defer q.Unlock()
-	return q.refusal(q.Now(), &waiter{Ticket: t}, q.ahead(t.Class))
+	now := q.Now()
+	if t.Until != 0 && q.isFree(q.Reading(now), t.Cost) {
+		return nil
+	}
+	return q.refusal(now, &waiter{Ticket: t}, q.ahead(t.Class))
 }
 
 // Report returns how many calls wait here and how long the pause lasts. The next call of a
@@ -278,20 +314,35 @@ func (q *Queue) outlook(now clock.Instant, w *waiter, ahead int64) Outlook {
 	return o
 }
 
-// abandon takes w out of the queue, and reports whether it still waited.
-func (q *Queue) abandon(w *waiter) bool {
+// abandon takes w out of the queue, refused if there is a reason why, and reports whether it still
+// waited.
+func (q *Queue) abandon(w *waiter, why func(now clock.Instant) *Refusal) bool {
 	q.Lock()
 	defer q.Unlock()
+	now := q.Now()
+	if why != nil && w.queued {
+		q.Reschedule(now) // its turn may have come this moment
+	}
 	if !w.queued {
 		return false
 	}
+	if why != nil {
+		w.refused = why(now)
+	}
 	first := q.head() == w
-	now := q.Now()
 	q.dismiss(now, w)
 	if first {
 		q.Reschedule(now)
 	}
 	return true
+}
+
+// outwaited takes w out of the queue at the end of its longest wait, unless it may go now.
+func (q *Queue) outwaited(w *waiter) {
+	q.abandon(w, func(now clock.Instant) *Refusal {
+		o := q.outlook(now, w, 0) // it is unknown how many are left ahead
+		return &Refusal{Why: WaitTooLong, RetryAfter: o.AtLeast, Paused: o.Paused}
+	})
 }
 
 // push puts w behind the waiters of its class.
@@ -320,19 +371,46 @@ func (q *Queue) ahead(c Class) (cost int64) {
 
 // refusal returns why w would wait in vain behind others of a total cost, nil if it would not.
 func (q *Queue) refusal(now clock.Instant, w *waiter, ahead int64) *Refusal {
-	refused := q.refuses(now, w, ahead)
+	refused := q.tooLong(now, w, ahead)
+	if refused == nil {
+		refused = q.refuses(now, w, ahead)
+	}
 	for x := q.parent; x != nil && refused == nil; x = x.parent {
 		refused = x.refuses(x.Advance(q.Reading(now)), w, 0) // it is unknown how many are ahead there
 	}
 	return refused
 }
 
+// tooLong refuses a call that may not wait for as long as it would have to, in q and all its
+// ancestors. A deadline that comes first is a matter of refuses.
+func (q *Queue) tooLong(now clock.Instant, w *waiter, ahead int64) *Refusal {
+	if w.Until == 0 || w.Deadline != 0 && w.Deadline < w.Until {
+		return nil
+	}
+	left := w.Until.Sub(q.Reading(now))
+	for x := q; x != nil && left > 0; x = x.parent {
+		if x.mayBeOver(x.Advance(q.Reading(now))) {
+			return nil
+		}
+	}
+	o := q.outlook(now, w, ahead)
+	if left > 0 && o.AtLeast <= left {
+		return nil
+	}
+	return &Refusal{Why: WaitTooLong, RetryAfter: o.AtLeast, Paused: o.Paused, Ahead: o.Ahead}
+}
+
+// mayBeOver reports whether a pause is in force, but an answer under way may end it.
+func (q *Queue) mayBeOver(now clock.Instant) bool {
+	return q.PauseLeft(now) > 0 && q.config.Resumed != nil && q.config.Resumed(now) == clock.Never
+}
+
 // refuses is refusal for q alone.
 func (q *Queue) refuses(now clock.Instant, w *waiter, ahead int64) *Refusal {
-	pause := q.PauseLeft(now)
-	if pause > 0 && q.config.Resumed != nil && q.config.Resumed(now) == clock.Never {
-		return nil // the pause may be over: the answer will tell
+	if q.mayBeOver(now) {
+		return nil
 	}
+	pause := q.PauseLeft(now)
 	if pause > w.MaxPause {
 		why := PauseTooLong
 		if q.quotaUntil.Sub(now) > w.MaxPause {

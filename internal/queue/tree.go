@@ -87,17 +87,25 @@ func (q *Queue) PathPausedUntil() (until clock.Instant) {
 // passAll lets a call go through q and all its ancestors if nobody waits there, and reports
 // whether it did, and when.
 func (q *Queue) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) {
-	reading := q.Reading(now)
-	for x := q; x != nil; x = x.parent {
-		if x.waiting > 0 || x.peek(x.Advance(reading), n) > 0 {
-			return sent, false
-		}
+	if !q.isFree(q.Reading(now), n) {
+		return sent, false
 	}
 	for x := q; x != nil; x = x.parent {
 		x.pass(x.timeline.Last, n)
 		sent = max(sent, x.Reading(x.timeline.Last))
 	}
 	return sent, true
+}
+
+// isFree reports whether a call need not wait in q and all its ancestors, at a reading of the
+// clock.
+func (q *Queue) isFree(reading clock.Instant, n int) bool {
+	for x := q; x != nil; x = x.parent {
+		if x.waiting > 0 || x.peek(x.Advance(reading), n) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // updatePlaceholder puts a placeholder for the next call among the waiters of the parent, or
