@@ -140,7 +140,7 @@ func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant
 func wait(q *queue.Queue, ctx context.Context, n int) (sent clock.Instant, err error) {
 	sent, err = q.Wait(ctx, ticket(ctx, n))
 	if refused, ok := err.(*queue.Refusal); ok {
-		return 0, refusalError(refused)
+		return 0, refusalError(refused, n)
 	}
 	if err != nil {
 		return 0, contextError(ctx)
@@ -171,8 +171,11 @@ func ticket(ctx context.Context, n int) queue.Ticket {
 	return t
 }
 
-// refusalError returns a refusal as callers get it.
-func refusalError(r *queue.Refusal) error {
+// refusalError returns a refusal of a call of cost n as callers get it.
+func refusalError(r *queue.Refusal, n int) error {
+	if r.Why == queue.TooExpensive {
+		return costError(n, r.MaxCost)
+	}
 	reasons := [...]error{
 		queue.DeadlineTooSoon: ErrDeadline,
 		queue.PauseTooLong:    ErrServerDelay,
@@ -189,6 +192,20 @@ func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
 	}
 	return b.queue.Pause(now, now.Add(d))
+}
+
+// change changes the policy, also for those who wait.
+func (b *base) change(policy func(now clock.Instant)) error {
+	if !b.queue.Ready() {
+		return errZeroLimiter
+	}
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	now := b.queue.Now()
+	policy(now)
+	b.queue.KeepPause(now)
+	b.queue.Slowed(now)
+	return nil
 }
 
 // pauseFor pauses for d, and reports whether that extends the pause.

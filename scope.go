@@ -91,7 +91,7 @@ func (l *scopeLimiter) admit(ctx context.Context, n int) (came, sent clock.Insta
 	}
 	if inner != nil && len(before) > 0 {
 		if refused := inner.Check(ticket(ctx, n)); refused != nil { // it would have waited for those in vain
-			return came, sent, refusalError(refused)
+			return came, sent, refusalError(refused, n)
 		}
 	}
 	for i := range before {

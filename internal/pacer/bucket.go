@@ -120,7 +120,8 @@ func (b *Bucket) SetLimit(now clock.Instant, limit rate.Limit) {
 	b.tokens, b.limit = max(-1, b.tokens), limit
 }
 
-// SetBurst changes the burst.
+// SetBurst changes the burst. Tokens above a lower one are lost, and none are added for a higher
+// one.
 func (b *Bucket) SetBurst(now clock.Instant, burst int) {
 	b.settle(now)
 	b.burst = burst

@@ -36,7 +36,7 @@ type Policy interface {
 	// Counts reports whether past calls keep later calls waiting: a new policy would let
 	// those go.
 	Counts(now clock.Instant) bool
-	// MaxCost returns the highest cost that is ever let go. It never changes.
+	// MaxCost returns the highest cost that is ever let go. Slowed must follow a change of it.
 	MaxCost() int
 }
 
@@ -66,6 +66,7 @@ const (
 	PauseTooLong                  // the pause lasts longer than the call waits for
 	QuotaTooLong                  // the same, and the pause is for a quota that is used up
 	WaitTooLong                   // the wait cannot end until Ticket.Until, or did not
+	TooExpensive                  // the call costs more than is ever let go
 )
 
 // A Refusal says why a call would wait in vain. The call has taken nothing.
@@ -74,10 +75,11 @@ type Refusal struct {
 	RetryAfter time.Duration // until another try makes sense
 	Paused     time.Duration // until the pause ends, 0 without one
 	Ahead      int           // cost of the calls that surely go first
+	MaxCost    int           // the highest cost that is let go, of TooExpensive
 }
 
 func (r *Refusal) Error() string {
-	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long", "wait too long"}[r.Why]
+	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long", "wait too long", "costs too much"}[r.Why]
 }
 
 // A Queue is where calls wait for a policy. Retries go before first attempts, and background
@@ -97,6 +99,7 @@ type Queue struct {
 	waiting     int
 	calls       int           // that wait here or in child queues, also calls that a child queue holds up
 	busy        atomic.Bool   // somebody waits
+	maxCost     atomic.Int64  // of the policy
 	skipped     int           // turns that went past waiting background work
 	timer       *time.Timer   // for the waiter that goes next; nil while nobody waits
 	firesAt     clock.Instant // when the timer should go off
@@ -121,6 +124,7 @@ type Config struct {
 // Init gives q its policy, before its first use.
 func (q *Queue) Init(p Policy, c Config) {
 	q.policy, q.config, q.timeline.Last = p, c, c.Start
+	q.maxCost.Store(int64(p.MaxCost()))
 }
 
 // Ready reports whether q has a policy.
@@ -176,7 +180,7 @@ func (q *Queue) Busy() bool { return q.busy.Load() }
 // cost that it lets go. It needs no lock.
 func (q *Queue) TooExpensive(n int) (most int, is bool) {
 	for x := q; x != nil; x = x.Parent() {
-		if most := x.policy.MaxCost(); n > most {
+		if most := int(x.maxCost.Load()); n > most {
 			return most, true
 		}
 	}
@@ -371,6 +375,9 @@ func (q *Queue) ahead(c Class) (cost int64) {
 
 // refusal returns why w would wait in vain behind others of a total cost, nil if it would not.
 func (q *Queue) refusal(now clock.Instant, w *waiter, ahead int64) *Refusal {
+	if most, is := q.TooExpensive(w.Cost); is {
+		return &Refusal{Why: TooExpensive, MaxCost: most}
+	}
 	refused := q.tooLong(now, w, ahead)
 	if refused == nil {
 		refused = q.refuses(now, w, ahead)
@@ -532,6 +539,7 @@ func (q *Queue) Reschedule(now clock.Instant) {
 // waiters that would wait in vain from now on, or if a child queue holds them up, as soon as
 // that lets them go. Then it does what Reschedule does. It wants the lock held.
 func (q *Queue) Slowed(now clock.Instant) {
+	q.maxCost.Store(int64(q.policy.MaxCost()))
 	q.refuseHopeless(now)
 	q.Reschedule(now)
 }
