@@ -599,6 +599,13 @@ func (a adaptivePolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Dura
 	return wait
 }
 
+// Charge takes tokens, or gives them back, while there is a rate.
+func (a adaptivePolicy) Charge(now, sent clock.Instant, n int) {
+	if a.paced() {
+		a.tokens.Charge(now, sent, n)
+	}
+}
+
 // MaxCost returns the burst, if one was set.
 func (a adaptivePolicy) MaxCost() int {
 	if a.burst > 0 {

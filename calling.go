@@ -100,6 +100,10 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	if err != nil {
 		return 0, c.refused(err)
 	}
+	if c.record.charged.Load() != 0 {
+		c.record.charged.Store(0)
+	}
+	c.record.sent.Store(int64(sent))
 	return c.sent.Sub(came), nil
 }
 
@@ -369,8 +373,11 @@ func (c *calling) teach(v Verdict, err error) {
 	}
 	if r.gate != nil && c.cost > 0 {
 		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
-		if c.record != nil && c.record.quota.Load() != nil {
-			e.quota = c.record.quota.Swap(nil)
+		if c.record != nil {
+			e.cost = max(1, e.cost+int(c.record.charged.Load()))
+			if c.record.quota.Load() != nil {
+				e.quota = c.record.quota.Swap(nil)
+			}
 		}
 		if root := r.scopes.root; root != nil && root.queue != nil {
 			// It may be that of another Retrier's scope. First, as a limiter within may panic.
@@ -408,7 +415,7 @@ func (c *calling) end(e *Error) error {
 // recorded is the record of the call, which is made when it is first needed.
 func (c *calling) recorded() *record {
 	if c.record == nil {
-		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background}
+		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background, cost: c.cost}
 	}
 	return c.record
 }

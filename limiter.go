@@ -43,6 +43,8 @@ type Learner interface {
 type gate interface {
 	admit(ctx context.Context, n int) (came, sent clock.Instant, err error)
 	learn(ending)
+	// charge makes an attempt that it let go cost n more, or less if n is below 0.
+	charge(sent clock.Instant, n int)
 }
 
 // gateOf is the gate of a limiter of whatever make, nil for nil.
@@ -194,6 +196,12 @@ func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 	return b.queue.Pause(now, now.Add(d))
 }
 
+func (b *base) charge(sent clock.Instant, n int) {
+	if b.queue.Ready() {
+		b.queue.Charge(sent, n)
+	}
+}
+
 // change changes the policy, also for those who wait.
 func (b *base) change(policy func(now clock.Instant)) error {
 	if !b.queue.Ready() {
@@ -291,6 +299,9 @@ func (l foreign) learn(e ending) {
 		l.Learn(e.feedback())
 	}
 }
+
+// charge does nothing: there is no common way to take without waiting.
+func (l foreign) charge(clock.Instant, int) {}
 
 // waitFor waits for a limiter of whatever make.
 func waitFor(ctx context.Context, l Limiter, n int) error {

@@ -144,6 +144,18 @@ func (e ending) elsewhere() ending {
 	return e
 }
 
+// charge charges the limiters of this package, which are one tree.
+func (l *scopeLimiter) charge(sent clock.Instant, n int) {
+	e, err := l.scopes.use(l)
+	if err != nil {
+		return
+	}
+	defer l.scopes.unuse(e)
+	if q := e.nearest(); q != nil {
+		q.Charge(sent, n)
+	}
+}
+
 // pausesFor reports whether a limiter pauses for a throttle that names a scope.
 func (l *scopeLimiter) pausesFor(scope string) bool {
 	e, err := l.scopes.use(l)

@@ -66,6 +66,23 @@ func (s *Windows) Set(now clock.Instant, windows []Window) {
 	}
 }
 
+// Charge counts n more calls now, whether there is room for them or not. If n is below 0, it
+// takes calls out that went at sent, or before.
+func (s *Windows) Charge(now, sent clock.Instant, n int) {
+	for i := range s.all {
+		w := &s.all[i]
+		w.expire(now)
+		if n > 0 {
+			w.add(now, n)
+		} else if now.Sub(sent) < w.per {
+			w.remove(sent, -n)
+		}
+	}
+	if s.spreading {
+		s.passed = max(0, s.passed+n)
+	}
+}
+
 // MaxCost returns the smallest N: a call that costs more never goes.
 func (s *Windows) MaxCost() int { return s.maxCost }
 
@@ -227,6 +244,23 @@ func (w *window) add(at clock.Instant, n int) {
 	w.size++
 	*w.oldest(w.size - 1) = entry{at, total}
 	w.began = at
+}
+
+// remove takes out up to n calls of those that went at a time, or before if there are fewer: what
+// is left then leaves the window no sooner than it should.
+func (w *window) remove(sent clock.Instant, n int) {
+	i := min(sort.Search(w.size, func(i int) bool { return w.oldest(i).at >= sent }), w.size-1)
+	for ; i >= 0 && n > 0; i-- {
+		before := w.expired
+		if i > 0 {
+			before = w.oldest(i - 1).total
+		}
+		k := min(int64(n), w.oldest(i).total-before)
+		for j := i; j < w.size; j++ {
+			w.oldest(j).total -= k
+		}
+		n -= int(k)
+	}
 }
 
 // wait returns the least time until n more calls have gone. It is exact if they may all go at

@@ -29,6 +29,9 @@ type Policy interface {
 	// AtLeast returns a lower bound of the wait of a call of cost n behind others of a total
 	// cost.
 	AtLeast(now clock.Instant, ahead int64, n int) time.Duration
+	// Charge takes n more for a call that went at sent, or gives back if n is below 0. What it
+	// takes may be more than there is: then later calls wait for it.
+	Charge(now, sent clock.Instant, n int)
 	// Pause sets the end of a pause. An until that is not after now ends the pause.
 	Pause(now, until clock.Instant)
 	// Abandoned tells the policy that the last waiter has left without going.
@@ -231,6 +234,20 @@ func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) 
 func (q *Queue) turnedAway(now clock.Instant) {
 	for x := q; x != nil; x = x.parent {
 		x.abandoned(x.Advance(q.Reading(now)))
+	}
+}
+
+// Charge makes a call that q let go, at sent by the clock, cost n more, or less if n is below 0, in
+// q and all its ancestors. It takes the lock.
+func (q *Queue) Charge(sent clock.Instant, n int) {
+	q.Lock()
+	defer q.Unlock()
+	reading := q.Reading(q.Now())
+	for x := q; x != nil; x = x.parent {
+		x.policy.Charge(x.Advance(reading), x.At(sent), n)
+	}
+	for x := q; x != nil; x = x.parent {
+		x.Slowed(x.Advance(reading)) // whoever waited for what was given back may go, too
 	}
 }
 
