@@ -23,6 +23,9 @@ import (
 //     is not, such as x/time's, the one around it pauses;
 //   - a success, all of them; a [Quota], the same one as a throttle.
 //
+// Keys that wait for the same limiter around them take turns by cost: of two that always have a
+// call waiting there, neither gets ahead of the other by more than three times the largest cost.
+//
 // So the limit of one customer never slows the others, and that of the
 // developer slows all.
 //

@@ -367,8 +367,11 @@ func (q *Queue) outwaited(w *waiter) {
 }
 
 // push puts w behind the waiters of its class.
-func (q *Queue) push(w *waiter) {
-	q.waiters[w.Class].push(w)
+func (q *Queue) push(w *waiter) { q.enlist(w, (*waiters).push) }
+
+// enlist puts w among the waiters of its class.
+func (q *Queue) enlist(w *waiter, at func(*waiters, *waiter)) {
+	at(&q.waiters[w.Class], w)
 	q.waiting++
 	q.count(w, 1)
 	q.busy.Store(true)

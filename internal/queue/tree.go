@@ -15,6 +15,12 @@ import (
 // among the waiters of the parent. A call that its own queue holds up has none there. As a queue
 // has one placeholder, queues take turns in their parent, however many calls wait in each.
 //
+// Turns are fair by cost: this is deficit round robin (Shreedhar and Varghese, 1995). At each turn a
+// queue is granted the largest cost that came to wait in the parent of late, and lets calls go for
+// as long as they cost no more than is left of it. So of two queues that always have a call waiting
+// there, neither gets ahead of the other by more than three times that cost; where all calls cost
+// the same, each turn is one call. A queue that has no call waiting loses what was left.
+//
 // A tree has one lock, that of its root, so there is no order in which to take locks. Each queue
 // has its own time, so queues tell each other readings of the clock.
 
@@ -26,6 +32,8 @@ const ListenAbove = 5 * time.Second
 type branch struct {
 	parent      *Queue
 	placeholder waiter      // among the waiters of parent, queued or not
+	granted     int64       // cost that the turn still grants
+	inTurn      bool        // the turn goes on if the next call follows at once
 	adopted     atomic.Bool // the place in the tree is settled for good
 }
 
@@ -164,13 +172,20 @@ func (q *Queue) representInParent(w *waiter) (changed bool) {
 		changed = true
 	}
 	if w == nil {
+		q.granted = 0
 		if changed {
 			q.parent.abandoned(q.parent.Advance(q.Reading(q.timeline.Last)))
 		}
 		return changed
 	}
 	p.Cost, p.Class = w.Cost, q.classAbove(w)
+	if q.inTurn && q.granted >= int64(p.Cost) {
+		q.parent.enlist(p, (*waiters).pushFirst)
+		return true
+	}
 	q.parent.push(p)
+	largest := int64(q.parent.waiters[p.Class].largest)
+	q.granted = min(q.granted+largest, 2*largest)
 	return true
 }
 
@@ -188,6 +203,9 @@ func (q *Queue) passNext(reading clock.Instant) {
 	q.placeholder.queued = true // as it was until now: what the policy keeps for it may go
 	q.pass(now, w.Cost)
 	q.placeholder.queued = false
+	q.granted -= int64(w.Cost)
 	q.letGo(now, w)
+	q.inTurn = true
 	q.updatePlaceholder(now)
+	q.inTurn = false
 }

@@ -45,6 +45,17 @@ func (w *waiter) refuse(why *Refusal) {
 type waiters struct {
 	head, tail *waiter
 	cost       int64 // of all; an int of 32 bits may be too small
+	largest    int   // cost of late: see tree.go
+}
+
+// pushFirst puts w before all others.
+func (l *waiters) pushFirst(w *waiter) {
+	if w.next = l.head; w.next == nil {
+		l.push(w)
+		return
+	}
+	w.next.prev, l.head = w, w
+	l.cost += int64(w.Cost)
 }
 
 func (l *waiters) push(w *waiter) {
@@ -55,6 +66,7 @@ func (l *waiters) push(w *waiter) {
 	}
 	l.tail = w
 	l.cost += int64(w.Cost)
+	l.largest = max(w.Cost, l.largest-l.largest/64) // one that was large is forgotten
 }
 
 func (l *waiters) remove(w *waiter) {
@@ -69,5 +81,7 @@ func (l *waiters) remove(w *waiter) {
 		l.tail = w.prev
 	}
 	w.prev, w.next = nil, nil
-	l.cost -= int64(w.Cost)
+	if l.cost -= int64(w.Cost); l.head == nil {
+		l.largest = 0
+	}
 }
