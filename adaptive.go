@@ -84,6 +84,11 @@ type AdaptiveStats struct {
 	Quota     *Quota        // as last reported, nil if never
 }
 
+// String returns the stats on one line; a limiter without a rate is unlimited.
+func (s AdaptiveStats) String() string {
+	return ScopeStats{Limit: s.Limit, Waiting: s.Waiting, PauseLeft: s.PauseLeft}.String()
+}
+
 // A LimiterOption tunes an [AdaptiveLimiter], or a [SharedLimiter]. It is an
 // [Option] too: given to [New], it tunes the limiter that the Retrier makes for
 // itself.

@@ -102,7 +102,10 @@ func New(opts ...Option) (*Retrier, error) {
 //   - if the error means [OutcomeSuccess];
 //   - within a call of another Retrier, which decides on retries.
 //
-// It returns at once when the next wait cannot end before the context's deadline.
+// It returns at once when the next wait cannot end before the context's deadline, or while a quota
+// is used up. A loop that goes on whatever Do returns would then spin: end it, or let it wait as
+// the example of a worker does. An [*Error] of 0 Attempts says that the call was refused, and its
+// RetryAfter how long that will be so.
 //
 // A nil ctx or fn, a Retrier that was not made by [New] and an option out of bounds are
 // mistakes: for them it calls nothing, and returns an error that is no [*Error].

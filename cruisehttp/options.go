@@ -57,7 +57,8 @@ func WithBase(base http.RoundTripper) Option {
 //
 //   - Each scope has an adaptive limiter of its own, which each [cruise.LimiterOption]
 //     tunes, or one that [cruise.WithScopeLimiter] makes.
-//   - [cruise.WithLimiter] puts a limiter around all scopes. No LimiterOption goes with
+//   - [cruise.WithLimiter] puts one limiter around all scopes: its limit is that of all hosts
+//     and keys together, and one of each takes WithScopeLimiter. No LimiterOption goes with
 //     it: then WithScopeLimiter is how to tune those of scopes. A throttle that names no
 //     scope teaches the innermost limiter alone, so give WithLimiter what you know, such as
 //     a [cruise.TokenBucket], and share what is to be learnt, such as a
