@@ -84,6 +84,11 @@ type AdaptiveStats struct {
 	Quota     *Quota        // as last reported, nil if never
 }
 
+// String returns the stats on one line; a limiter without a rate is unlimited.
+func (s AdaptiveStats) String() string {
+	return ScopeStats{Limit: s.Limit, Waiting: s.Waiting, PauseLeft: s.PauseLeft}.String()
+}
+
 // A LimiterOption tunes an [AdaptiveLimiter], or a [SharedLimiter]. It is an
 // [Option] too: given to [New], it tunes the limiter that the Retrier makes for
 // itself.
@@ -597,6 +602,13 @@ func (a adaptivePolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Dura
 		wait = in + clock.CeilSeconds((wait-in).Seconds()*float64(b.Limit())/rate)
 	}
 	return wait
+}
+
+// Charge takes tokens, or gives them back, while there is a rate.
+func (a adaptivePolicy) Charge(now, sent clock.Instant, n int) {
+	if a.paced() {
+		a.tokens.Charge(now, sent, n)
+	}
 }
 
 // MaxCost returns the burst, if one was set.

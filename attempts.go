@@ -57,7 +57,7 @@ var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done
 //
 // The error of the last turn is what Do would return. A turn with an error is no attempt: a
 // body that does not look makes one call more there, past limiter, attempts and budget.
-// A nil ctx, a Retrier that was not made by [New] and a negative [WithCost] are an error of
+// A nil ctx, a Retrier that was not made by [New] and an option out of bounds are an error of
 // the first turn that is no [*Error].
 //
 // A body that leaves the loop without Done drops the attempt, which then teaches nothing;

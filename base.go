@@ -55,6 +55,22 @@ func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err 
 	return enter(&b.queue, ctx, n)
 }
 
+// TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
+// It allocates nothing. It is false while others wait, during a pause, for a negative n, and for
+// one that can never go; n of 0 always may. To be told how long it would be, make the call by
+// [Retrier.Do] with [WithMaxWait] of 0.
+//
+// Every TryN of 1 or more that returned true must be followed by one Learn.
+func (b *base) TryN(n int) bool {
+	if n <= 0 || !b.queue.Ready() {
+		return n == 0 && b.queue.Ready()
+	}
+	if _, never := b.queue.TooExpensive(n); never {
+		return false
+	}
+	return b.queue.Try(clock.Now(), n)
+}
+
 // enter is admit for a call that costs something, but not too much.
 func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	if ctx == nil {
@@ -76,20 +92,20 @@ func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant
 func wait(q *queue.Queue, ctx context.Context, n int) (sent clock.Instant, err error) {
 	w := newWaiter(ctx, n)
 	if refused := q.Join(w); refused != nil {
-		return 0, refusalError(refused)
+		return 0, refusalError(refused, n)
 	}
 	if sent, err = q.Await(ctx, w); err != nil {
-		err = waitError(ctx, err)
+		err = waitError(ctx, err, n)
 	}
 	return sent, err
 }
 
 func newWaiter(ctx context.Context, n int) *queue.Waiter { return queue.NewWaiter(ticket(ctx, n)) }
 
-// waitError returns an error of a queue as callers get it.
-func waitError(ctx context.Context, err error) error {
+// waitError returns an error of a queue as callers of cost n get it.
+func waitError(ctx context.Context, err error, n int) error {
 	if refused, ok := err.(*queue.Refusal); ok {
-		return refusalError(refused)
+		return refusalError(refused, n)
 	}
 	return contextError(ctx)
 }
@@ -99,7 +115,7 @@ func waitError(ctx context.Context, err error) error {
 func ticket(ctx context.Context, n int) queue.Ticket {
 	t := queue.Ticket{Cost: n, Class: queue.First, MaxPause: clock.Never}
 	if c := callOf(ctx); c != nil {
-		t.MaxPause = c.retrier.maxServerDelay
+		t.MaxPause, t.Until = c.retrier.maxServerDelay, c.waitsUntil()
 		background, retry := c.kind()
 		if background {
 			t.Class = queue.Background
@@ -117,8 +133,11 @@ func ticket(ctx context.Context, n int) queue.Ticket {
 	return t
 }
 
-// refusalError returns a refusal as callers get it.
-func refusalError(r *queue.Refusal) error {
+// refusalError returns a refusal of a call of cost n as callers get it.
+func refusalError(r *queue.Refusal, n int) error {
+	if r.Why == queue.TooExpensive {
+		return costError(n, r.MaxCost)
+	}
 	return &Error{Reason: refusalReasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
 }
 
@@ -126,6 +145,7 @@ var refusalReasons = [...]error{
 	queue.DeadlineTooSoon: ErrDeadline,
 	queue.PauseTooLong:    ErrServerDelay,
 	queue.QuotaTooLong:    ErrQuotaExhausted,
+	queue.WaitTooLong:     ErrMaxWait,
 }
 
 // pauseBy pauses for what an attempt taught, and reports whether that extends the pause. It
@@ -135,6 +155,20 @@ func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
 	}
 	return b.queue.Pause(now, now.Add(d))
+}
+
+// change changes the policy, also for those who wait.
+func (b *base) change(policy func(now clock.Instant)) error {
+	if !b.queue.Ready() {
+		return errZeroLimiter
+	}
+	b.queue.Lock()
+	defer b.queue.Unlock()
+	now := b.queue.Now()
+	policy(now)
+	b.queue.KeepPause(now)
+	b.queue.Slowed(now)
+	return nil
 }
 
 // pauseFor pauses for d, and reports whether that extends the pause.

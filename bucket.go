@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/check"
+	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/pacer"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -31,8 +32,8 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so.
 type TokenBucket struct {
-	base                // whose lock guards the fields below too
-	tokens pacer.Bucket // its burst never changes
+	base   // whose lock guards the fields below too
+	tokens pacer.Bucket
 	brake  ownBrake
 }
 
@@ -86,19 +87,27 @@ func (b *TokenBucket) Limit() rate.Limit {
 // SetLimit changes the limit, also for those who wait. The error is that of
 // [NewTokenBucket], with nothing changed.
 func (b *TokenBucket) SetLimit(limit rate.Limit) error {
-	if !b.queue.Ready() {
-		return errZeroLimiter
-	}
 	if !check.IsLimit(limit) {
 		return fmt.Errorf("cruise: limit %v: "+check.WantLimit, check.LimitText(limit))
 	}
+	return b.change(func(now clock.Instant) { b.tokens.SetLimit(now, limit) })
+}
+
+// Burst returns the most calls that go at once, which is the highest cost of a call.
+func (b *TokenBucket) Burst() int {
 	b.queue.Lock()
 	defer b.queue.Unlock()
-	now := b.queue.Now()
-	b.tokens.SetLimit(now, limit)
-	b.queue.KeepPause(now)
-	b.queue.Slowed(now)
-	return nil
+	return b.tokens.Burst()
+}
+
+// SetBurst changes the burst, also for those who wait: one who costs more than the new burst is
+// refused with [ErrCost]. A larger burst has to be saved up first; what is above a smaller one is
+// lost. The error is that of [NewTokenBucket], with nothing changed.
+func (b *TokenBucket) SetBurst(burst int) error {
+	if !check.IsBurst(burst) {
+		return fmt.Errorf("cruise: burst %d: "+check.WantBurst, burst)
+	}
+	return b.change(func(now clock.Instant) { b.tokens.SetBurst(now, burst) })
 }
 
 // Pause lets nobody go for d, unless a longer pause is in force already. d of 0

@@ -314,7 +314,7 @@ func TestAScopeThatIsDownTakesNoRetriesFromOthers(t *testing.T) {
 		assert.Less(t, r.Scope("HOST", "down").Budget().Left(), 1.01)
 		assert.Greater(t, r.Scope("HOST", "up").Budget().Left(), 98.)
 		for s := range r.Scopes() {
-			assert.Equal(t, r.Scope("HOST", s.Path[0].Key).Budget().Left(), s.Retries)
+			assert.Equal(t, r.Scope("HOST", s.Path[0].Key).Budget().Left(), s.BudgetLeft)
 		}
 	})
 }
@@ -370,7 +370,7 @@ func TestWithBudgetIsForAllScopes(t *testing.T) {
 			want = 3
 		}
 		for s := range r.Scopes() {
-			assert.Equal(t, want, s.Retries, "%v", s.Path)
+			assert.Equal(t, want, s.BudgetLeft, "%v", s.Path)
 		}
 	}
 

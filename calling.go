@@ -3,7 +3,7 @@ package cruise
 import (
 	"context"
 	"errors"
-	"fmt"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
@@ -11,12 +11,10 @@ import (
 
 // calling is one call on its way: the loop that Do and Attempts share.
 type calling struct {
-	r          *Retrier
-	ctx        context.Context // the caller's
-	record     *record         // nil if nothing needs it
-	cost       int
-	background bool
-	once       bool // no retries
+	r      *Retrier
+	ctx    context.Context // the caller's
+	record *record         // nil if nothing needs it
+	perCall
 	started    clock.Instant
 	waited     time.Duration // in the limiter, for the attempt
 	sent       clock.Instant // when that let it go
@@ -33,25 +31,21 @@ type calling struct {
 
 // begin prepares the first attempt.
 func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) error {
-	c.r, c.ctx, c.attemptCtx, c.cost = r, ctx, ctx, 1
+	c.r, c.ctx, c.attemptCtx = r, ctx, ctx
 	switch {
 	case r == nil || r.maxAttempts == 0:
 		return errZeroRetrier
 	case ctx == nil:
 		return errNilContext
 	}
-	if r.observer != nil || r.maxElapsed > 0 || !r.path.limits() {
-		c.started = clock.Now() // else the limiter tells when the call came
-	}
+	c.perCall = r.perCall
 	for _, o := range opts {
-		if o.costSet {
-			c.cost = o.cost
+		if err := c.choose(o); err != nil {
+			return err
 		}
-		c.background = c.background || o.background
-		c.once = c.once || o.once
 	}
-	if c.cost < 0 {
-		return fmt.Errorf("cruise: WithCost(%d): want 0 or more", c.cost)
+	if r.observer != nil || c.maxElapsed > 0 || !r.path.limits() {
+		c.started = clock.Now() // else the limiter tells when the call came
 	}
 	if ctx.Err() != nil {
 		c.started = clock.Now()
@@ -64,7 +58,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
-	if !r.bare || c.attempts > 0 || c.background || c.once {
+	if !r.bare || c.attempts > 0 || c.background || c.once || c.attemptTimeout > 0 || c.maxElapsed > 0 {
 		c.attemptCtx = c.recorded()
 		if c.attempts > 0 {
 			c.record.retries.Store(int64(c.attempts))
@@ -86,10 +80,14 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		c.sent = clock.Now()
 		return 0, nil
 	}
-	if r.maxElapsed > 0 {
-		bounded, cancel := context.WithDeadline(ctx, c.started.Add(r.maxElapsed).Time())
+	if c.maxElapsed > 0 {
+		bounded, cancel := context.WithDeadline(ctx, c.started.Add(c.maxElapsed).Time())
 		defer cancel()
 		ctx = bounded
+	}
+	if c.bounded {
+		c.record.until.Store(int64(clock.Now().Add(c.maxWait)))
+		defer c.record.until.Store(0) // it bounds no wait within the attempt
 	}
 	came, sent, err := r.path.admit(ctx, c.cost)
 	c.sent = sent
@@ -102,6 +100,10 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	if err != nil {
 		return 0, c.refused(err)
 	}
+	if c.record.charged.Load() != 0 {
+		c.record.charged.Store(0)
+	}
+	c.record.sent.Store(int64(sent))
 	return c.sent.Sub(came), nil
 }
 
@@ -117,7 +119,7 @@ func (c *calling) refused(err error) error {
 	ended := c.ctx.Err() != nil
 	if ended {
 		e.Reason = contextError(c.ctx)
-	} else if c.r.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
+	} else if c.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
 		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
 		// its network.
 		left, why := c.left()
@@ -136,8 +138,8 @@ func (c *calling) refused(err error) error {
 // time.Until, as contexts do.
 func (c *calling) left() (left time.Duration, reason error) {
 	left = clock.Never
-	if c.r.maxElapsed > 0 {
-		left, reason = c.r.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
+	if c.maxElapsed > 0 {
+		left, reason = c.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
 	}
 	if deadline, ok := c.ctx.Deadline(); ok {
 		if until := time.Until(deadline); until <= left {
@@ -162,8 +164,8 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
 		c.begun = clock.Now()
 	}
-	if c.r.attemptTimeout > 0 {
-		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.r.attemptTimeout, c.r.tookLong)
+	if c.attemptTimeout > 0 {
+		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.tookLong)
 		defer cancel()
 		c.attemptCtx = ctx
 	}
@@ -194,14 +196,14 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if !r.nested && callOf(c.ctx) != nil {
 		return false, err // the outer Retrier decides
 	}
-	switch v.Outcome {
-	case OutcomePermanent:
+	switch {
+	case v.Outcome == OutcomeQuotaExhausted:
+		return false, c.giveUp(ErrQuotaExhausted, v.RetryAfter)
+	case v.Outcome == OutcomePermanent || v.NoRetry:
 		if c.attempts == 1 {
 			return false, err
 		}
 		return false, c.giveUp(ErrPermanent, 0)
-	case OutcomeQuotaExhausted:
-		return false, c.giveUp(ErrQuotaExhausted, v.RetryAfter)
 	}
 	if c.ctx.Err() != nil {
 		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
@@ -209,7 +211,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
 		c.counted++
 	}
-	if c.once || c.counted >= r.maxAttempts {
+	if c.once || c.counted >= c.maxAttempts {
 		return false, c.giveUpRetry(ErrAttemptsExhausted, v.RetryAfter)
 	}
 	if v.RetryAfter > r.maxServerDelay {
@@ -221,12 +223,12 @@ func (c *calling) settle(err error) (again bool, final error) {
 // backOff waits before a retry, if there is time and budget for one.
 func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	r := c.r
-	backoff, paced := &r.backoff, false // by the limiter
+	backoff, paced := r.backoff, false // by the limiter
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
 		paced = c.cost > 0 && r.path.pausesFor(v.Scope)
 		if backoff == nil && !paced {
-			backoff = &defaultThrottleBackoff
+			backoff = defaultThrottleBackoff
 		}
 	}
 	wait := v.RetryAfter
@@ -235,7 +237,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		if r.freeThrottles && v.Outcome == OutcomeThrottled {
 			retry, delay = c.attempts, &c.freeDelay
 		}
-		*delay = backoff.Delay(retry, *delay)
+		*delay = max(0, backoff(retry, *delay))
 		wait = max(wait, *delay)
 	}
 	if left, reason := c.left(); reason != nil && wait >= left {
@@ -288,22 +290,42 @@ func (c *calling) verdict(err error) Verdict {
 	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
+	v := c.judged(err)
+	if isAny(err, c.r.permanent) {
+		if !v.Outcome.stops() {
+			return Verdict{Outcome: OutcomePermanent}
+		}
+		v.NoRetry = true
+	}
+	return v
+}
+
+// judged is the verdict without [WithPermanent].
+func (c *calling) judged(err error) Verdict {
 	if c.r.classifier != nil && !retried(err) {
-		if v := c.r.classifier(err); v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped {
+		if v := c.r.classifier(err); v.valid() {
 			v.RetryAfter = max(0, v.RetryAfter)
 			return v
 		}
 	}
 	v := Classify(err)
-	if c.r.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
+	if c.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
 		v.Outcome = OutcomeTransient
 	}
 	return v
 }
 
+// isAny reports whether err is one of several.
+func isAny(err error, targets []error) bool {
+	return slices.ContainsFunc(targets, func(target error) (is bool) {
+		defer func() { _ = recover() }() // methods of err may panic
+		return errors.Is(err, target)
+	})
+}
+
 // ranOut reports whether the attempt has had all the time that it has for itself.
 func (c *calling) ranOut() bool {
-	return c.r.tookLong != nil && context.Cause(c.attemptCtx) == c.r.tookLong
+	return c.tookLong != nil && context.Cause(c.attemptCtx) == c.tookLong
 }
 
 // timedOut reports whether err, which nobody has marked, comes of the time of the attempt
@@ -320,7 +342,7 @@ func (c *calling) timedOut(err error) (is bool) {
 	}
 	end, _ := c.attemptCtx.Deadline()
 	whole, ok := c.ctx.Deadline()
-	left := c.r.attemptTimeout - clock.Now().Sub(c.sent)
+	left := c.attemptTimeout - clock.Now().Sub(c.sent)
 	return refused && errors.Is(err, ErrDeadline) && (!ok || end.Before(whole)) && e.RetryAfter >= left
 }
 
@@ -330,15 +352,15 @@ func isEnd(ctx context.Context, err error) (is bool) {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
-// retried reports whether another Retrier has given up on err, and nobody has
-// marked it anew. A classifier that looks for the server's error would find it
-// in there, and retries would multiply.
+// retried reports whether another Retrier has given up on err, or on an error that is joined
+// with it, and nobody has marked it anew. A classifier that looks for the server's error would
+// find it in there, and retries would multiply.
 func retried(err error) (is bool) {
-	defer func() { _ = recover() }() // methods of err may panic
-	if m, ok := errors.AsType[markedError](err); ok {
-		e, ok := m.(*Error)
-		is = ok && !e.madeOnce()
-	}
+	each(err, func(n *oneError) bool {
+		e, ok := n.mark.(*Error)
+		is = is || ok && !e.madeOnce()
+		return n.mark == nil
+	})
 	return is
 }
 
@@ -351,8 +373,11 @@ func (c *calling) teach(v Verdict, err error) {
 	}
 	if r.path.limits() && c.cost > 0 {
 		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
-		if c.record != nil && c.record.quota.Load() != nil {
-			e.quota = c.record.quota.Swap(nil)
+		if c.record != nil {
+			e.cost = max(1, e.cost+int(c.record.charged.Load()))
+			if c.record.quota.Load() != nil {
+				e.quota = c.record.quota.Swap(nil)
+			}
 		}
 		r.path.learn(e)
 	}
@@ -386,7 +411,7 @@ func (c *calling) end(e *Error) error {
 // recorded is the record of the call, which is made when it is first needed.
 func (c *calling) recorded() *record {
 	if c.record == nil {
-		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background}
+		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background, cost: c.cost}
 	}
 	return c.record
 }

@@ -1,6 +1,7 @@
 package cruise
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +20,10 @@ var (
 	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
 	// ErrMaxElapsed: the next attempt would start later than [WithMaxElapsed] allows.
 	ErrMaxElapsed = errors.New("cruise: time of WithMaxElapsed used up")
+	// ErrMaxWait: the limiter would have kept the call waiting for longer than [WithMaxWait]
+	// allows, or has done so. The RetryAfter of the [*Error] is how long it would have been from
+	// now, as far as that is known.
+	ErrMaxWait = errors.New("cruise: wait for the limiter longer than WithMaxWait allows")
 	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows,
 	// or a pause that is in force, other than for a quota, lasts longer.
 	ErrServerDelay = errors.New("cruise: told to wait for longer than WithMaxServerDelay allows")
@@ -130,9 +135,9 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// means is that whoever gave up has retried already, whatever the last error was, unless
-// there was but one attempt to make.
-func (e *Error) means() Verdict {
+// Verdict is what [Classify] makes of e: permanent, with the wait, as whoever gave up has
+// retried already. Where the call was to have one attempt only, it is that of the last error.
+func (e *Error) Verdict() Verdict {
 	v := Verdict{Outcome: OutcomePermanent}
 	if e.madeOnce() {
 		v = Classify(e.Last)
@@ -191,7 +196,13 @@ type wrapper struct {
 func (w *wrapper) Error() string { return w.err.Error() }
 func (w *wrapper) Unwrap() error { return w.err }
 
-func (w *wrapper) means() Verdict { return w.verdict }
+// Verdict is that of the wrapper; without a wait or a scope with those of the wrapped error.
+func (w *wrapper) Verdict() Verdict {
+	v, inner := w.verdict, Classify(w.err)
+	v.RetryAfter = cmp.Or(v.RetryAfter, inner.RetryAfter)
+	v.Scope = cmp.Or(v.Scope, inner.Scope)
+	return v
+}
 
 // A Hint tells more of what the server said: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)

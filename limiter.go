@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -54,21 +55,47 @@ func (e ending) feedback() Feedback {
 	return Feedback{e.outcome, e.sent.Time(), e.cost, e.retryAfter, e.scope, e.quota}
 }
 
-// waitFor waits for a limiter of whatever make. x/time's says why it refuses in text
-// alone, and not for how long.
+// waitFor waits for a limiter of another package.
 func waitFor(ctx context.Context, l Limiter, n int) error {
-	err := l.WaitN(ctx, n)
-	if x, ok := l.(*rate.Limiter); ok && err != nil {
-		if burst := x.Burst(); n > burst {
-			return costError(n, burst)
+	until := callOf(ctx).waitsUntil()
+	if until == 0 {
+		return explained(ctx, l, n, l.WaitN(ctx, n))
+	}
+	if l, ok := l.(interface{ AllowN(time.Time, int) bool }); ok && l.AllowN(clock.Now().Time(), n) {
+		return nil
+	}
+	left := until.Sub(clock.Now())
+	bounded, cancel := context.WithTimeout(ctx, max(left, time.Millisecond))
+	defer cancel()
+	if d, ok := ctx.Deadline(); ok && clock.Deadline(d) < until {
+		return explained(ctx, l, n, l.WaitN(ctx, n))
+	}
+	err := explained(ctx, l, n, l.WaitN(bounded, n))
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		refused := &Error{Reason: ErrMaxWait}
+		if e, ok := errors.AsType[*Error](err); ok && e != nil {
+			refused.RetryAfter, refused.Paused, refused.Ahead = e.RetryAfter, e.Paused, e.Ahead
 		}
-		e := &Error{Reason: ErrDeadline}
-		if ctx.Err() == nil {
-			e.RetryAfter = clock.CeilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
-		}
-		return e
+		return refused
 	}
 	return err
+}
+
+// explained is an error of a limiter. x/time's says why it refuses in text alone, and not for
+// how long.
+func explained(ctx context.Context, l Limiter, n int, err error) error {
+	x, ok := l.(*rate.Limiter)
+	if !ok || err == nil {
+		return err
+	}
+	if burst := x.Burst(); n > burst {
+		return costError(n, burst)
+	}
+	e := &Error{Reason: ErrDeadline}
+	if ctx.Err() == nil {
+		e.RetryAfter = clock.CeilSeconds((float64(n) - x.Tokens()) / float64(x.Limit()))
+	}
+	return e
 }
 
 // free admits a call that costs nothing.

@@ -73,7 +73,7 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 	}
 	if n.inner != nil {
 		if refused := n.inner.Check(ticket(ctx, cost)); refused != nil {
-			return came, 0, refusalError(refused)
+			return came, 0, refusalError(refused, cost)
 		}
 	}
 	foreign := make([]*node, 0, 4) // the innermost first
@@ -145,10 +145,16 @@ func (e ending) elsewhere() ending {
 	return e
 }
 
-// blamed returns the node on the path to n whose scope a server blames.
+// blamed returns the node on the path to n whose scope a server blames; or if its limiter cannot
+// learn, the next one above whose limiter can.
 func (n *node) blamed(scope string) *node {
 	for scope != "" && n.id.scope != scope && n.id.parent != nil && n.id.parent.limiter != nil {
 		n = n.id.parent
+	}
+	for x := n; x != nil; x = x.id.parent {
+		if _, learns := x.limiter.(Learner); learns {
+			return x
+		}
 	}
 	return n
 }

@@ -2,9 +2,12 @@ package cruise
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/check"
 )
 
 // An Observer is told what a [Retrier], an [AdaptiveLimiter] or a [SharedLimiter]
@@ -85,6 +88,11 @@ type ThrottleSeen struct {
 type RateChanged struct {
 	From, To rate.Limit // calls per second; rate.Inf while there is no rate
 	Why      Cause
+}
+
+// String returns the change in words; no rate is unlimited.
+func (r RateChanged) String() string {
+	return fmt.Sprintf("%s, was %s: %s", check.RateText(r.To), check.RateText(r.From), r.Why)
 }
 
 // Paused: a limiter lets nobody through until a moment. Told when a pause

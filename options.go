@@ -7,7 +7,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
-// An Option tunes a [Retrier]. Given twice, the last counts, but for [WithObserver].
+// An Option tunes a [Retrier]. Given twice, the last counts, except for [WithObserver],
+// [WithClassifier] and [WithPermanent].
 type Option interface{ retrier(*config) }
 
 type option func(*config)
@@ -15,9 +16,9 @@ type option func(*config)
 func (o option) retrier(c *config) { o(c) }
 
 var (
-	defaultBackoff = Must(NewBackoff())
+	defaultBackoff = Must(NewBackoff()).Delay
 	// defaultThrottleBackoff is for throttles where no limiter pauses.
-	defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(20*time.Second)))
+	defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(20*time.Second))).Delay
 )
 
 type config struct {
@@ -25,18 +26,17 @@ type config struct {
 	limiterOpts     []LimiterOption
 	limiter         Limiter
 	limiterSet      bool
-	backoff         Backoff
-	throttleBackoff *Backoff // nil: by the limiter if it learns
-	maxAttempts     int      // 0: not set
-	maxElapsed      time.Duration
+	perCall         // of calls without options of their own
+	backoff         delays
+	throttleBackoff delays // nil: by the limiter if it learns
+	retries         int    // of the Backoff of WithBackoff; 0: no limit
 	maxServerDelay  time.Duration
-	attemptTimeout  time.Duration
-	tookLong        error // the cause of its end; nil if there is none
 	freeThrottles   bool
 	nested          bool
 	budget          *Budget
 	budgetSet       bool
 	classifier      Classifier
+	permanent       []error // see WithPermanent
 	observer        Observer
 	scopeLimiter    func(scope, key string) (Limiter, error)
 	maxScopes       int           // 0: not set
@@ -61,36 +61,42 @@ func WithoutLimiter() Option {
 	return option(func(c *config) { c.limiter, c.limiterSet = nil, true })
 }
 
-// WithBackoff is the wait before a retry. Default 100 ms, doubled to 20 s, full
-// jitter. Unless [WithMaxAttempts] is given too, a Backoff with [WithRetries]
-// sets the number of attempts.
-func WithBackoff(b Backoff) Option {
-	return option(func(c *config) { c.backoff = b })
+// delays says how long to wait before a retry: see [Backoff.Delay].
+type delays = func(retry int, previous time.Duration) time.Duration
+
+// delaysOf is what a [Backoff], or a function in its place, says, and after how many retries it
+// gives up; 0 for no limit.
+func delaysOf(b any) (d delays, retries int) {
+	if b, ok := b.(Backoff); ok {
+		return b.Delay, b.retries
+	}
+	d, _ = b.(delays)
+	return d, 0
 }
 
-// WithThrottleBackoff is the wait of one call before the retry of a throttled
-// attempt. Default: none where the limiter is a [Learner], whose pauses hold for
-// everyone; elsewhere 1 s, doubled to 20 s, full jitter.
-func WithThrottleBackoff(b Backoff) Option {
-	return option(func(c *config) { c.throttleBackoff = &b })
-}
-
-// WithMaxAttempts is how often a call is made at most, 1 or more, or
-// [Unlimited]. Default 5.
-func WithMaxAttempts(n int) Option {
+// WithBackoff sets the wait before a retry: a [Backoff], or a function of your own such as
+//
+//	func(retry int, previous time.Duration) time.Duration { return schedule[min(retry, len(schedule))-1] }
+//
+// which is given the number of the retry, 1 for the first, and the last wait of the same call, 0
+// before the first. It may be called from many goroutines at once. What it returns below 0 counts
+// as 0; a wait that would pass a deadline ends the call. Default 100 ms, doubled to 20 s, full
+// jitter. Unless [WithMaxAttempts] is given too, a Backoff with [WithRetries] sets the number of
+// attempts.
+func WithBackoff[B Backoff | func(retry int, previous time.Duration) time.Duration](b B) Option {
 	return option(func(c *config) {
-		c.Check(n >= 1, "WithMaxAttempts(%d): want 1 or more, or Unlimited", n)
-		c.maxAttempts = n
+		c.backoff, c.retries = delaysOf(b)
+		c.Check(c.backoff != nil, "WithBackoff(nil): want a Backoff or a function")
 	})
 }
 
-// WithMaxElapsed starts no attempt when d has gone by since Do was called, nor a
-// wait that would end after that. d must be above 0. Default: no limit but
-// the context's.
-func WithMaxElapsed(d time.Duration) Option {
+// WithThrottleBackoff sets the wait of one call before the retry of a throttled
+// attempt, as [WithBackoff] does for others. Default: none where the limiter is a [Learner], whose
+// pauses hold for everyone; elsewhere 1 s, doubled to 20 s, full jitter.
+func WithThrottleBackoff[B Backoff | func(retry int, previous time.Duration) time.Duration](b B) Option {
 	return option(func(c *config) {
-		c.Check(d > 0, "WithMaxElapsed(%v): want above 0", d)
-		c.maxElapsed = d
+		c.throttleBackoff, _ = delaysOf(b)
+		c.Check(c.throttleBackoff != nil, "WithThrottleBackoff(nil): want a Backoff or a function")
 	})
 }
 
@@ -102,18 +108,6 @@ func WithMaxServerDelay(d time.Duration) Option {
 	return option(func(c *config) {
 		c.Check(d > 0, "WithMaxServerDelay(%v): want above 0", d)
 		c.maxServerDelay = d
-	})
-}
-
-// WithAttemptTimeout gives the context of each attempt a timeout, above 0. An
-// attempt that runs into it is retried; the context's cause says which timeout it was.
-// The context ends when the attempt returns, and cuts off what is read later: read the
-// body of a response within the attempt, or use WithAttemptTimeout of package cruisehttp,
-// which lasts until the body is closed. Default: none.
-func WithAttemptTimeout(d time.Duration) Option {
-	return option(func(c *config) {
-		c.Check(d > 0, "WithAttemptTimeout(%v): want above 0", d)
-		c.attemptTimeout, c.tookLong = d, &attemptTimeoutError{d}
 	})
 }
 
@@ -149,11 +143,34 @@ func WithoutBudget() Option {
 	return option(func(c *config) { c.budget, c.budgetSet = nil, true })
 }
 
-// WithClassifier asks f what an error means before [Classify] is asked.
+// WithClassifier asks f what an error means before [Classify] is asked. Given more than
+// once, the last is asked first, and the one before it where that declines.
 func WithClassifier(f Classifier) Option {
 	return option(func(c *config) {
-		c.Check(f != nil, "WithClassifier(nil): want a Classifier")
+		if before := c.classifier; c.Check(f != nil, "WithClassifier(nil): want a Classifier") && before != nil {
+			last := f
+			f = func(err error) Verdict {
+				if v := last(err); v.valid() {
+					return v
+				}
+				return before(err)
+			}
+		}
 		c.classifier = f
+	})
+}
+
+// WithPermanent names errors that no retry can help, such as [database/sql.ErrNoRows], redis.Nil or
+// mongo.ErrNoDocuments: a call whose error matches one of them, by [errors.Is], is not retried. Where
+// that error also says that the server throttled, the limiter learns it all the same. It wants
+// one or more errors, none nil; given more than once, all count. Default: none.
+func WithPermanent(errs ...error) Option {
+	return option(func(c *config) {
+		c.Check(len(errs) > 0, "WithPermanent without an error: want one or more")
+		for i, err := range errs {
+			c.Check(err != nil, "WithPermanent: error %d is nil", i+1)
+		}
+		c.permanent = append(c.permanent, errs...)
 	})
 }
 
@@ -208,31 +225,3 @@ func (o observerOption) beside(others Observer, f *check.Errors) Observer {
 // you make needs it too, to tell of throttles, rates and pauses. Given more than once,
 // all are told, in that order: logs, metrics and a page to watch go together.
 func WithObserver(o Observer) LimiterOption { return observerOption{o} }
-
-// A CallOption tunes one call.
-type CallOption struct {
-	cost       int
-	costSet    bool
-	background bool
-	once       bool
-}
-
-// WithCost is what a call costs at the limiter, for APIs that count units rather
-// than calls: 0 or more, 0 being free. Of a free call the limiter learns nothing, neither
-// of a throttle nor by [Report]. Default 1.
-func WithCost(n int) CallOption { return CallOption{cost: n, costSet: true} }
-
-// WithBackground makes a call yield: behind a limiter of this package it waits
-// until no other call waits there, its retries too. So that it never starves, of
-// every 8 calls that go while background calls wait, one is a background call.
-// Calls of other Retriers within it yield too.
-//
-// A limiter of another package knows no background; there it changes nothing.
-func WithBackground() CallOption { return CallOption{background: true} }
-
-// WithoutRetries makes a call once, for what must not be sent twice. It is paced like
-// others, and what it meets teaches the limiter: a throttle too, which [Permanent] would
-// hide. It ends as with [WithMaxAttempts] of 1. Other Retriers within it make their calls
-// once too, unless [WithNestedRetries] says otherwise; one around it makes it again with
-// its own call, unless that is WithoutRetries too.
-func WithoutRetries() CallOption { return CallOption{once: true} }

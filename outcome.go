@@ -91,7 +91,13 @@ type Verdict struct {
 	RetryAfter time.Duration
 	// Scope is the limit that the server blamed, if it named one.
 	Scope string
+	// NoRetry ends the call, whatever the Outcome teaches the limiter: a throttled request
+	// that must not be sent again.
+	NoRetry bool
 }
+
+// valid reports whether a classifier has decided.
+func (v Verdict) valid() bool { return v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped }
 
 // Classifier tells what an error of a call means. It is never asked about nil,
 // nor about the end of the caller's own context, nor about an [*Error], which
@@ -101,30 +107,17 @@ type Classifier func(error) Verdict
 
 // The shapes by which errors of SDKs are understood without importing them.
 type (
-	markedError interface { // a wrapper or an Error of this package
+	markedError interface { // a wrapper, an Error, or whatever says it itself
 		error
-		means() Verdict
+		Verdict() Verdict
 	}
-	retryAfterError interface {
-		error
-		RetryAfter() time.Duration
-	}
-	errorCodeError interface { // aws/smithy-go APIError
-		error
-		ErrorCode() string
-	}
-	httpStatusCodeError interface { // aws-sdk-go-v2 ResponseError
-		error
-		HTTPStatusCode() int
-	}
-	statusCodeError interface {
-		error
-		StatusCode() int
-	}
-	timeoutError interface { // net.Error and context.DeadlineExceeded
-		error
-		Timeout() bool
-	}
+	retryAfterError    interface{ RetryAfter() time.Duration }
+	getRetryAfterError interface{ GetRetryAfter() time.Duration } // go-github AbuseRateLimitError
+	errorCodeError     interface{ ErrorCode() string }            // aws/smithy-go APIError
+	httpStatusError    interface{ HTTPStatusCode() int }          // aws-sdk-go-v2, slack-go
+	statusCodeError    interface{ StatusCode() int }
+	httpCodeError      interface{ HTTPCode() int } // gax-go, and so googleapi.Error of Google's clients
+	timeoutError       interface{ Timeout() bool } // net.Error and context.DeadlineExceeded
 )
 
 // transientCodes are the codes that AWS SDKs retry without slowing down.
@@ -134,72 +127,268 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 // wrappers [Throttled], [QuotaExhausted], [Transient] and [Permanent], and
 // errors anywhere in the tree that have one of these methods:
 //
-//	ErrorCode() string          AWS codes: the SDK's 14 throttle codes, request timeouts
-//	HTTPStatusCode() int        300 or more: by StatusOutcome
-//	StatusCode() int            300 or more: by StatusOutcome
-//	RetryAfter() time.Duration  alone, a positive wait is a throttle
-//	Timeout() bool              true is transient
+//	Verdict() cruise.Verdict       says it all, of the errors within it too
+//	ErrorCode() string             AWS codes: the SDK's 14 throttle codes, request timeouts
+//	HTTPStatusCode() int           300 or more: by StatusOutcome
+//	StatusCode() int               300 or more: by StatusOutcome
+//	HTTPCode() int                 300 or more: by StatusOutcome
+//	RetryAfter() time.Duration     alone, a positive wait is a throttle
+//	GetRetryAfter() time.Duration  the same
+//	Timeout() bool                 true is transient
 //
 // A wrapper without a wait or a scope takes that of the error that it wraps.
+//
+// Of errors that are joined, in any order, a throttle teaches the limiter and one that is
+// permanent forbids the retry: both together are a throttle with NoRetry. So
+//
+//	errors.Join(cruise.Throttled(err), cruise.Permanent(err))
+//
+// slows down and does not send again.
 //
 // nil is a success. An [*Error] is permanent, because whoever made it has
 // already retried, with the wait that it tells; that of a call which was to have one
 // attempt only means what its last error does. [context.Canceled] is dropped:
-// something was given up on purpose. Any other error is transient.
+// something was given up on purpose. Any other error is transient. Where an SDK keeps a
+// throttle in fields, without a method, see [ClassifyAs].
 //
 // An error whose own methods panic is transient.
-func Classify(err error) (v Verdict) {
+func Classify(err error) Verdict {
 	if err == nil {
 		return Verdict{Outcome: OutcomeSuccess}
 	}
-	// A typed nil error panics in its methods. It must not take the caller's
-	// goroutine with it only because we were curious.
-	defer func() {
-		if recover() != nil {
-			v = Verdict{Outcome: OutcomeTransient}
-		}
-	}()
-	if m, ok := errors.AsType[markedError](err); ok {
-		v := m.means()
-		if w, ok := m.(*wrapper); ok {
-			inner := Classify(w.err)
-			v.RetryAfter = cmp.Or(v.RetryAfter, inner.RetryAfter)
-			v.Scope = cmp.Or(v.Scope, inner.Scope)
-		}
-		return v
-	}
-	if e, ok := errors.AsType[retryAfterError](err); ok {
-		v.RetryAfter = max(0, e.RetryAfter())
-	}
-	v.Outcome = outcomeOf(err, v.RetryAfter)
-	return v
+	var all tree
+	each(err, func(n *oneError) bool {
+		all.wait = max(all.wait, n.wait)
+		return n.mark == nil
+	})
+	all.add(err, oneError{})
+	return all.merged()
 }
 
-func outcomeOf(err error, retryAfter time.Duration) Outcome {
-	if e, ok := errors.AsType[errorCodeError](err); ok {
+// ClassifyAs returns a [Classifier] that asks f about the first error of type E in a tree. It
+// declines where there is none, where f panics, and where an error is marked by [Permanent] and
+// its like. It is for errors of SDKs that keep in fields what [Classify] finds by methods alone:
+//
+//	cruise.ClassifyAs(func(e *slack.RateLimitedError) cruise.Verdict {
+//		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
+//	})
+//	cruise.ClassifyAs(func(e *discordgo.RateLimitError) cruise.Verdict {
+//		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
+//	})
+//	cruise.ClassifyAs(func(e *apierrors.StatusError) cruise.Verdict { // of Kubernetes
+//		seconds, _ := apierrors.SuggestsClientDelay(e)
+//		wait := time.Duration(seconds) * time.Second
+//		return cruise.Verdict{Outcome: cruise.StatusOutcome(int(e.ErrStatus.Code), wait), RetryAfter: wait}
+//	})
+//	cruise.ClassifyAs(func(e *connect.Error) (v cruise.Verdict) {
+//		if e.Code() == connect.CodeResourceExhausted {
+//			v.Outcome = cruise.OutcomeThrottled
+//		}
+//		return v
+//	})
+//	cruise.ClassifyAs(func(e kafka.Error) (v cruise.Verdict) {
+//		if e == kafka.ThrottlingQuotaExceeded {
+//			v.Outcome = cruise.OutcomeThrottled
+//		}
+//		return v
+//	})
+//
+// Package cruisehttp has VerdictOf for those that keep a response, with a line for each of a
+// dozen SDKs; module cruisegrpc has a Classifier for gRPC. A nil f makes one that declines all.
+func ClassifyAs[E error](f func(E) Verdict) Classifier {
+	return func(err error) (v Verdict) {
+		defer func() {
+			if recover() != nil { // an error made by hand, without its response
+				v = Verdict{}
+			}
+		}()
+		e, ok := errors.AsType[E](err)
+		if _, marked := errors.AsType[markedError](err); !ok || marked || f == nil {
+			return v
+		}
+		return f(e)
+	}
+}
+
+// oneError is what one error of a tree says, apart from those within it.
+type oneError struct {
+	mark      markedError // nil if it is none
+	code      Outcome     // by ErrorCode; OutcomeUnknown if it has none that we know
+	status    int         // 300 or more, or 0
+	wait      time.Duration
+	timeout   bool
+	cancelled bool
+	one       error // within it
+	several   []error
+}
+
+// look asks err. A typed nil error panics in its methods; it must not take the caller's
+// goroutine with it only because we were curious.
+func look(err error) (n oneError) {
+	defer func() {
+		if recover() != nil {
+			n = oneError{}
+		}
+	}()
+	if n.mark, _ = as[markedError](err); n.mark != nil {
+		return n
+	}
+	switch x := err.(type) {
+	case interface{ Unwrap() error }:
+		n.one = x.Unwrap()
+	case interface{ Unwrap() []error }:
+		n.several = x.Unwrap()
+	}
+	if e, ok := as[retryAfterError](err); ok {
+		n.wait = max(0, e.RetryAfter())
+	} else if e, ok := as[getRetryAfterError](err); ok {
+		n.wait = max(0, e.GetRetryAfter())
+	}
+	if e, ok := as[errorCodeError](err); ok {
 		switch code := e.ErrorCode(); {
 		case slices.Contains(signals.AWSThrottles, code):
-			return OutcomeThrottled
+			n.code = OutcomeThrottled
 		case slices.Contains(transientCodes, code):
-			return OutcomeTransient
+			n.code = OutcomeTransient
 		}
 	}
-	if e, ok := errors.AsType[httpStatusCodeError](err); ok && e.HTTPStatusCode() >= 300 {
-		return StatusOutcome(e.HTTPStatusCode(), retryAfter)
+	if e, ok := as[httpStatusError](err); ok {
+		n.status = e.HTTPStatusCode()
+	} else if e, ok := as[statusCodeError](err); ok {
+		n.status = e.StatusCode()
+	} else if e, ok := as[httpCodeError](err); ok {
+		n.status = e.HTTPCode()
 	}
-	if e, ok := errors.AsType[statusCodeError](err); ok && e.StatusCode() >= 300 {
-		return StatusOutcome(e.StatusCode(), retryAfter)
+	if n.status < 300 {
+		n.status = 0
 	}
-	if retryAfter > 0 {
-		return OutcomeThrottled
+	if e, ok := as[timeoutError](err); ok {
+		n.timeout = e.Timeout()
 	}
-	if e, ok := errors.AsType[timeoutError](err); ok && e.Timeout() {
-		return OutcomeTransient
+	n.cancelled = err == context.Canceled
+	if x, ok := err.(interface{ Is(error) bool }); ok && !n.cancelled {
+		n.cancelled = x.Is(context.Canceled)
 	}
-	if errors.Is(err, context.Canceled) {
-		return OutcomeDropped
+	return n
+}
+
+// verdictOf is what a mark says, whoever made it.
+func verdictOf(mark markedError) (v Verdict) {
+	defer func() {
+		if recover() != nil || !v.valid() {
+			v = Verdict{Outcome: OutcomeTransient}
+		}
+		v.RetryAfter = max(0, v.RetryAfter)
+	}()
+	return mark.Verdict()
+}
+
+// as is errors.AsType of one error without those within it.
+func as[T any](err error) (t T, ok bool) {
+	if t, ok = err.(T); ok {
+		return t, true
 	}
-	return OutcomeTransient
+	if x, can := err.(interface{ As(any) bool }); can {
+		ok = x.As(&t)
+	}
+	return t, ok
+}
+
+// each calls f for every error of a tree, the outer ones first, and for those within one only
+// if f returned true.
+func each(err error, f func(*oneError) bool) {
+	n := look(err)
+	if !f(&n) {
+		return
+	}
+	if n.one != nil {
+		each(n.one, f)
+	}
+	for _, e := range n.several {
+		if e != nil {
+			each(e, f)
+		}
+	}
+}
+
+// tree merges what the errors of a tree say: each way from its root to a leaf has a verdict.
+type tree struct {
+	wait   time.Duration // the longest that an unmarked error tells
+	best   Verdict
+	rank   int // of best
+	forbid bool
+}
+
+// add adds the ways through err, to which outer errors have said what above holds.
+func (t *tree) add(err error, above oneError) {
+	n := look(err)
+	if n.mark != nil {
+		v := verdictOf(n.mark)
+		t.join(v, v.Outcome.rank())
+		return
+	}
+	n.code = cmp.Or(above.code, n.code)
+	n.status = cmp.Or(above.status, n.status)
+	n.timeout = n.timeout || above.timeout
+	n.cancelled = n.cancelled || above.cancelled
+	n.wait = max(n.wait, above.wait)
+	leaf := true
+	if n.one != nil {
+		leaf = false
+		t.add(n.one, n)
+	}
+	for _, e := range n.several {
+		if e != nil {
+			leaf = false
+			t.add(e, n)
+		}
+	}
+	if leaf {
+		t.join(t.verdict(n))
+	}
+}
+
+// verdict is what the errors on one way say together.
+func (t *tree) verdict(n oneError) (v Verdict, rank int) {
+	v.RetryAfter = t.wait
+	switch {
+	case n.code != OutcomeUnknown:
+		v.Outcome = n.code
+	case n.status > 0:
+		v.Outcome = StatusOutcome(n.status, t.wait)
+	case n.wait > 0:
+		v.Outcome = OutcomeThrottled
+	case n.timeout:
+		v.Outcome = OutcomeTransient
+	case n.cancelled:
+		v.Outcome = OutcomeDropped
+	default:
+		v.Outcome = OutcomeTransient
+		return v, 0 // it says nothing
+	}
+	return v, v.Outcome.rank()
+}
+
+// rank orders outcomes: of several, the one of the highest rank is what the limiter learns.
+func (o Outcome) rank() int {
+	return slices.Index([]Outcome{OutcomeUnknown, OutcomeSuccess, OutcomeDropped, OutcomeTransient, OutcomePermanent, OutcomeThrottled, OutcomeQuotaExhausted}, o)
+}
+
+func (t *tree) join(v Verdict, rank int) {
+	t.forbid = t.forbid || v.Outcome == OutcomePermanent || v.NoRetry
+	switch {
+	case t.best.Outcome == OutcomeUnknown || rank > t.rank:
+		t.best, t.rank = v, rank
+	case rank == t.rank:
+		t.best.RetryAfter = max(t.best.RetryAfter, v.RetryAfter)
+		t.best.Scope = cmp.Or(t.best.Scope, v.Scope)
+	}
+}
+
+func (t *tree) merged() Verdict {
+	v := t.best
+	v.NoRetry = t.forbid && v.Outcome != OutcomePermanent && v.Outcome != OutcomeQuotaExhausted // which say so
+	return v
 }
 
 // StatusOutcome is what an HTTP status means when nothing else is known of the

@@ -2,8 +2,10 @@ package cruise
 
 import (
 	"context"
+	"math"
 	"sync/atomic"
 
+	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/terms"
 )
 
@@ -15,6 +17,10 @@ type record struct {
 	retrier    *Retrier              // whose call it is
 	background bool                  // yields to calls that are not
 	quota      atomic.Pointer[Quota] // reported, for the limiter
+	cost       int                   // of each attempt
+	sent       atomic.Int64          // a clock.Instant: when the attempt was let go; 0 if none was
+	charged    atomic.Int64          // to the attempt, beside its cost
+	until      atomic.Int64          // a clock.Instant: no wait of the call for its limiter is longer; 0 outside such waits
 }
 
 type recordKey struct{}
@@ -58,6 +64,14 @@ func (r *record) kind() (background, retry bool) {
 	return background, retry
 }
 
+// waitsUntil is the end of the longest wait of the call for its limiter, zero if there is none.
+func (r *record) waitsUntil() clock.Instant {
+	if r == nil {
+		return 0
+	}
+	return clock.Instant(r.until.Load())
+}
+
 // Report tells the limiter of the [Retrier] that made ctx, or if that has none of the next
 // one around it, what quota the server reported: call it from within the call, with the
 // headers of any response. The last report of an attempt counts. That of a throttle makes
@@ -70,6 +84,50 @@ func Report(ctx context.Context, q Quota) {
 	for r := callOf(ctx); r != nil; r = callOf(r.Context) {
 		if r.retrier.path.limits() {
 			r.quota.Store(new(q))
+			return
+		}
+	}
+}
+
+// Charge makes the attempt that ctx is of cost n more than [WithCost] said, or less if n is below
+// 0, for APIs that count units known only afterwards, such as the tokens of a language model. It
+// does not wait: what the limiter lacks then, later calls wait for; what it gets back, they may
+// use at once. Like [Report] it concerns the limiter of the [Retrier] that made ctx, with all
+// around a scope's, or if that has none the next one around it. Call it from within the call,
+// once the answer is there, as often as need be.
+//
+// A call waits until all that it reserves is there, though it will use less: a [SlidingWindow] of
+// 10,000 gives no more than 8,200 where each call reserves 2,000 and uses 200. Reserve what is
+// likely there, and charge what is above.
+//
+// More than the attempt has cost so far is not given back, and no more than 2^31-1 is charged in
+// all. Limiters of other packages know no charge, nor does an [AdaptiveLimiter] while it has no
+// rate. Outside a call, or without a limiter, Charge does nothing.
+func Charge(ctx context.Context, n int) {
+	if ctx == nil || n == 0 {
+		return
+	}
+	for r := callOf(ctx); r != nil; r = callOf(r.Context) {
+		if r.retrier.path.limits() {
+			r.charge(n)
+			return
+		}
+	}
+}
+
+func (r *record) charge(n int) {
+	sent := clock.Instant(r.sent.Load())
+	if sent == 0 {
+		return // nothing was let go
+	}
+	for {
+		was := r.charged.Load()
+		is := min(max(was+int64(min(max(n, -math.MaxInt32), math.MaxInt32)), int64(-r.cost)), math.MaxInt32)
+		if is == was {
+			return
+		}
+		if r.charged.CompareAndSwap(was, is) {
+			r.retrier.path.charge(sent, int(is-was))
 			return
 		}
 	}

@@ -50,7 +50,7 @@ func (*noCopy) Unlock() {}
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
 // of its scopes. The error names every option that is out of bounds or contradicts another.
 func New(opts ...Option) (*Retrier, error) {
-	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff}}
+	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff, perCall: perCall{cost: 1}}}
 	c := &r.config
 	for i, opt := range opts {
 		if c.Check(opt != nil, "option %d is nil", i+1) {
@@ -79,15 +79,15 @@ func New(opts ...Option) (*Retrier, error) {
 	}
 	if c.maxAttempts == 0 {
 		c.maxAttempts = DefaultMaxAttempts
-		if n := c.backoff.Retries(); n > 0 {
-			c.maxAttempts = min(n, Unlimited-1) + 1
+		if c.retries > 0 {
+			c.maxAttempts = min(c.retries, Unlimited-1) + 1
 		}
 	}
 	if len(c.Errors) > 0 {
 		return nil, errors.Join(c.Errors...)
 	}
 	r.path = &path{scopes: newScopes(c)}
-	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0
+	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0 && !c.background && !c.once
 	return r, nil
 }
 
@@ -101,9 +101,12 @@ func New(opts ...Option) (*Retrier, error) {
 //   - if the error means [OutcomeSuccess];
 //   - within a call of another Retrier, which decides on retries.
 //
-// It returns at once when the next wait cannot end before the context's deadline.
+// It returns at once when the next wait cannot end before the context's deadline, or while a quota
+// is used up. A loop that goes on whatever Do returns would then spin: end it, or let it wait as
+// the example of a worker does. An [*Error] of 0 Attempts says that the call was refused, and its
+// RetryAfter how long that will be so.
 //
-// A nil ctx or fn, a Retrier that was not made by [New] and a negative [WithCost] are
+// A nil ctx or fn, a Retrier that was not made by [New] and an option out of bounds are
 // mistakes: for them it calls nothing, and returns an error that is no [*Error].
 //
 // fn is called from the caller's goroutine. Its panics pass through, after the
@@ -120,7 +123,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 			return nil
 		}
 		c.started = clock.Now()
-		c.r, c.ctx, c.attempts = r, ctx, 1
+		c.r, c.ctx, c.perCall, c.attempts = r, ctx, r.perCall, 1
 		if again, err := c.settle(err); !again {
 			return err
 		}

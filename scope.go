@@ -19,8 +19,12 @@ import (
 //   - a throttle that names a scope ([InScope]) pauses and cuts the limiter of
 //     that scope only; a name that is not a scope of the call is that of the
 //     outermost limiter;
-//   - a throttle that names none, the innermost;
-//   - a success, all of them; a [Quota], the innermost.
+//   - a throttle that names none, the innermost that is a [Learner]: where that of the key
+//     is not, such as x/time's, the one around it pauses;
+//   - a success, all of them; a [Quota], the same one as a throttle.
+//
+// Keys that wait for the same limiter around them take turns by cost: of two that always have a
+// call waiting there, neither gets ahead of the other by more than three times the largest cost.
 //
 // So the limit of one customer never slows the others, and that of the
 // developer slows all.
@@ -114,6 +118,19 @@ func (p *path) learn(e ending) {
 	n, blamed := p.scopes.blame(p, e)
 	defer p.scopes.unuse(n)
 	n.learn(e, blamed)
+}
+
+// charge makes a call that went at sent cost n more, or less if n is below 0. Limiters of other
+// packages have no way to take without waiting.
+func (p *path) charge(sent clock.Instant, n int) {
+	last, err := p.use()
+	if err != nil {
+		return
+	}
+	defer p.unuse(last)
+	if last.inner != nil {
+		last.inner.Charge(sent, n)
+	}
 }
 
 // pausesFor reports whether a limiter pauses for a throttle that names a scope.

@@ -82,6 +82,8 @@ type SharedLimiter struct {
 	next     clock.Instant // before which there is none
 	urgent   bool          // the next is to be at once
 	taken    int           // slots used since the last good one
+	balance  int           // slots that calls gave back, for the next ones; below 0 that they owe
+	dearest  int           // the highest cost of calls that went
 	demand   float64       // slots per second, an average
 	answerBy clock.Instant // when the one under way must be answered
 	failing  bool          // it failed, and is tried once more until then, before the store counts as lost

@@ -45,8 +45,13 @@ func (s sharedPolicy) Pass(now clock.Instant, n int) time.Duration {
 		s.local.policy().Pass(now, n) // as it has just agreed
 	}
 	if !s.isAlone() {
-		s.slots.take(n)
-		s.paid = s.pays(now, n)
+		s.dearest = max(s.dearest, n)
+		need := s.need(n)
+		s.balance -= n - need
+		if n = need; n > 0 {
+			s.slots.take(n)
+			s.paid = s.pays(now, n)
+		}
 	}
 	s.taken += n
 	s.stats.Admitted++
@@ -64,9 +69,12 @@ func (s sharedPolicy) Peek(now clock.Instant, n int) time.Duration {
 		}
 		return s.local.policy().Peek(now, n)
 	}
-	wait := s.slot(now, n)
-	if wait == 0 {
-		wait = s.tooMuch(now, n)
+	wait := time.Duration(0)
+	if need := s.need(n); need > 0 {
+		wait = s.slot(now, need)
+		if wait == 0 {
+			wait = s.tooMuch(now, need)
+		}
 	}
 	if wait == 0 && s.local != nil {
 		if now >= s.settled {
@@ -76,6 +84,24 @@ func (s sharedPolicy) Peek(now clock.Instant, n int) time.Duration {
 		wait = min(s.local.policy().Peek(now, n), s.settled.Sub(now))
 	}
 	return wait
+}
+
+// need is how many slots a call of cost n takes: fewer if calls before it gave some back, more if
+// they owe some, as many as one call may take at most.
+func (s *SharedLimiter) need(n int) int {
+	return min(max(0, n-s.balance), max(n, s.policy().MaxCost()))
+}
+
+// Charge keeps the account of this worker. It gives back no more than its calls take at once, so that
+// no burst is saved up.
+func (s sharedPolicy) Charge(now, sent clock.Instant, n int) {
+	if s.isAlone() {
+		if s.local != nil {
+			s.local.policy().Charge(now, sent, n)
+		}
+		return
+	}
+	s.balance = min(max(s.balance-n, -math.MaxInt32), s.dearest)
 }
 
 // pays is what paid becomes when a call of cost n goes now.
@@ -218,9 +244,10 @@ func (s sharedPolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Durati
 	case s.isAlone():
 		return 0
 	}
-	missing := ahead + int64(n) - int64(s.slots.n)
+	slots := max(0, ahead+int64(n)-int64(s.balance))
+	missing := slots - int64(s.slots.n)
 	if missing <= 0 {
-		wait, _ := s.slots.wait(now, int(ahead)+n)
+		wait, _ := s.slots.wait(now, int(slots))
 		return wait
 	}
 	// Who knows when others give way: at best there is nobody else. And who knows the rate,
@@ -229,13 +256,13 @@ func (s sharedPolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Durati
 	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
 		return 0
 	}
-	slots := float64(missing)
+	left := float64(missing)
 	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.sharedLaw.Max)/1e6
 	if ceiling == 0 && limit < most {
 		limit = min(most, limit*math.Exp(now.Sub(s.syncedAt).Seconds()))
-		return clock.CeilSeconds(max(math.Log1p(slots/limit), slots/most))
+		return clock.CeilSeconds(max(math.Log1p(left/limit), left/most))
 	}
-	return clock.CeilSeconds(slots / max(limit, min(ceiling, most)))
+	return clock.CeilSeconds(left / max(limit, min(ceiling, most)))
 }
 
 func (s sharedPolicy) Pause(now, until clock.Instant) {
@@ -255,7 +282,7 @@ func (s *SharedLimiter) ahead() int {
 	if calls := s.demand * syncPeriod.Seconds(); calls >= 1 {
 		cost = int64(math.Ceil(calls))
 	}
-	return int(min(max(cost, s.queue.Cost()), sharedMost))
+	return int(max(0, min(max(cost, s.queue.Cost()-int64(s.balance)), sharedMost)))
 }
 
 // want is how many slots to ask for, where the next call is one of cost n.
@@ -282,7 +309,7 @@ func (s *SharedLimiter) begin(now clock.Instant, n int) {
 	}
 	q := s.account(now)
 	if !s.conf.pauseOnly {
-		n = max(n, s.queue.NextCost())
+		n = max(n, s.need(s.queue.NextCost()))
 		if want := s.want(n); n > 0 && want > 0 {
 			q.Want, q.Least = want, n
 			q.Law.Initial = s.initial(n)

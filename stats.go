@@ -3,12 +3,16 @@ package cruise
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"iter"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/check"
 )
 
 // A ScopeKey is a key in a scope, as given to [Retrier.Scope]. Of a key of more
@@ -24,7 +28,9 @@ type ScopeStats struct {
 	PauseLeft time.Duration // 0 unless everyone pauses
 	Degraded  bool          // a SharedLimiter that cannot reach its store
 	Learns    bool          // its rate follows what the server says
-	Retries   float64       // left in the budget that its retries are paid from; +Inf if nothing limits them
+	// BudgetLeft is how many retries are left in the budget that they are paid from; +Inf if
+	// nothing limits them.
+	BudgetLeft float64
 
 	// The fields below are those of AdaptiveStats and SharedStats; 0 and nil of
 	// other limiters.
@@ -35,6 +41,22 @@ type ScopeStats struct {
 	Quota     *Quota // as last reported
 }
 
+// String returns the stats on one line; a limiter without a rate is unlimited.
+func (s ScopeStats) String() string {
+	var text strings.Builder
+	for _, k := range s.Path {
+		fmt.Fprintf(&text, "%s %s: ", k.Scope, k.Key)
+	}
+	fmt.Fprintf(&text, "%s, %d waiting", check.RateText(s.Limit), s.Waiting)
+	if s.PauseLeft > 0 {
+		fmt.Fprintf(&text, ", paused for %v", fourDigits(s.PauseLeft))
+	}
+	if s.Degraded {
+		text.WriteString(", degraded")
+	}
+	return text.String()
+}
+
 // Scopes yields what the limiters of r are doing: its own first, unless it has
 // none, then those of its scopes that are kept, the most recently used first, each
 // before those within it. On a scope's Retrier it yields the same as on the Retrier that
@@ -42,7 +64,7 @@ type ScopeStats struct {
 //
 // Which scopes there are is settled when the loop begins; each limiter is asked
 // when its turn comes, and no lock is held in the loop's body. Of a limiter of another
-// package, Path, Limiter and Retries are known, and what its methods Stats() [AdaptiveStats],
+// package, Path, Limiter and BudgetLeft are known, and what its methods Stats() [AdaptiveStats],
 // Limit() [rate.Limit], Waiting() int and PauseLeft() [time.Duration] tell, if it has them.
 // Looking does not keep a scope from being forgotten.
 func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
@@ -61,9 +83,9 @@ func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
 		}
 		for _, e := range all {
 			stats := e.stats()
-			stats.Path, stats.Limiter, stats.Retries = e.scopePath(), e.limiter, left
+			stats.Path, stats.Limiter, stats.BudgetLeft = e.scopePath(), e.limiter, left
 			if s.budgets && e != s.root {
-				stats.Retries = e.retries()
+				stats.BudgetLeft = e.retries()
 			}
 			if !yield(stats) {
 				return

@@ -164,9 +164,9 @@ func TestScopesTellTheRetriesOfEach(t *testing.T) {
 		for s := range api.Scopes() {
 			switch {
 			case len(s.Path) == 0, s.Path[0].Key == "1":
-				assert.Less(t, s.Retries, all, "%v", s.Path)
+				assert.Less(t, s.BudgetLeft, all, "%v", s.Path)
 			default:
-				assert.Equal(t, all, s.Retries, "%v", s.Path)
+				assert.Equal(t, all, s.BudgetLeft, "%v", s.Path)
 			}
 		}
 	})

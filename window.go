@@ -61,12 +61,9 @@ var _ Learner = (*SlidingWindow)(nil)
 // NewSlidingWindow returns a limiter that keeps to every one of the windows. The
 // error names each window that is out of bounds, or as long as another.
 func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
-	if err := checkWindows(windows); err != nil {
+	all, err := checkWindows(windows)
+	if err != nil {
 		return nil, err
-	}
-	all := make([]pacer.Window, len(windows))
-	for i, w := range windows {
-		all[i] = pacer.Window(w)
 	}
 	s := &SlidingWindow{windows: pacer.NewWindows(all), brake: ownBrake{brake: newBrake()}}
 	s.limiter = s
@@ -74,7 +71,19 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	return s, nil
 }
 
-func checkWindows(windows []Window) error {
+// SetWindows changes the windows, also for those who wait: one who costs more than the smallest N
+// is refused with [ErrCost]. Calls that went count in the new windows, as far back as the longest
+// of the old ones reaches; so where a window becomes smaller than what went in it, nobody goes
+// until enough of that is out of it. The error is that of [NewSlidingWindow], with nothing changed.
+func (s *SlidingWindow) SetWindows(windows ...Window) error {
+	all, err := checkWindows(windows)
+	if err != nil {
+		return err
+	}
+	return s.change(func(now clock.Instant) { s.windows.Set(now, all) })
+}
+
+func checkWindows(windows []Window) (all []pacer.Window, err error) {
 	var f check.Errors
 	f.Check(len(windows) > 0, "no window: want one or more")
 	seen := make(map[time.Duration]int)
@@ -84,8 +93,9 @@ func checkWindows(windows []Window) error {
 		at := seen[w.Per]
 		f.Check(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
 		seen[w.Per] = i + 1
+		all = append(all, pacer.Window(w))
 	}
-	return errors.Join(f...)
+	return all, errors.Join(f...)
 }
 
 // WaitN waits until a call of cost n may go, and counts it n times. n above the

@@ -198,7 +198,7 @@ func (o *operation) IsErrorRetryable(err error) bool {
 		v.Scope = o.name.within(v.Scope)
 		o.attempt.Done(&judged{err, v})
 	}
-	again := v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	again := !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
 	if o.once || again && o.fixed && o.ctx.Err() == nil { // the attempt was the only one
 		if !o.once { // the SDK would find out after the wait
 			o.gaveUp = fmt.Errorf("cruiseaws: not retried: the request's body cannot seek: %w", err)

@@ -57,7 +57,7 @@ var (
 
 func (s *sharedRetryer) IsErrorRetryable(err error) bool {
 	v := s.throttle.ofAttempt(err, 1)
-	again := v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	again := !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
 	return again && v.RetryAfter <= cruise.DefaultMaxServerDelay
 }
 

@@ -127,6 +127,9 @@ func classify(err error, p *signal.Profile) cruise.Verdict {
 // unmarked reports whether err carries no verdict of its own, nor is the end of a
 // context.
 func unmarked(err error) bool {
-	return err != nil && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) &&
-		cruise.Classify(err) == cruise.Verdict{Outcome: cruise.OutcomeTransient}
+	_, marked := errors.AsType[interface {
+		error
+		Verdict() cruise.Verdict
+	}](err)
+	return err != nil && !marked && !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded)
 }

@@ -73,7 +73,7 @@ func (r *retryer) Retry(err error) (pause time.Duration, again bool) {
 	if most == 0 {
 		most = cruise.DefaultMaxAttempts - 1
 	}
-	again = v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	again = !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
 	if !again || r.retries >= most || v.RetryAfter > cruise.DefaultMaxServerDelay {
 		return 0, false
 	}

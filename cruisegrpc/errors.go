@@ -98,7 +98,7 @@ func statusOf(ctx context.Context, e *cruise.Error) *status.Status {
 		code = codes.DeadlineExceeded
 	case errors.Is(e.Reason, cruise.ErrCost):
 		code = codes.InvalidArgument
-	case errors.Is(e.Reason, cruise.ErrServerDelay), errors.Is(e.Reason, cruise.ErrQuotaExhausted):
+	case errors.Is(e.Reason, cruise.ErrServerDelay), errors.Is(e.Reason, cruise.ErrQuotaExhausted), errors.Is(e.Reason, cruise.ErrMaxWait):
 		code = codes.ResourceExhausted
 	}
 	return status.New(code, e.Error())

@@ -9,8 +9,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
 // Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
@@ -40,6 +43,35 @@ func Classify(err error) cruise.Verdict {
 	}
 	return cruise.Verdict{}
 }
+
+// VerdictOf tells what a response means of which an SDK's error keeps the status and header, as
+// [signal.Generic] reads it: with all waits and quotas that headers tell. A nil header says
+// nothing; a status below 300 declines. With [cruise.ClassifyAs] it makes a classifier for an
+// SDK in one line:
+//
+//	cruise.ClassifyAs(func(e *googleapi.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.Code, e.Header) })
+//	cruise.ClassifyAs(func(e *azcore.ResponseError) cruise.Verdict { return cruisehttp.VerdictOf(e.StatusCode, e.RawResponse.Header) })
+//	cruise.ClassifyAs(func(e *github.RateLimitError) cruise.Verdict { return cruisehttp.VerdictOf(e.Response.StatusCode, e.Response.Header) })
+//	cruise.ClassifyAs(func(e *github.AbuseRateLimitError) cruise.Verdict { return cruisehttp.VerdictOf(429, e.Response.Header) })
+//	cruise.ClassifyAs(func(e *github.ErrorResponse) cruise.Verdict { return cruisehttp.VerdictOf(e.Response.StatusCode, e.Response.Header) })
+//	cruise.ClassifyAs(func(e *stripe.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.HTTPStatusCode, e.LastResponse.Header) })
+//	cruise.ClassifyAs(func(e *openai.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.StatusCode, e.Response.Header) })
+//	cruise.ClassifyAs(func(e *anthropic.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.StatusCode, e.Response.Header) })
+//	cruise.ClassifyAs(func(e minio.ErrorResponse) cruise.Verdict { return cruisehttp.VerdictOf(e.StatusCode, nil) })
+//	cruise.ClassifyAs(func(e *discordgo.RESTError) cruise.Verdict { return cruisehttp.VerdictOf(e.Response.StatusCode, e.Response.Header) })
+//	cruise.ClassifyAs(func(e *vault.ResponseError) cruise.Verdict { return cruisehttp.VerdictOf(e.StatusCode, nil) })
+//	cruise.ClassifyAs(func(e twirp.Error) cruise.Verdict { return cruisehttp.VerdictOf(twirp.ServerHTTPStatusFromErrorCode(e.Code()), nil) })
+//
+// Where an SDK takes an [http.RoundTripper], prefer a [Transport], which sees every attempt.
+func VerdictOf(status int, header http.Header) cruise.Verdict {
+	if status < 300 {
+		return cruise.Verdict{}
+	}
+	s := generic().Read(&http.Response{StatusCode: status, Header: header}, nil, time.Now())
+	return cruise.Verdict{Outcome: s.Outcome, RetryAfter: s.Wait(0), Scope: s.Scope}
+}
+
+var generic = sync.OnceValue(signal.Generic)
 
 // statusOf is the status of a phrase, which is all that net/http keeps of the answer of a proxy
 // to CONNECT; 0 if it is none.

@@ -1,9 +1,11 @@
 package cruisehttp
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise"
@@ -55,7 +57,8 @@ func WithBase(base http.RoundTripper) Option {
 //
 //   - Each scope has an adaptive limiter of its own, which each [cruise.LimiterOption]
 //     tunes, or one that [cruise.WithScopeLimiter] makes.
-//   - [cruise.WithLimiter] puts a limiter around all scopes. No LimiterOption goes with
+//   - [cruise.WithLimiter] puts one limiter around all scopes: its limit is that of all hosts
+//     and keys together, and one of each takes WithScopeLimiter. No LimiterOption goes with
 //     it: then WithScopeLimiter is how to tune those of scopes. A throttle that names no
 //     scope teaches the innermost limiter alone, so give WithLimiter what you know, such as
 //     a [cruise.TokenBucket], and share what is to be learnt, such as a
@@ -230,6 +233,21 @@ func WithQuotaResponses() Option {
 // attempts of the Transport. Default: responses are returned as they came.
 func WithoutRetryAfter() Option {
 	return func(c *config) { c.noRetryAfter = true }
+}
+
+type callKey struct{}
+
+// CallOptions returns a context whose requests are made with options of their own, such as
+// [cruise.WithCost], [cruise.WithBackground] or [cruise.WithMaxAttempts], after those that ctx has
+// already. A request with one out of bounds fails with an error that says so, and is not sent.
+// For all requests of a Transport, give the same options to [WithRetrier].
+func CallOptions(ctx context.Context, opts ...cruise.CallOption) context.Context {
+	return context.WithValue(ctx, callKey{}, slices.Concat(optionsOf(ctx), opts))
+}
+
+func optionsOf(ctx context.Context) []cruise.CallOption {
+	opts, _ := ctx.Value(callKey{}).([]cruise.CallOption)
+	return opts
 }
 
 func newConfig(opts []Option) (*config, error) {

@@ -151,7 +151,7 @@ func (x *exchange) run() (*http.Response, error) {
 			_ = x.resp.Body.Close()
 		}
 	}()
-	for attempt, gaveUp := range x.t.scope(x.keys).Attempts(x.req.Context()) {
+	for attempt, gaveUp := range x.t.scope(x.keys).Attempts(x.req.Context(), optionsOf(x.req.Context())...) {
 		if gaveUp != nil {
 			x.resp, x.err = x.gaveUp(gaveUp)
 			break
@@ -330,7 +330,7 @@ func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
 
 // worthIt tells whether a retry is.
 func worthIt(v cruise.Verdict) bool {
-	return v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient
+	return !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
 }
 
 // errBrake is of a throttled request that is not to be repeated: the server says so, or

@@ -50,7 +50,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 			left = b.Left()
 		}
 		for s := range retrier.Scopes() {
-			left = min(left, s.Retries) // budgets are not shared with a limiter
+			left = min(left, s.BudgetLeft) // budgets are not shared with a limiter
 			if seen.Before(s.Limiter, i) {
 				continue
 			}

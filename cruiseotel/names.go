@@ -23,7 +23,7 @@ func causeName(c cruise.Cause) string {
 
 // reasonNames are the values of cruise.reason of calls given up.
 var reasonNames = [...]string{
-	"attempts_exhausted", "budget_exhausted", "max_elapsed", "server_delay",
+	"attempts_exhausted", "budget_exhausted", "max_elapsed", "max_wait", "server_delay",
 	"quota_exhausted", "permanent", "deadline", "cost",
 	"context_deadline", "canceled", "other",
 }

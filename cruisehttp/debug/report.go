@@ -170,7 +170,7 @@ func (w *Watch) budget() (least *float64, retriers int) {
 		}
 		left := b.Left()
 		for s := range r.Scopes() {
-			left = min(left, s.Retries)
+			left = min(left, s.BudgetLeft)
 		}
 		if least == nil || left < *least {
 			least = &left

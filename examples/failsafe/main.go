@@ -40,7 +40,7 @@ func failing(err error) bool {
 	if err == nil || errors.Is(err, context.Canceled) {
 		return false
 	}
-	for _, ours := range []error{cruise.ErrDeadline, cruise.ErrMaxElapsed, cruise.ErrServerDelay, cruise.ErrQuotaExhausted} {
+	for _, ours := range []error{cruise.ErrDeadline, cruise.ErrMaxElapsed, cruise.ErrMaxWait, cruise.ErrServerDelay, cruise.ErrQuotaExhausted} {
 		if errors.Is(err, ours) {
 			return false
 		}

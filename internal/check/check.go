@@ -42,3 +42,11 @@ func (l LimitText) String() string {
 	}
 	return fmt.Sprint(float64(l))
 }
+
+// RateText returns a rate as people read it.
+func RateText(limit rate.Limit) string {
+	if limit >= rate.Inf {
+		return "unlimited"
+	}
+	return fmt.Sprintf("%.4g/s", float64(limit))
+}

@@ -19,7 +19,7 @@ const NoWait = time.Millisecond
 // Reasons are those for which calls are given up. What matches several is the first of
 // them.
 var Reasons = [...]error{
-	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrServerDelay,
+	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrMaxWait, cruise.ErrServerDelay,
 	cruise.ErrQuotaExhausted, cruise.ErrPermanent, cruise.ErrDeadline, cruise.ErrCost,
 	context.DeadlineExceeded, context.Canceled,
 }

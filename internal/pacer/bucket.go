@@ -109,6 +109,14 @@ func (b *Bucket) Pause(now, until clock.Instant) {
 	b.pausedUntil = until
 }
 
+// Charge takes n tokens whether there are as many or not, or gives back tokens if n is below 0.
+func (b *Bucket) Charge(now, _ clock.Instant, n int) {
+	if b.limit != rate.Inf {
+		b.settle(now)
+		b.tokens = min(b.tokens-float64(n), float64(b.burst))
+	}
+}
+
 // Drain drops the tokens that were saved by the time of the last change.
 func (b *Bucket) Drain() { b.tokens = min(0, b.tokens) }
 
@@ -116,11 +124,16 @@ func (b *Bucket) Drain() { b.tokens = min(0, b.tokens) }
 func (b *Bucket) SetLimit(now clock.Instant, limit rate.Limit) {
 	b.settle(now)
 	// A call that lacked less than a nanosecond's worth left the balance below 0. At a limit
-	// far above one token a nanosecond that is many tokens, and hours of a lower limit.
-	b.tokens, b.limit = max(-1, b.tokens), limit
+	// far above one token a nanosecond that is many tokens, and hours of a lower limit. What
+	// was charged stays.
+	if -b.tokens/float64(b.limit)*1e9 < 1 {
+		b.tokens = max(-1, b.tokens)
+	}
+	b.limit = limit
 }
 
-// SetBurst changes the burst.
+// SetBurst changes the burst. Tokens above a lower one are lost, and none are added for a higher
+// one.
 func (b *Bucket) SetBurst(now clock.Instant, burst int) {
 	b.settle(now)
 	b.burst = burst

@@ -46,6 +46,43 @@ func NewWindows(windows []Window) Windows {
 	return s
 }
 
+// Set changes the windows. Calls that went count in the new ones as far as the old ones
+// remember them: for the length of the longest.
+func (s *Windows) Set(now clock.Instant, windows []Window) {
+	was := s.all
+	is := NewWindows(windows)
+	s.all, s.maxCost = is.all, is.maxCost
+	for i := range s.all {
+		w := &s.all[i]
+		// The shortest of those that are long enough is the most exact, else the longest knows most.
+		from := &was[min(sort.Search(len(was), func(i int) bool { return was[i].per >= w.per }), len(was)-1)]
+		before := from.expired
+		for j := range from.size {
+			e := from.oldest(j)
+			w.add(e.at, int(e.total-before))
+			before = e.total
+		}
+		w.expire(now)
+	}
+}
+
+// Charge counts n more calls now, whether there is room for them or not. If n is below 0, it
+// takes calls out that went at sent, or before.
+func (s *Windows) Charge(now, sent clock.Instant, n int) {
+	for i := range s.all {
+		w := &s.all[i]
+		w.expire(now)
+		if n > 0 {
+			w.add(now, n)
+		} else if now.Sub(sent) < w.per {
+			w.remove(sent, -n)
+		}
+	}
+	if s.spreading {
+		s.passed = max(0, s.passed+n)
+	}
+}
+
 // MaxCost returns the smallest N: a call that costs more never goes.
 func (s *Windows) MaxCost() int { return s.maxCost }
 
@@ -117,7 +154,7 @@ func (s *Windows) Free(now clock.Instant) int {
 		w.expire(now)
 		free = min(free, w.n-w.used())
 	}
-	return free
+	return max(0, free)
 }
 
 // Pause sets the end of the pause, after which calls are spread over the shortest window, or
@@ -209,19 +246,35 @@ func (w *window) add(at clock.Instant, n int) {
 	w.began = at
 }
 
-// wait returns the least time until n more calls have gone. It is exact if they may all go at
-// once. Call m waits for call m-N, which may itself be still to come.
-func (w *window) wait(at clock.Instant, n int64) time.Duration {
-	m := int64(w.used()) + n
-	rounds := (m - 1) / int64(w.n)
-	if rounds == 0 {
-		return 0
+// remove takes out up to n calls of those that went at a time, or before if there are fewer: what
+// is left then leaves the window no sooner than it should.
+func (w *window) remove(sent clock.Instant, n int) {
+	i := min(sort.Search(w.size, func(i int) bool { return w.oldest(i).at >= sent }), w.size-1)
+	for ; i >= 0 && n > 0; i-- {
+		before := w.expired
+		if i > 0 {
+			before = w.oldest(i - 1).total
+		}
+		k := min(int64(n), w.oldest(i).total-before)
+		for j := i; j < w.size; j++ {
+			w.oldest(j).total -= k
+		}
+		n -= int(k)
 	}
-	m -= rounds * int64(w.n)
+}
+
+// wait returns the least time until n more calls have gone. It is exact if they may all go at
+// once. Call m waits for call m-N, which may itself be still to come. A window whose N was lowered
+// may hold more than N calls.
+func (w *window) wait(at clock.Instant, n int64) time.Duration {
+	rounds := (n-1)/int64(w.n) + 1
+	m := int64(w.used()) + n - rounds*int64(w.n) // the call that has gone, of those m-N
 	from := at
-	if m <= int64(w.used()) {
+	if m > 0 {
 		i := sort.Search(w.size, func(i int) bool { return w.oldest(i).total-w.expired >= m })
 		from = w.oldest(i).at
+	} else {
+		rounds-- // the first of them need not wait
 	}
 	if rounds > int64(clock.Never/w.per) {
 		return clock.Never

@@ -29,6 +29,9 @@ type Policy interface {
 	// AtLeast returns a lower bound of the wait of a call of cost n behind others of a total
 	// cost.
 	AtLeast(now clock.Instant, ahead int64, n int) time.Duration
+	// Charge takes n more for a call that went at sent, or gives back if n is below 0. What it
+	// takes may be more than there is: then later calls wait for it.
+	Charge(now, sent clock.Instant, n int)
 	// Pause sets the end of a pause. An until that is not after now ends the pause.
 	Pause(now, until clock.Instant)
 	// Abandoned tells the policy that the last waiter has left without going.
@@ -36,7 +39,7 @@ type Policy interface {
 	// Counts reports whether past calls keep later calls waiting: a new policy would let
 	// those go.
 	Counts(now clock.Instant) bool
-	// MaxCost returns the highest cost that is ever let go. It never changes.
+	// MaxCost returns the highest cost that is ever let go. Slowed must follow a change of it.
 	MaxCost() int
 }
 
@@ -45,6 +48,7 @@ type Ticket struct {
 	Cost     int
 	Class    Class
 	Deadline clock.Instant // by the clock, zero if there is none
+	Until    clock.Instant // by the clock: the call waits no longer; zero if it does
 	MaxPause time.Duration // the call is refused where a pause lasts longer
 	OnWait   func(Outlook) // called without a lock when the call begins to wait; nil if nobody is to know
 }
@@ -64,6 +68,8 @@ const (
 	DeadlineTooSoon Reason = iota // the wait cannot end before the deadline
 	PauseTooLong                  // the pause lasts longer than the call waits for
 	QuotaTooLong                  // the same, and the pause is for a quota that is used up
+	WaitTooLong                   // the wait cannot end until Ticket.Until, or did not
+	TooExpensive                  // the call costs more than is ever let go
 )
 
 // A Refusal says why a call would wait in vain. The call has taken nothing.
@@ -72,10 +78,11 @@ type Refusal struct {
 	RetryAfter time.Duration // until another try makes sense
 	Paused     time.Duration // until the pause ends, 0 without one
 	Ahead      int           // cost of the calls that surely go first
+	MaxCost    int           // the highest cost that is let go, of TooExpensive
 }
 
 func (r *Refusal) Error() string {
-	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long"}[r.Why]
+	return [...]string{"wait would pass the deadline", "pause too long", "quota used up for too long", "wait too long", "costs too much"}[r.Why]
 }
 
 // A Queue is where calls wait for a policy. Retries go before first attempts, and background
@@ -96,6 +103,7 @@ type Queue struct {
 	waiting     int
 	calls       int           // that wait here or in child queues, also calls that a child queue holds up
 	busy        atomic.Bool   // somebody waits
+	maxCost     atomic.Int64  // of the policy
 	skipped     int           // turns that went past waiting background work
 	timer       *time.Timer   // for the waiter that goes next; nil while nobody waits
 	firesAt     clock.Instant // when the timer should go off
@@ -120,6 +128,7 @@ type Config struct {
 // Init gives q its policy, before its first use.
 func (q *Queue) Init(p Policy, c Config) {
 	q.policy, q.catchUp, q.resumed, q.timeline.Last = p, c.CatchUp, c.Resumed, c.Start
+	q.maxCost.Store(int64(p.MaxCost()))
 }
 
 // Ready reports whether q has a policy.
@@ -175,7 +184,7 @@ func (q *Queue) Busy() bool { return q.busy.Load() }
 // cost that it lets go. It needs no lock.
 func (q *Queue) TooExpensive(n int) (most int, is bool) {
 	for x := q; x != nil; x = x.Parent() {
-		if most := x.policy.MaxCost(); n > most {
+		if most := int(x.maxCost.Load()); n > most {
 			return most, true
 		}
 	}
@@ -193,7 +202,25 @@ func (q *Queue) Counts() bool {
 // present reading of the clock. Pass takes the lock, and allocates nothing.
 func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
 	q.mu.lockPatiently()
+	sent, ok = q.passNow(q.Advance(came), n)
+	q.mu.Unlock()
+	return sent, ok
+}
+
+// Try is Pass for a call that does not come back if it has to wait.
+func (q *Queue) Try(came clock.Instant, n int) bool {
+	q.mu.lockPatiently()
 	now := q.Advance(came)
+	_, ok := q.passNow(now, n)
+	if !ok {
+		q.turnedAway(now)
+	}
+	q.mu.Unlock()
+	return ok
+}
+
+// passNow is Pass with the lock held.
+func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) {
 	switch {
 	case q.waiting > 0:
 	case q.parent != nil:
@@ -201,8 +228,28 @@ func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
 	case q.pass(now, n) == 0:
 		sent, ok = q.Reading(now), true
 	}
-	q.mu.Unlock()
 	return sent, ok
+}
+
+// turnedAway tells all policies that a call which was told to wait does not.
+func (q *Queue) turnedAway(now clock.Instant) {
+	for x := q; x != nil; x = x.parent {
+		x.abandoned(x.Advance(q.Reading(now)))
+	}
+}
+
+// Charge makes a call that q let go, at sent by the clock, cost n more, or less if n is below 0, in
+// q and all its ancestors. It takes the lock.
+func (q *Queue) Charge(sent clock.Instant, n int) {
+	q.Lock()
+	defer q.Unlock()
+	reading := q.Reading(q.Now())
+	for x := q; x != nil; x = x.parent {
+		x.policy.Charge(x.Advance(reading), x.At(sent), n)
+	}
+	for x := q; x != nil; x = x.parent {
+		x.Slowed(x.Advance(reading)) // whoever waited for what was given back may go, too
+	}
 }
 
 // Join puts a call among the waiters, unless it would wait in vain: then the call has taken
@@ -212,9 +259,7 @@ func (q *Queue) Join(w *Waiter) *Refusal {
 	now := q.Now()
 	ahead := q.ahead(w.Class)
 	if refused := q.refusal(now, w, ahead); refused != nil {
-		for x := q; x != nil; x = x.parent {
-			x.abandoned(x.Advance(q.Reading(now)))
-		}
+		q.turnedAway(now)
 		q.Unlock()
 		return refused
 	}
@@ -242,6 +287,10 @@ func (q *Queue) tell(now clock.Instant, w *Waiter, ahead int64) {
 //
 // Join is apart from Await so that the stack of a goroutine which waits is small.
 func (q *Queue) Await(ctx context.Context, w *Waiter) (sent clock.Instant, err error) {
+	if w.Until != 0 {
+		timer := time.AfterFunc(w.Until.Sub(clock.Now()), func() { q.outwaited(w) })
+		defer timer.Stop()
+	}
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -261,7 +310,11 @@ func (q *Queue) Await(ctx context.Context, w *Waiter) (sent clock.Instant, err e
 func (q *Queue) Check(t Ticket) *Refusal {
 	q.Lock()
 	defer q.Unlock()
-	return q.refusal(q.Now(), &Waiter{Ticket: t}, q.ahead(t.Class))
+	now := q.Now()
+	if t.Until != 0 && q.isFree(q.Reading(now), t.Cost) {
+		return nil
+	}
+	return q.refusal(now, &Waiter{Ticket: t}, q.ahead(t.Class))
 }
 
 // Report returns how many calls wait here and how long the pause lasts. The next call of a
@@ -295,18 +348,42 @@ func (q *Queue) abandon(w *Waiter) bool {
 	if !w.queued {
 		return false
 	}
-	first := q.head() == w
+	q.drop(q.Now(), w)
+	return true
+}
+
+// outwaited refuses w at the end of its longest wait, unless it may go now.
+func (q *Queue) outwaited(w *Waiter) {
+	q.Lock()
+	defer q.Unlock()
+	if !w.queued {
+		return
+	}
 	now := q.Now()
+	q.Reschedule(now) // its turn may have come this moment
+	if !w.queued {
+		return
+	}
+	o := q.outlook(now, w, 0) // it is unknown how many are left ahead
+	q.drop(now, w)
+	w.refuse(&Refusal{Why: WaitTooLong, RetryAfter: o.AtLeast, Paused: o.Paused})
+}
+
+// drop takes w out of the queue, and lets go whoever may go without it.
+func (q *Queue) drop(now clock.Instant, w *Waiter) {
+	first := q.head() == w
 	q.dismiss(now, w)
 	if first {
 		q.Reschedule(now)
 	}
-	return true
 }
 
 // push puts w behind the waiters of its class.
-func (q *Queue) push(w *Waiter) {
-	q.waiters[w.Class].push(w)
+func (q *Queue) push(w *Waiter) { q.enlist(w, (*waiters).push) }
+
+// enlist puts w among the waiters of its class.
+func (q *Queue) enlist(w *Waiter, at func(*waiters, *Waiter)) {
+	at(&q.waiters[w.Class], w)
 	q.waiting++
 	q.count(w, 1)
 	q.busy.Store(true)
@@ -330,19 +407,49 @@ func (q *Queue) ahead(c Class) (cost int64) {
 
 // refusal returns why w would wait in vain behind others of a total cost, nil if it would not.
 func (q *Queue) refusal(now clock.Instant, w *Waiter, ahead int64) *Refusal {
-	refused := q.refuses(now, w, ahead)
+	if most, is := q.TooExpensive(w.Cost); is {
+		return &Refusal{Why: TooExpensive, MaxCost: most}
+	}
+	refused := q.tooLong(now, w, ahead)
+	if refused == nil {
+		refused = q.refuses(now, w, ahead)
+	}
 	for x := q.parent; x != nil && refused == nil; x = x.parent {
 		refused = x.refuses(x.Advance(q.Reading(now)), w, 0) // it is unknown how many are ahead there
 	}
 	return refused
 }
 
+// tooLong refuses a call that may not wait for as long as it would have to, in q and all its
+// ancestors. A deadline that comes first is a matter of refuses.
+func (q *Queue) tooLong(now clock.Instant, w *Waiter, ahead int64) *Refusal {
+	if w.Until == 0 || w.Deadline != 0 && w.Deadline < w.Until {
+		return nil
+	}
+	left := w.Until.Sub(q.Reading(now))
+	for x := q; x != nil && left > 0; x = x.parent {
+		if x.mayBeOver(x.Advance(q.Reading(now))) {
+			return nil
+		}
+	}
+	o := q.outlook(now, w, ahead)
+	if left > 0 && o.AtLeast <= left {
+		return nil
+	}
+	return &Refusal{Why: WaitTooLong, RetryAfter: o.AtLeast, Paused: o.Paused, Ahead: o.Ahead}
+}
+
+// mayBeOver reports whether a pause is in force, but an answer under way may end it.
+func (q *Queue) mayBeOver(now clock.Instant) bool {
+	return q.PauseLeft(now) > 0 && q.resumed != nil && q.resumed(now) == clock.Never
+}
+
 // refuses is refusal for q alone.
 func (q *Queue) refuses(now clock.Instant, w *Waiter, ahead int64) *Refusal {
-	pause := q.PauseLeft(now)
-	if pause > 0 && q.resumed != nil && q.resumed(now) == clock.Never {
-		return nil // the pause may be over: the answer will tell
+	if q.mayBeOver(now) {
+		return nil
 	}
+	pause := q.PauseLeft(now)
 	if pause > w.MaxPause {
 		why := PauseTooLong
 		if q.quotaUntil.Sub(now) > w.MaxPause {
@@ -464,6 +571,7 @@ func (q *Queue) Reschedule(now clock.Instant) {
 // waiters that would wait in vain from now on, or if a child queue holds them up, as soon as
 // that lets them go. Then it does what Reschedule does. It wants the lock held.
 func (q *Queue) Slowed(now clock.Instant) {
+	q.maxCost.Store(int64(q.policy.MaxCost()))
 	q.refuseHopeless(now)
 	q.Reschedule(now)
 }

@@ -15,6 +15,12 @@ import (
 // among the waiters of the parent. A call that its own queue holds up has none there. As a queue
 // has one placeholder, queues take turns in their parent, however many calls wait in each.
 //
+// Turns are fair by cost: this is deficit round robin (Shreedhar and Varghese, 1995). At each turn a
+// queue is granted the largest cost that came to wait in the parent of late, and lets calls go for
+// as long as they cost no more than is left of it. So of two queues that always have a call waiting
+// there, neither gets ahead of the other by more than three times that cost; where all calls cost
+// the same, each turn is one call. A queue that has no call waiting loses what was left.
+//
 // A tree has one lock, that of its root, so there is no order in which to take locks. Each queue
 // has its own time, so queues tell each other readings of the clock.
 
@@ -26,6 +32,8 @@ const ListenAbove = 5 * time.Second
 type branch struct {
 	parent      *Queue
 	placeholder Waiter      // among the waiters of parent, queued or not
+	granted     int64       // cost that the turn still grants
+	inTurn      bool        // the turn goes on if the next call follows at once
 	adopted     atomic.Bool // the place in the tree is settled for good
 }
 
@@ -87,17 +95,25 @@ func (q *Queue) PathPausedUntil() (until clock.Instant) {
 // passAll lets a call go through q and all its ancestors if nobody waits there, and reports
 // whether it did, and when.
 func (q *Queue) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) {
-	reading := q.Reading(now)
-	for x := q; x != nil; x = x.parent {
-		if x.waiting > 0 || x.peek(x.Advance(reading), n) > 0 {
-			return sent, false
-		}
+	if !q.isFree(q.Reading(now), n) {
+		return sent, false
 	}
 	for x := q; x != nil; x = x.parent {
 		x.pass(x.timeline.Last, n)
 		sent = max(sent, x.Reading(x.timeline.Last))
 	}
 	return sent, true
+}
+
+// isFree reports whether a call need not wait in q and all its ancestors, at a reading of the
+// clock.
+func (q *Queue) isFree(reading clock.Instant, n int) bool {
+	for x := q; x != nil; x = x.parent {
+		if x.waiting > 0 || x.peek(x.Advance(reading), n) > 0 {
+			return false
+		}
+	}
+	return true
 }
 
 // updatePlaceholder puts a placeholder for the next call among the waiters of the parent, or
@@ -156,13 +172,20 @@ func (q *Queue) representInParent(w *Waiter) (changed bool) {
 		changed = true
 	}
 	if w == nil {
+		q.granted = 0
 		if changed {
 			q.parent.abandoned(q.parent.Advance(q.Reading(q.timeline.Last)))
 		}
 		return changed
 	}
 	p.Cost, p.Class = w.Cost, q.classAbove(w)
+	if q.inTurn && q.granted >= int64(p.Cost) {
+		q.parent.enlist(p, (*waiters).pushFirst)
+		return true
+	}
 	q.parent.push(p)
+	largest := int64(q.parent.waiters[p.Class].largest)
+	q.granted = min(q.granted+largest, 2*largest)
 	return true
 }
 
@@ -180,6 +203,9 @@ func (q *Queue) passNext(reading clock.Instant) {
 	q.placeholder.queued = true // as it was until now: what the policy keeps for it may go
 	q.pass(now, w.Cost)
 	q.placeholder.queued = false
+	q.granted -= int64(w.Cost)
 	q.letGo(now, w)
+	q.inTurn = true
 	q.updatePlaceholder(now)
+	q.inTurn = false
 }

@@ -48,6 +48,17 @@ func (w *Waiter) refuse(why *Refusal) {
 type waiters struct {
 	head, tail *Waiter
 	cost       int64 // of all; an int of 32 bits may be too small
+	largest    int   // cost of late: see tree.go
+}
+
+// pushFirst puts w before all others.
+func (l *waiters) pushFirst(w *Waiter) {
+	if w.next = l.head; w.next == nil {
+		l.push(w)
+		return
+	}
+	w.next.prev, l.head = w, w
+	l.cost += int64(w.Cost)
 }
 
 func (l *waiters) push(w *Waiter) {
@@ -58,6 +69,7 @@ func (l *waiters) push(w *Waiter) {
 	}
 	l.tail = w
 	l.cost += int64(w.Cost)
+	l.largest = max(w.Cost, l.largest-l.largest/64) // one that was large is forgotten
 }
 
 func (l *waiters) remove(w *Waiter) {
@@ -72,5 +84,7 @@ func (l *waiters) remove(w *Waiter) {
 		l.tail = w.prev
 	}
 	w.prev, w.next = nil, nil
-	l.cost -= int64(w.Cost)
+	if l.cost -= int64(w.Cost); l.head == nil {
+		l.largest = 0
+	}
 }
