@@ -98,7 +98,7 @@ func New(opts ...Option) (*Retrier, error) {
 // When the call fails, Do returns an [*Error], which has a reason and wraps the last
 // error of fn. But it returns what fn returned, untouched,
 //
-//   - if the first attempt failed for good, or was dropped, as by a cancellation;
+//   - if the first attempt failed for good, or was dropped though ctx goes on;
 //   - if the error means [OutcomeSuccess];
 //   - within a call of another Retrier, which decides on retries.
 //
