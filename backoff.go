@@ -162,19 +162,11 @@ func GoogleBackoff() Backoff {
 
 // AWSBackoff is what AWS SDKs do in standard mode from 2026 on, after failures
 // other than throttling: full jitter up to 50 ms, doubling up to 20 s, 2 retries.
-// For throttling see [AWSThrottleBackoff].
+// After throttling they begin with 1 s: NewBackoff(WithBase(time.Second), WithRetries(2)).
 //
 // Source: aws-sdk-go-v2 v1.47, aws/retry, with AWS_NEW_RETRIES_2026.
 func AWSBackoff() Backoff {
 	return Backoff{base: 50 * time.Millisecond, multiplier: 2, max: 20 * time.Second, retries: 2}
-}
-
-// AWSThrottleBackoff is [AWSBackoff] after throttling: full jitter up to 1 s,
-// doubling up to 20 s, 2 retries.
-func AWSThrottleBackoff() Backoff {
-	b := AWSBackoff()
-	b.base = time.Second
-	return b
 }
 
 // LinearBackoff waits step, 2·step, 3·step … up to maxDelay. It has no jitter
@@ -288,10 +280,7 @@ func saturate(f float64, limit time.Duration) time.Duration {
 }
 
 // Schedule is what a [Backoff] does, retry by retry. It prints as a table.
-type Schedule []ScheduleRow
-
-// ScheduleRow is the range of the delay before one retry.
-type ScheduleRow struct {
+type Schedule []struct { // the range of the delay before one retry
 	Retry       int           // 1 is the first
 	Least, Most time.Duration // of this delay
 	// The same of all delays up to this one; a sum that would overflow stays at
@@ -311,15 +300,13 @@ func (b Backoff) Schedule(n int) Schedule {
 		n = min(n, b.retries)
 	}
 	rows := make(Schedule, max(0, min(n, longestSchedule)))
-	var last ScheduleRow
+	var sumLeast, sumMost time.Duration
 	for i := range rows {
 		least, most := b.bounds(i + 1)
-		last = ScheduleRow{
-			Retry: i + 1, Least: least, Most: most,
-			TotalLeast: last.TotalLeast + min(least, math.MaxInt64-last.TotalLeast),
-			TotalMost:  last.TotalMost + min(most, math.MaxInt64-last.TotalMost),
-		}
-		rows[i] = last
+		sumLeast += min(least, math.MaxInt64-sumLeast)
+		sumMost += min(most, math.MaxInt64-sumMost)
+		r := &rows[i]
+		r.Retry, r.Least, r.Most, r.TotalLeast, r.TotalMost = i+1, least, most, sumLeast, sumMost
 	}
 	return rows
 }

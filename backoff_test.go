@@ -152,7 +152,7 @@ func TestBackoffPresets(t *testing.T) {
 			{1 * second, 2 * second}, {2 * second, 3 * second}, {4 * second, 5 * second}, {8 * second, 9 * second}, {16 * second, 17 * second}}},
 		{"AWS", AWSBackoff(), 2, [][2]time.Duration{
 			{0, 50 * ms}, {0, 100 * ms}}},
-		{"AWS, throttled", AWSThrottleBackoff(), 2, [][2]time.Duration{
+		{"AWS, throttled", Must(NewBackoff(WithBase(time.Second), WithRetries(2))), 2, [][2]time.Duration{
 			{0, second}, {0, 2 * second}}},
 		{"linear", Must(LinearBackoff(second, 3*second)), 0, [][2]time.Duration{
 			{second, second}, {2 * second, 2 * second}, {3 * second, 3 * second}, {3 * second, 3 * second}}},
@@ -190,7 +190,7 @@ func TestBackoffPresets(t *testing.T) {
 
 // The cap applies before jitter, as in the SDK, even past the SDK's own retries.
 func TestBackoffAWSCap(t *testing.T) {
-	for _, b := range []Backoff{AWSBackoff(), AWSThrottleBackoff()} {
+	for _, b := range []Backoff{AWSBackoff(), Must(NewBackoff(WithBase(time.Second), WithRetries(2)))} {
 		for _, retry := range farRetries {
 			if least, most := b.bounds(retry); least != 0 || most != 20*time.Second {
 				t.Errorf("retry %d: from %v to %v", retry, least, most)
@@ -475,17 +475,17 @@ func checkDelay(t *testing.T, b Backoff, retry int, previous time.Duration, u fl
 	if nextLeast, nextMost := b.bounds(retry + min(1, math.MaxInt-max(retry, 0))); nextLeast < least || nextMost < most && b.jitter.kind != decorrelatedJitter {
 		t.Fatalf("%+v: retry %d waits from %v to %v, but the next from %v to %v", b, retry, least, most, nextLeast, nextMost)
 	}
-	var total ScheduleRow
+	var totalLeast, totalMost time.Duration
 	var chain time.Duration
 	for _, row := range b.Schedule(min(retry, 70)) {
 		chain = b.at(row.Retry, chain, u)
 		if chain < row.Least || chain > row.Most {
 			t.Fatalf("%+v: retry %d waits %v, outside %v to %v", b, row.Retry, chain, row.Least, row.Most)
 		}
-		if row.TotalLeast < total.TotalLeast || row.TotalMost < total.TotalMost || row.TotalLeast > row.TotalMost {
-			t.Fatalf("%+v: totals of %+v follow %+v", b, row, total)
+		if row.TotalLeast < totalLeast || row.TotalMost < totalMost || row.TotalLeast > row.TotalMost {
+			t.Fatalf("%+v: totals of %+v follow %v and %v", b, row, totalLeast, totalMost)
 		}
-		total = row
+		totalLeast, totalMost = row.TotalLeast, row.TotalMost
 	}
 }
 

@@ -32,13 +32,6 @@ type Budget struct {
 	last  clock.Instant // until when time has given back
 }
 
-// Defaults of a [Budget].
-const (
-	DefaultBudgetCapacity = 100.0 // retries
-	DefaultBudgetRatio    = 0.1   // retries per success
-	DefaultBudgetRefill   = 0.1   // retries per second
-)
-
 // NewBudget returns a full budget of capacity retries, to which each success
 // gives ratio and each second refill. capacity must be 1 to 2^31-1, ratio and
 // refill 0 to 2^31-1 and not both 0.

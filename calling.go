@@ -184,10 +184,14 @@ func (c *calling) settle(err error) (again bool, final error) {
 		r.path.succeeded()
 		return false, err
 	case OutcomeDropped:
-		if c.attempts == 1 {
-			return false, err
+		switch nested := !r.nested && callOf(c.ctx) != nil; {
+		case c.attempts > 1:
+			return false, c.giveUp(withCause(c.ctx, err), 0)
+		case c.ctx.Err() == nil || nested:
+			return false, err // somebody else has given up something
 		}
-		return false, c.giveUp(withCause(c.ctx, err), 0)
+		c.last = err
+		return false, c.giveUp(contextError(c.ctx), 0)
 	}
 	c.last = err
 	if c.ranOut() && isEnd(c.attemptCtx, err) {

@@ -446,15 +446,34 @@ func TestCancellationWhileAnErrorPanics(t *testing.T) {
 	assert.Equal(t, []cruise.Outcome{cruise.OutcomeTransient}, w.outcomes())
 }
 
-func TestCancellationDuringTheFirstAttemptIsUntouched(t *testing.T) {
-	ctx, cancel := context.WithCancel(t.Context())
+// A cancelled call ends alike whether it waited or was under way.
+func TestCancellationDuringTheFirstAttempt(t *testing.T) {
+	ctx, cancel := context.WithCancelCause(t.Context())
 	var returned error
-	err := plain().Do(ctx, func(ctx context.Context) error {
-		cancel()
+	call := func(ctx context.Context) error {
+		cancel(errShutdown)
 		returned = errors.Join(errors.New("call"), ctx.Err())
 		return returned
+	}
+	err := plain().Do(ctx, call)
+	e, ok := err.(*cruise.Error)
+	require.True(t, ok)
+	assert.Equal(t, 1, e.Attempts)
+	assert.True(t, e.Last == returned)
+	assert.ErrorIs(t, e.Reason, context.Canceled)
+	assert.ErrorIs(t, e.Reason, errShutdown)
+
+	// One within another Retrier leaves that to the outer one.
+	ctx, cancel = context.WithCancelCause(t.Context())
+	outer := cruise.Must(cruise.New()).Do(ctx, func(ctx context.Context) error {
+		err := plain().Do(ctx, call)
+		assert.True(t, err == returned)
+		return err
 	})
-	assert.True(t, err == returned)
+	cancel(nil)
+	e, ok = outer.(*cruise.Error)
+	require.True(t, ok)
+	assert.True(t, e.Last == returned)
 }
 
 func TestCallUnderADeadContextIsNotMade(t *testing.T) {

@@ -71,8 +71,8 @@ type RetryScheduled struct {
 	Err     error         // of the attempt that failed
 }
 
-// GaveUp: Do returns an [*Error]. A call whose first attempt failed for good, or was
-// cancelled, ends without it.
+// GaveUp: Do returns an [*Error]. A call whose first attempt failed for good ends
+// without it.
 type GaveUp struct {
 	Err *Error
 }

@@ -46,7 +46,7 @@ func TestWorkerDoesNotSpin(t *testing.T) {
 		bucket.Pause(30 * time.Minute)
 		err := worker(ctx, api, func(context.Context) error { made++; return nil })
 		assert.ErrorIs(t, err, context.DeadlineExceeded)
-		assert.Equal(t, 1800, made)
+		assert.InDelta(t, 1800, made, 1)
 		assert.LessOrEqual(t, refused, 3)
 		assert.Equal(t, time.Hour, time.Since(began), "it lasts as long as its context")
 	})

@@ -10,14 +10,21 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Defaults of a [Retrier].
+// Defaults of a [Retrier], of its scopes, and of a [Budget].
 const (
 	DefaultMaxAttempts    = 5
 	DefaultMaxServerDelay = 5 * time.Minute
-)
 
-// Unlimited is what [WithMaxAttempts] takes for no limit.
-const Unlimited = math.MaxInt
+	DefaultMaxScopes = 10_000           // limiters kept
+	DefaultScopeIdle = 30 * time.Minute // without a call, after which one is forgotten
+
+	DefaultBudgetCapacity = 100.0 // retries
+	DefaultBudgetRatio    = 0.1   // retries per success
+	DefaultBudgetRefill   = 0.1   // retries per second
+
+	// Unlimited is what [WithMaxAttempts] takes for no limit.
+	Unlimited = math.MaxInt
+)
 
 // A Retrier makes calls: each attempt passes the limiter, tells it how it ended,
 // and is followed by another one where that is worth it.
@@ -97,7 +104,7 @@ func New(opts ...Option) (*Retrier, error) {
 // When the call fails, Do returns an [*Error], which has a reason and wraps the last
 // error of fn. But it returns what fn returned, untouched,
 //
-//   - if the first attempt failed for good, or was dropped, as by a cancellation;
+//   - if the first attempt failed for good, or was dropped though ctx goes on;
 //   - if the error means [OutcomeSuccess];
 //   - within a call of another Retrier, which decides on retries.
 //

@@ -511,7 +511,7 @@ func TestAttemptTimeoutSaysWhatItWas(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second/2)
 			defer cancel()
 			err := plain(cruise.WithAttemptTimeout(time.Second)).Do(ctx, func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() })
-			assert.Equal(t, context.DeadlineExceeded, err)
+			assert.Equal(t, context.DeadlineExceeded, err.(*cruise.Error).Reason)
 		})
 	})
 }

@@ -14,12 +14,6 @@ import (
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
-// Defaults of the scopes of a [Retrier].
-const (
-	DefaultMaxScopes = 10_000           // limiters kept
-	DefaultScopeIdle = 30 * time.Minute // without a call, after which one is forgotten
-)
-
 // scopes keeps the limiters of all scopes below one limiter.
 //
 // Its lock may be held while that of a queue is taken, never the other way round,

@@ -18,16 +18,13 @@ type Window struct {
 	Per time.Duration // above 0, at most 100 years
 }
 
-// ExactCalls is the highest N of a [Window] that is kept exactly.
-const ExactCalls = 10_000
-
 // SlidingWindow is a limiter that lets at most N calls go in any window of a
 // given length, wherever that window begins: it counts what went, and makes a
 // call wait just long enough for the oldest to be out of the window. Of two
 // calls exactly one length apart, only one is in a window. Several windows hold
 // at once: 10 calls a second and 1,000 a day.
 //
-// A window of N up to [ExactCalls] is exact. For a larger one, calls that went
+// A window of N up to 10,000 is exact. For a larger one, calls that went
 // within a ten thousandth of its length count as if all had gone with the last
 // of them: still no window ever holds more than N, and a call may wait longer
 // than it had to, by that ten thousandth at most. Memory grows with the calls that

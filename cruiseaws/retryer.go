@@ -52,7 +52,7 @@ type sharedRetryer struct {
 
 var (
 	sharedBackoff         = cruise.Must(cruise.NewBackoff())
-	sharedThrottleBackoff = cruise.AWSThrottleBackoff()
+	sharedThrottleBackoff = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second), cruise.WithRetries(2)))
 )
 
 func (s *sharedRetryer) IsErrorRetryable(err error) bool {
