@@ -12,6 +12,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/law"
 	"github.com/a7df5faa/cruise/internal/pacer"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -59,7 +60,9 @@ type AdaptiveLimiter struct {
 
 	base                 // whose lock guards the fields below too
 	waiters *queue.Queue // that wait for it: its own queue, or that of the SharedLimiter that it is a part of
-	law     *aimd
+	law     *law.Law
+	brake   brake
+	cold    int // levels by which pauses are longer while nothing has ever got through
 	tokens  pacer.Bucket
 	largest int           // the highest cost of calls that went, or that wait
 	dearest int           // the highest cost of calls that went
@@ -262,10 +265,12 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 		burst:    c.burst,
 		min:      c.min,
 		max:      c.max,
-		law: newAIMD(aimdConfig{
-			min: float64(c.min), max: perSecond(c.max),
-			decrease: c.decrease, increase: c.increase, cold: c.cold,
-		}, brake{backoff: c.pause, forgive: c.forgive}),
+		law: law.New(law.Config{
+			Min: float64(c.min), Max: perSecond(c.max),
+			Decrease: c.decrease, Increase: c.increase,
+		}),
+		brake:   brake{backoff: c.pause, forgive: c.forgive},
+		cold:    c.cold,
 		tokens:  pacer.NewBucket(rate.Inf, 1),
 		largest: 1,
 		dearest: 1,
@@ -273,7 +278,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	a.limiter, a.waiters = a, &a.queue
 	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
-		a.law.setLimit(now, float64(initial))
+		a.law.SetRate(now, float64(initial))
 		a.apply(now)
 	}
 	return a
@@ -313,13 +318,13 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	}
 	a.queue.Lock()
 	now = a.queue.Advance(now)
-	was := a.law.limit()
+	was := a.law.Rate()
 	a.openMail(now)
 	var this lesson
 	if !plain {
 		this = a.tellLaw(now, e)
 	}
-	is := a.law.limit()
+	is := a.law.Rate()
 	paused := a.pauseBy(now, e, this.pause)
 	switch {
 	case paused || is < was:
@@ -376,9 +381,9 @@ func (a *AdaptiveLimiter) openMail(now clock.Instant) {
 func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
 	a.told = max(a.told, now)
 	e.sent = a.queue.At(e.sent)
-	was := a.law.limit()
-	this := a.law.done(a.told, e, a.queue.Waiting() == 0)
-	if is := a.law.limit(); is != was {
+	was := a.law.Rate()
+	this := a.decide(a.told, e, a.queue.Waiting() == 0)
+	if is := a.law.Rate(); is != was {
 		a.apply(a.told)
 		if this.why == CauseQuota && 2*is < was {
 			a.tokens.Drain() // others have used up what was saved here
@@ -386,6 +391,55 @@ func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
 	}
 	a.count(e)
 	return this
+}
+
+// lesson is what the law and the backoff of pauses make of an attempt, beside the new rate.
+type lesson struct {
+	pause time.Duration // for everyone, 0 for none
+	late  bool          // a throttle that says nothing new
+	why   Cause         // of the change of the rate, if it changed
+}
+
+// decide asks the law what an attempt means for the rate, and the backoff for how long everyone
+// pauses.
+func (a *AdaptiveLimiter) decide(now clock.Instant, e ending, idle bool) lesson {
+	late := a.brake.late(e.sent)
+	end := law.Attempt{
+		Kind: kindOf(e), Sent: e.sent, Cost: e.cost, RetryAfter: e.retryAfter, Quota: (*law.Quota)(e.quota), Late: late,
+	}
+	d := a.law.Done(now, end)
+	ahead := 0
+	if d.Cold && a.cold > 0 {
+		ahead = a.cold
+		if q := e.quota; q != nil && q.Limit > 0 && q.Remaining == 0 {
+			ahead++ // others have used it up, and may again
+		}
+	}
+	pause := max(d.Wait, a.brake.learn(now, e, ahead, d.AtMost))
+	a.law.Rest(now, end, pause, idle)
+	return lesson{pause: pause, late: late, why: causes[d.Why]}
+}
+
+// causes are those of the law, in its order.
+var causes = [...]Cause{law.ByGrowth: CauseSuccess, law.ByThrottle: CauseThrottle, law.ByQuota: CauseQuota, law.ByLatency: CauseLatency}
+
+// kindOf is what an attempt tells the law.
+func kindOf(e ending) law.Kind {
+	switch e.outcome {
+	case OutcomeSuccess:
+		return law.Success
+	case OutcomePermanent:
+		return law.Denied
+	case OutcomeThrottled:
+		return law.Throttle
+	case OutcomeTransient:
+		return law.Passed
+	case OutcomeDropped:
+		if e.sent != 0 { // it went, and nobody refused it as long as its caller listened
+			return law.Passed
+		}
+	}
+	return law.Nothing
 }
 
 func (a *AdaptiveLimiter) count(e ending) {
@@ -428,7 +482,7 @@ func pausedFor(d time.Duration) Paused {
 // apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
 // may go at once, since timers are no finer than that.
 func (a *AdaptiveLimiter) apply(now clock.Instant) {
-	limit := a.law.limit()
+	limit := a.law.Rate()
 	burst := a.burst
 	switch {
 	case burst > 0:
@@ -464,9 +518,9 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	a.queue.Lock()
 	now := a.queue.Now()
 	a.openMail(now)
-	was := a.law.limit()
-	a.law.setLimit(now, perSecond(min(limit, a.max)))
-	is := a.law.limit()
+	was := a.law.Rate()
+	a.law.SetRate(now, perSecond(min(limit, a.max)))
+	is := a.law.Rate()
 	a.apply(now)
 	a.queue.Slowed(now)
 	a.queue.Unlock()
@@ -506,7 +560,7 @@ func (a *AdaptiveLimiter) stopped() {
 	defer a.queue.Unlock()
 	now := a.queue.Now()
 	a.openMail(now)
-	a.law.stopped(now, max(now, a.queue.PausedUntil()))
+	a.law.Stop(now, max(now, a.queue.PausedUntil()))
 }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
@@ -525,7 +579,7 @@ func (a *AdaptiveLimiter) Stats() AdaptiveStats {
 	if s.Quota != nil {
 		s.Quota = new(*s.Quota)
 	}
-	s.Limit = limitOf(a.law.limit())
+	s.Limit = limitOf(a.law.Rate())
 	s.Waiting = a.queue.Waiting()
 	s.PauseLeft = a.queue.PauseLeft(now)
 	return s
@@ -541,7 +595,7 @@ func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
 	if wait := a.ask(now, n, (*pacer.Bucket).Pass); wait > 0 {
 		return wait
 	}
-	a.law.sent(now)
+	a.law.Sent(now)
 	a.spent = false
 	a.stats.Admitted++
 	a.dearest = max(a.dearest, n)
@@ -553,7 +607,7 @@ func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
 func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
 	wait := a.ask(now, n, (*pacer.Bucket).Peek)
 	if wait == 0 {
-		a.law.free(now) // only a queue above may hold it up
+		a.law.Free(now) // only a queue above may hold it up
 	}
 	return wait
 }
@@ -562,7 +616,7 @@ func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
 func (a adaptivePolicy) Abandoned(now clock.Instant) {
 	a.openMail(now)
 	a.told = max(a.told, now)
-	a.law.free(a.told)
+	a.law.Free(a.told)
 	a.relax(a.told)
 }
 
@@ -580,7 +634,7 @@ func (a *AdaptiveLimiter) relax(now clock.Instant) {
 func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
 	a.openMail(now)
 	a.told = now
-	wait := a.law.wait(now)
+	wait := a.law.Wait(now)
 	if wait == 0 && a.paced() {
 		if n > max(a.largest, a.burst) {
 			a.largest = n
@@ -589,16 +643,16 @@ func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucke
 		wait = tokens(&a.tokens, now, n)
 	}
 	if wait > 0 {
-		a.law.held(now)
+		a.law.Held(now)
 	}
 	return wait
 }
 
 // AtLeast goes by the rate that may come soon.
 func (a adaptivePolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	b := a.tokens.WithLimit(limitOf(a.law.soon())) // whoever is in time at the rate that it may have soon is not refused
+	b := a.tokens.WithLimit(limitOf(a.law.Soon())) // whoever is in time at the rate that it may have soon is not refused
 	wait := b.AtLeast(now, ahead, n)
-	if in, rate := a.law.renewed(now); wait > in { // for the rest, the next window's rate
+	if in, rate := a.law.Renewed(now); wait > in { // for the rest, the next window's rate
 		wait = in + clock.CeilSeconds((wait-in).Seconds()*float64(b.Limit())/rate)
 	}
 	return wait

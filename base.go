@@ -154,6 +154,9 @@ func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 	if e.outcome == OutcomeQuotaExhausted {
 		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
 	}
+	if e.outcome == OutcomeThrottled {
+		b.queue.ProbeNext()
+	}
 	return b.queue.Pause(now, now.Add(d))
 }
 

@@ -27,6 +27,7 @@ type calling struct {
 	freeDelay  time.Duration // of the last one for a throttle that does not count
 	said       Verdict       // on the attempt, by Attempt.Done; zero if it has not been asked for
 	last       error         // of the call itself
+	throttles  refusals
 }
 
 // begin prepares the first attempt.
@@ -230,7 +231,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	backoff, paced := r.backoff, false // by the limiter
 	if v.Outcome == OutcomeThrottled {
 		backoff = r.throttleBackoff
-		paced = c.cost > 0 && r.path.pausesFor(v.Scope)
+		paced = c.cost > 0 && !c.throttles.own && r.path.pausesFor(v.Scope)
 		if backoff == nil && !paced {
 			backoff = defaultThrottleBackoff
 		}
@@ -383,7 +384,7 @@ func (c *calling) teach(v Verdict, err error) {
 				e.quota = c.record.quota.Swap(nil)
 			}
 		}
-		r.path.learn(e)
+		r.path.learn(e, &c.throttles)
 	}
 	if r.observer != nil {
 		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})

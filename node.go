@@ -23,6 +23,7 @@ type node struct {
 	foreign *node        // limiter of another package
 
 	budget atomic.Pointer[Budget] // nil until there is a retry
+	passes passes
 
 	// The lock of the scopes guards the fields below.
 	uses        int // calls that wait or are in flight, and nodes below

@@ -26,7 +26,7 @@ func TestBackoffRemembers(t *testing.T) {
 		},
 		"adaptive": func(b Backoff) (Learner, *brake) {
 			l := Must(NewAdaptiveLimiter(WithPauseBackoff(b)))
-			return l, &l.law.brake
+			return l, &l.brake
 		},
 	}
 	for name, makeLimiter := range limiters {

@@ -105,18 +105,24 @@ func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	return came, sent, err
 }
 
-// learn tells each limiter on the path what concerns it.
-func (p *path) learn(e ending) {
+// learn tells each limiter on the path what concerns it. refused is what the call has met before.
+func (p *path) learn(e ending, refused *refusals) {
+	n, blamed := p.scopes.root, (*node)(nil)
+	if p.parent != nil {
+		n, blamed = p.scopes.blame(p, e)
+		defer p.scopes.unuse(n)
+	}
+	if n != nil {
+		n.passes.see(&e, refused)
+	}
 	if root := p.scopes.root; root.queue != nil {
 		// It may be that of another Retrier's scope. First, as a limiter within may panic.
 		reportToParents(root.queue, e)
 	}
 	if p.parent == nil {
-		p.scopes.root.tell(e)
+		n.tell(e)
 		return
 	}
-	n, blamed := p.scopes.blame(p, e)
-	defer p.scopes.unuse(n)
 	n.learn(e, blamed)
 }
 

@@ -132,7 +132,7 @@ func TestScopeCutsOnlyWhoIsToBlame(t *testing.T) {
 			if got := s.Quota != nil; got != (i == 2) {
 				t.Errorf("limiter %d: quota %v", i, s.Quota)
 			}
-			if n := a.law.inflight; n != 0 {
+			if n := a.law.InFlight(); n != 0 {
 				t.Errorf("limiter %d: %d in flight", i, n)
 			}
 		}

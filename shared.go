@@ -326,9 +326,9 @@ func (s *SharedLimiter) heed(now clock.Instant, e ending) (events []Event) {
 		pause = max(pause, s.brake.learn(now, e, 0, clock.Never))
 	}
 	if s.local != nil {
-		was := s.local.law.limit()
-		this := s.local.law.done(now, e, s.queue.Waiting() == 0)
-		if is := s.local.law.limit(); is != was {
+		was := s.local.law.Rate()
+		this := s.local.decide(now, e, s.queue.Waiting() == 0)
+		if is := s.local.law.Rate(); is != was {
 			s.local.apply(now)
 			s.queue.KeepPause(now)
 			slower = is < was
@@ -508,7 +508,7 @@ func (s *SharedLimiter) Resume() {
 // would give.
 func (s *SharedLimiter) stopped(now clock.Instant) {
 	if s.local != nil {
-		s.local.law.stopped(now, max(now, s.queue.PausedUntil()))
+		s.local.law.Stop(now, max(now, s.queue.PausedUntil()))
 	}
 }
 
@@ -527,7 +527,7 @@ func (s *SharedLimiter) Stats() SharedStats {
 	if s.isAlone() {
 		st.Limit = rate.Inf
 		if s.local != nil {
-			st.Limit = limitOf(s.local.law.limit())
+			st.Limit = limitOf(s.local.law.Rate())
 		} else if s.conf.fallback == FallbackClosed {
 			st.Limit = 0
 		}

@@ -191,6 +191,60 @@ const (
 	sharedShort   = 3 * sharedMillion    // a window that has moved on when what was left of it is known
 )
 
+// The rules of the shared law that stand in the script of cruiseredis too.
+const (
+	closedRow   = 2                // throttles in a row by which the server counts as closed
+	outageLeast = 3 * time.Minute  // closed, by which it may have been an outage
+	outageApart = 10               // times its length that the last one must be ago: what comes sooner is a window
+	outageGap   = 20 * time.Second // call interval that is learnt from one at most
+	reopenAfter = 2                // calls by which a closing is a measure
+
+	backTo      = .9 // of the ceiling, to which the rate returns quickly after a cut
+	backOver    = 5  // calls that the way back takes
+	probeOver   = 100
+	agreeWithin = .1
+	agreeMost   = 3
+	probeAge    = .2
+	pushOn      = 40
+	creditOver  = 3
+	peakTo      = .7
+	memoryLong  = 250
+	pauseGaps   = 2
+	fewMost     = .03 // share of throttles below which they are few, and may come by chance,
+	fewOver     = 300 // among so many answers
+
+	hintLeast    = 10
+	hintCut      = .75
+	hintGaps     = 2
+	hintGrow     = .01
+	hintGrowMost = .25
+	hintMost     = 100
+	refillTo     = .5
+	flatAfter    = 5
+	resetSlack   = 1500 * time.Millisecond
+	rationAfter  = 3
+	usedUpMost   = 10 * time.Second
+)
+
+// surplus is what a quota leaves for growth.
+type surplus struct {
+	spare  float64 // how far Remaining is above what must be left, relative to that
+	refill float64 // growth, relative to the rate, as what was used has come back
+}
+
+// elsewhere reports whether a throttle came though enough was left, by what it says itself
+// or else by what a success was told last: then something else limits calls.
+func elsewhere(throttle *Quota, last Quota) bool {
+	if throttle != nil {
+		return throttle.Remaining > 0
+	}
+	enough := hintLeast
+	if last.Limit > 0 {
+		enough = last.Limit / 2
+	}
+	return last.Remaining > enough
+}
+
 // sharedCauses are what Why says, and the constants its numbers.
 var sharedCauses = [...]Cause{CauseSuccess, CauseThrottle, CauseQuota}
 

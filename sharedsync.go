@@ -501,7 +501,7 @@ func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (e
 			s.local = s.fairShare(now, q.Throttled)
 			s.queue.KeepPause(now)
 		}
-		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.law.limit()))
+		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.law.Rate()))
 	case s.conf.fallback == FallbackOpen:
 		s.brake = brake{backoff: s.conf.pause, forgive: s.conf.forgive}
 	default:
@@ -537,9 +537,6 @@ func (s *SharedLimiter) fairShare(now clock.Instant, throttled bool) *AdaptiveLi
 		c.burst = max(1, c.burst/s.known.Workers)
 	}
 	a := s.newLocal(now, c)
-	// It is no newcomer, so it probes as slowly as those who have been there
-	// for long.
-	a.law.first = now - clock.Instant(time.Hour)
 	a.policy().Pause(now, now)
 	return a
 }

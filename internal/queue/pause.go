@@ -24,6 +24,10 @@ func (q *Queue) Pause(now, until clock.Instant) bool {
 // quota.
 func (q *Queue) QuotaUsedUp(until clock.Instant) { q.quotaUntil = max(q.quotaUntil, until) }
 
+// ProbeNext lets a first attempt go before the retries, once. After a pause the retry of the call
+// that was refused before would ask what is known: it may be refused whatever the rate is.
+func (q *Queue) ProbeNext() { q.probe = true }
+
 // CutPause makes the pause end at another time, earlier than before: at once if that is now.
 // Reschedule must follow.
 func (q *Queue) CutPause(now, until clock.Instant) {

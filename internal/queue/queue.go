@@ -104,6 +104,7 @@ type Queue struct {
 	calls       int           // that wait here or in child queues, also calls that a child queue holds up
 	busy        atomic.Bool   // somebody waits
 	maxCost     atomic.Int64  // of the policy
+	probe       bool          // a first attempt goes next, before the retries
 	skipped     int           // turns that went past waiting background work
 	timer       *time.Timer   // for the waiter that goes next; nil while nobody waits
 	firesAt     clock.Instant // when the timer should go off
@@ -394,6 +395,9 @@ func (q *Queue) enlist(w *Waiter, at func(*waiters, *Waiter)) {
 // does not surely go before background work, which gets turns. Background work does not surely
 // go before other work, except the waiter that has its turn now.
 func (q *Queue) ahead(c Class) (cost int64) {
+	if q.probe && c == First && q.waiters[First].head == nil {
+		return 0 // it would be the probe
+	}
 	for k := range c + 1 {
 		if k.background() == c.background() {
 			cost += q.waiters[k].cost
@@ -481,6 +485,9 @@ func (q *Queue) head() *Waiter {
 	if q.waiting == 0 {
 		return nil
 	}
+	if w := q.waiters[First].head; q.probe && w != nil {
+		return w
+	}
 	var next *Waiter
 	for c := range classes {
 		w := q.waiters[c].head
@@ -530,6 +537,7 @@ func (q *Queue) abandoned(now clock.Instant) {
 // letGo lets w go, which is the next.
 func (q *Queue) letGo(now clock.Instant, w *Waiter) {
 	q.leave(w)
+	q.probe = false
 	switch {
 	case w.Class.background():
 		q.skipped = 0

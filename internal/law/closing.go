@@ -1,0 +1,70 @@
+package law
+
+import (
+	"math"
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// closing measures a server that lets nothing through for a time. How much goes through from
+// one opening to the next is what a window gives in the long run, whatever it gives at once.
+type closing struct {
+	row       int           // throttles until a call succeeds that was sent after the last of them
+	closedAt  time.Duration // total time at the first of them
+	shutAt    time.Duration // total time at the last of them
+	openAt    time.Duration // total time when the server last opened
+	openCalls int           // calls let through by then
+	given     float64       // rate from the opening before to that one
+}
+
+const (
+	closedRow   = 2               // throttles in a row by which a server counts as closed
+	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
+	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
+	openSure    = 16              // calls between two openings that are a measure; fewer need a second one
+	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
+	openLike    = .25             // within which the second one agrees
+	openTo      = .95             // of what the window gives, to which the rate falls
+)
+
+// close is for a throttle that is not late.
+func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
+	l.shutAt = l.delivered.total(now)
+	if l.row == 0 {
+		l.closedAt = l.shutAt
+	}
+	l.row++
+	if retryAfter.Seconds() > longGaps*l.gap() {
+		l.row = max(l.row, closedRow)
+	}
+	l.price, l.window = retryAfter.Seconds(), 1
+}
+
+// open is for a success that was sent after the last throttle. The server opened somewhere
+// between that throttle and now.
+func (l *Law) open(now clock.Instant) {
+	row := l.row
+	l.row = 0
+	if row == 0 || row < closedRow && l.delivered.n > 1 {
+		return
+	}
+	total, calls := l.delivered.total(now), l.delivered.n-l.openCalls
+	opened := (min(l.shutAt, total) + total) / 2
+	if took := (opened - l.openAt).Seconds(); took > 0 && l.delivered.n > 1 {
+		given := l.cost * float64(calls) / took
+		// A few calls may be what a bucket had saved, and what others left. A window gives
+		// the same again.
+		closed := opened - l.closedAt
+		sure := calls >= openSure && closed < longClosing || math.Abs(given-l.given) <= openLike*l.given
+		window := closed.Seconds() >= closedShare*took
+		if sure && window && given < l.ceiling && !l.unpaced() {
+			l.ceiling = max(l.Min, given)
+			l.rate = min(l.rate, max(l.Min, openTo*given))
+			l.peak = min(l.peak, given) // what a window gives at first is no peak
+		}
+		l.given = given
+	}
+	l.openAt, l.openCalls, l.credit = total, l.delivered.n, now
+	l.delivered.restart(l.delivered.n-1, l.delivered.clock(now)-(total-opened))
+}

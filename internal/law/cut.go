@@ -1,0 +1,51 @@
+package law
+
+import (
+	"math"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+const (
+	agreeWithin = .1  // share of a ceiling within which the next one agrees with it
+	agreeMost   = 3   // cuts that agree, by which probing slows down
+	longShare   = .95 // of what the server gives is delivered in the long run: ways back take the rest
+	peakFades   = .1  // of what the peak is above the ceiling, with each cut
+)
+
+// cut is the multiplicative decrease, for a throttle that is not late. The ceiling is not the
+// rate that was throttled but what the server delivered at it.
+func (l *Law) cut(now clock.Instant) {
+	if l.fresh == 0 {
+		return // nothing got through since the last cut: pauses are the answer
+	}
+	was := l.ceiling
+	l.ceiling = min(max(l.rate, l.unspread), l.Delivered(now))
+	if math.Abs(l.ceiling-was) <= agreeWithin*was {
+		l.agreed = min(l.agreed+1, agreeMost)
+	} else {
+		l.agreed = 0
+	}
+	l.peak -= peakFades * max(0, l.peak-l.ceiling)
+	if long := l.cost * l.delivered.over(now, memoryLong); l.delivered.counted() >= memoryLong {
+		l.peak = max(l.peak, long)
+	}
+	rate := min(l.Max, max(l.Min, l.Decrease*l.ceiling))
+	l.ceiling = max(l.ceiling, rate)
+	if l.unspread > 0 { // the rate is slower already, for the rest of a window
+		l.unspread = min(l.unspread, rate)
+		rate = min(rate, l.rate)
+	}
+	l.rate, l.fresh, l.credit = rate, 0, now
+	l.delivered.forgetBurst(now)
+}
+
+// Delivered returns what the server delivers, +Inf where nothing can be said. Where there is no
+// rate calls come ever faster, so the last ones count.
+func (l *Law) Delivered(now clock.Instant) float64 {
+	rate := l.delivered.over(now, memoryShort)
+	if !l.unpaced() || math.IsInf(rate, 1) { // answers that come at one moment tell nothing
+		rate = min(rate, l.delivered.over(now, memoryLong)/longShare)
+	}
+	return l.cost * rate
+}

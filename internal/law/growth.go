@@ -1,0 +1,70 @@
+package law
+
+import (
+	"math"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+const (
+	backTo     = .85 // of the ceiling, to which the rate returns quickly after a cut
+	backOver   = 5   // calls that the way back takes
+	probeOver  = 100 // calls in which probing adds Config.Increase; fewer while few are known,
+	probeLeast = 16  // but no fewer than these
+	probeTime  = 4   // seconds that probing takes at least, times one more than the cuts that agree
+	probePrice = 10  // times what a throttle costs, the same
+	pushOn     = 40  // times faster per unit of excess above the ceiling
+	creditOver = 3   // call intervals that one success can be credited with
+	peakTo     = .7  // of the peak, below which growth looks for it
+)
+
+// grow is the additive increase, for a success. Time without demand earns nothing.
+func (l *Law) grow(now clock.Instant, late bool) {
+	if l.unpaced() {
+		l.growWindow()
+		return
+	}
+	if late || l.heldAt <= l.credit {
+		return
+	}
+	seconds := min(now.Sub(l.credit).Seconds(), creditOver*l.gap())
+	l.credit = now
+	more := l.growth(l.ceiling, seconds)
+	// What fell far is back. Its peak has faded by then, so pushing on may be faster.
+	if back := peakTo * l.peak; l.ceiling < back && l.rate >= back {
+		more = max(more, l.growth(l.peak, seconds))
+	}
+	l.rate = min(l.Max, l.rate+more+l.spareGrowth(seconds))
+}
+
+// growth returns what the rate gains in some seconds. It never passes the ceiling in one step,
+// as the slope beyond it is another one.
+func (l *Law) growth(ceiling, seconds float64) float64 {
+	more := l.slope(ceiling) * seconds
+	if l.rate < ceiling {
+		more = min(more, ceiling-l.rate)
+	}
+	return more
+}
+
+// slope returns the growth of the rate per second: quickly back to just below the ceiling,
+// slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
+// what a throttle costs; the evidence for the ceiling is the calls that it was measured by.
+func (l *Law) slope(ceiling float64) float64 {
+	calls := ceiling / l.cost // per second
+	agreed := float64(1 + l.agreed)
+	known := min(max(float64(l.delivered.n-l.delivered.floor), probeLeast), probeOver)
+	over := max(agreed*known/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
+	most := ceiling
+	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs
+		most = math.Sqrt(ceiling * max(ceiling, l.peak))
+	}
+	slope := l.Increase * most / over
+	switch dear := l.price*calls > longGaps && l.agreed == 0; {
+	case l.rate > ceiling:
+		slope *= 1 + pushOn*(l.rate/ceiling-1)
+	case l.rate < backTo*ceiling && !dear:
+		slope = max(slope, (backTo-l.Decrease)*ceiling*calls/backOver)
+	}
+	return slope
+}

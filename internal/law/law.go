@@ -1,0 +1,258 @@
+// Package law finds the rate that a server gives, from how attempts end. It is AIMD: it halves
+// the rate on a throttle and grows it linearly on success, after Chiu and Jain, "Analysis of
+// the increase and decrease algorithms for congestion avoidance in computer networks" (1989).
+//
+// The law is a state machine of events and explicit times. It never looks at a clock and takes
+// no lock, so a table, a simulator or a limiter can drive it. Each rule has a file that names
+// it: start, closing, cut, growth, quota, window and latency. docs/control.md says why each
+// rule is there.
+package law
+
+import (
+	"math"
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// Kind is what an attempt tells about the rate.
+type Kind uint8
+
+// The kinds of attempts.
+const (
+	Nothing  Kind = iota // it was never sent, or says nothing of the rate
+	Passed               // the limit let it through, though it failed
+	Success              // the server answered
+	Denied               // as Success, but its latency says nothing: a "not found"
+	Throttle             // the server said slow down
+)
+
+// Attempt is how an attempt ended that the law let go.
+type Attempt struct {
+	Kind       Kind
+	Sent       clock.Instant // when it was let go; 0 if unknown
+	Cost       int
+	RetryAfter time.Duration
+	Quota      *Quota
+	Late       bool // a throttle or success that was sent before the last throttle was known
+}
+
+// Cause is why the rate changed.
+type Cause uint8
+
+// The causes of a change.
+const (
+	ByGrowth Cause = iota
+	ByThrottle
+	ByQuota
+	ByLatency
+)
+
+// Decision is what the law makes of an attempt, beside the new rate.
+type Decision struct {
+	Why    Cause
+	Wait   time.Duration // everyone waits for so long, as a window is used up
+	Cold   bool          // nothing has ever got through
+	AtMost time.Duration // a first pause takes no longer; [clock.Never] for no bound
+}
+
+// Config is what an owner can choose. Rates are in calls of cost 1 per second.
+type Config struct {
+	Min, Max float64
+	Decrease float64 // factor of a cut
+	Increase float64 // share of the ceiling that probing adds
+}
+
+// Law is the state of one limiter.
+type Law struct {
+	Config
+	delivered meter
+	start
+	closing
+	quotas
+	latency
+
+	rate    float64       // calls of cost 1 per second; +Inf before the first throttle
+	ceiling float64       // what the last congestion showed to be too much
+	peak    float64       // the most that was delivered over memoryLong calls; fades with each cut
+	price   float64       // seconds that the last throttle cost
+	agreed  int           // cuts in a row that found the ceiling where it was, agreeMost at most
+	fresh   int           // successes since the last cut
+	credit  clock.Instant // until when growth has been paid out
+	heldAt  clock.Instant // when the rate last made a call wait
+	resume  clock.Instant // end of the last pause
+	cost    float64       // mean of about the last memoryShort successes
+}
+
+// How many calls a measure looks back.
+const (
+	memoryLong  = 128 // far enough to see a window
+	memoryShort = 32  // near enough to see a limit that fell
+	memoryLeast = 8   // fewer are no measure
+
+	pauseGaps = 2 // call intervals that a first pause takes at most
+)
+
+// New returns a law without a rate.
+func New(c Config) *Law {
+	return &Law{Config: c, rate: math.Inf(1), cost: 1, start: start{window: 1}}
+}
+
+// Rate returns the rate in calls of cost 1 per second, +Inf for none.
+func (l *Law) Rate() float64 { return l.rate }
+
+// Soon returns what the rate can be within a few calls.
+func (l *Law) Soon() float64 {
+	if l.unspread > 0 {
+		return l.rate // for the rest of a window
+	}
+	return max(l.rate, l.ceiling)
+}
+
+// Renewed returns how long from now the rate lasts at least, and what it can be then.
+func (l *Law) Renewed(now clock.Instant) (in time.Duration, rate float64) {
+	if l.unspread == 0 {
+		return clock.Never, l.rate
+	}
+	return max(0, l.resetAt.Sub(now)), max(l.unspread, l.ceiling)
+}
+
+// InFlight returns how many attempts were let go and have not ended.
+func (l *Law) InFlight() int { return l.inflight }
+
+// SetRate makes the rate another one, from outside. What was delivered before says no more of
+// it. +Inf begins anew.
+func (l *Law) SetRate(now clock.Instant, rate float64) {
+	l.rate, l.ceiling, l.peak, l.unspread, l.price, l.given, l.agreed = rate, rate, 0, 0, 0, 0, 0
+	l.credit, l.window = now, 1
+	l.delivered.restart(l.delivered.n, l.delivered.clock(now))
+	l.delivered.floor = l.delivered.n
+	l.openAt, l.openCalls = l.delivered.total(now), l.delivered.n
+}
+
+// Stop tells that nobody goes before until, for a reason that says nothing of what the server
+// gives.
+func (l *Law) Stop(now, until clock.Instant) {
+	l.resume = until
+	l.delivered.pause(now, until, 0, false)
+}
+
+// Sent tells that an attempt was let go.
+func (l *Law) Sent(now clock.Instant) {
+	l.letGo(now)
+	l.delivered.busy(now)
+	// If the next call comes more than a call interval from now, though nothing held it back,
+	// there was no demand since then. Without a rate, twice the latency stands for the interval.
+	if !l.unpaced() {
+		l.delivered.idle(now, now.Add(clock.CeilSeconds(l.cost/max(l.rate, l.unspread))))
+	} else if l.took > 0 {
+		l.delivered.idle(now, now.Add(2*l.took))
+	}
+}
+
+// Held tells that the rate made a call wait.
+func (l *Law) Held(now clock.Instant) {
+	l.heldAt = now
+	if l.unspread == 0 {
+		l.delivered.busy(now)
+	}
+}
+
+// Free tells that the rate makes no call wait now.
+func (l *Law) Free(now clock.Instant) {
+	if l.inflight == 0 || !l.unpaced() {
+		l.delivered.idle(now, l.resume)
+	}
+}
+
+// Done tells how an attempt ended. [Law.Rest] must follow.
+func (l *Law) Done(now clock.Instant, a Attempt) Decision {
+	l.landed(now, a.Sent)
+	d := Decision{AtMost: clock.Never, Cold: l.unpaced() && l.delivered.n == 0}
+	switch a.Kind {
+	case Success, Denied:
+		d.Why, d.Wait = l.success(now, a)
+	case Passed: // an outage is not to look like a limit that gives nothing
+		if l.delivered.n > 0 {
+			l.share -= l.share / memoryShort
+			l.delivered.add(now)
+		}
+	case Throttle:
+		d.Why = ByThrottle
+		l.delivered.busy(now)
+		if !a.Late {
+			l.close(now, a.RetryAfter)
+			l.cut(now)
+		}
+		if !l.unpaced() {
+			d.AtMost = clock.CeilSeconds(pauseGaps * l.gap())
+		}
+	}
+	return d
+}
+
+// Rest tells how long everyone pauses for the attempt, 0 for not at all, and whether no call
+// waits for the rate now.
+func (l *Law) Rest(now clock.Instant, a Attempt, pause time.Duration, idle bool) {
+	throttled := a.Kind == Throttle
+	if pause > 0 {
+		l.resume = max(l.resume, now.Add(pause))
+		counts := time.Duration(0)
+		if throttled && !l.unpaced() {
+			counts = clock.CeilSeconds(longGaps * l.gap())
+		}
+		l.delivered.pause(now, l.resume, counts, throttled)
+	}
+	if idle || throttled && l.unspread > 0 {
+		l.Free(now)
+	}
+}
+
+// gap returns a call interval, in seconds.
+func (l *Law) gap() float64 { return l.cost / l.rate }
+
+func (l *Law) unpaced() bool { return math.IsInf(l.rate, 1) }
+
+// success returns why the rate changed, and how long to wait for a new window.
+func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Duration) {
+	was, cost := l.rate, float64(max(1, a.Cost))
+	if l.delivered.n == 0 {
+		l.cost, l.share = cost, 1
+	}
+	l.cost += (cost - l.cost) / memoryShort
+	l.share += (1 - l.share) / memoryShort
+	l.delivered.add(now)
+	l.fresh++
+	// A success that was sent before the last throttle does not show that the server is open.
+	if !a.Late || l.delivered.n == 1 {
+		l.open(now)
+	}
+	l.spare = 0
+	window := a.Quota != nil && l.windowed(now, *a.Quota)
+	switch {
+	case l.rate < was:
+		why = ByThrottle
+	case l.rate > was:
+		why = ByQuota
+	}
+	if q := a.Quota; q != nil {
+		l.widen(*q)
+		l.told = *q
+		if !window && l.heed(now, a.Sent, *q) {
+			return ByQuota, 0
+		}
+	}
+	spread := a.Quota == nil && l.unspread > 0 && now < l.resetAt // what is left stays spread
+	if a.Kind == Success && l.queued(now) {
+		why = ByLatency
+	} else if !spread {
+		l.grow(now, a.Late)
+	}
+	if window {
+		if l.ration(now, *a.Quota) {
+			why = ByQuota
+		}
+		wait = l.usedUp(*a.Quota)
+	}
+	return why, wait
+}

@@ -1,0 +1,96 @@
+package law
+
+import (
+	"math"
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// Quota is what a server tells of a limit: its whole, 0 if not told, what is left, and the
+// time until that is whole again, 0 if not told.
+type Quota struct {
+	Limit     int
+	Remaining int
+	Reset     time.Duration
+}
+
+// quotas is what the law remembers of quotas that it was told.
+type quotas struct {
+	told     Quota         // the last one
+	lowAt    clock.Instant // when the rest was last looked at
+	lowLeft  int           // Remaining then
+	lowCutAt clock.Instant // when a low rest last cut the rate
+	spare    float64       // how far the rest is above what must be left, relative to that
+	quotaWindow
+}
+
+const (
+	lowLeast  = 10              // calls that must be left, or a quarter of the limit
+	lowCut    = .75             // factor of the rate when fewer are left
+	spareMost = 100             // times that a large rest multiplies spareGrow
+	spareGrow = .01             // growth when more are left, per square root of the rate and second
+	spareStep = .25             // most growth for one success, as a share of the rate
+	quick     = 5 * time.Second // to a reset, by which a quota is too short to pace by
+)
+
+// heed lets the rate fall while a quota is nearly used up, and reports whether nothing more is
+// to be done for the success. A quota that is nearly used up is a throttle that cost nothing.
+func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
+	l.spare = 0
+	reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))
+	if limit := float64(q.Limit); limit > 0 {
+		if limit < reserve {
+			return false // it is used up and whole again while an answer is under way
+		}
+		reserve = min(reserve, max(1, limit/4))
+	}
+	if q.Reset > 0 && q.Reset <= quick {
+		return false
+	}
+	if left := float64(q.Remaining); left >= reserve {
+		// What is left is no reason to hurry while it grows less: it may be all that there is
+		// for a long time.
+		if q.Reset > 0 || q.Remaining >= l.lowLeft {
+			l.spare = min(spareMost, left/reserve-1)
+		}
+		l.lowAt, l.lowLeft = now, q.Remaining
+		return false
+	}
+	if l.unpaced() {
+		given := l.Delivered(now)
+		if math.IsInf(given, 1) {
+			return false
+		}
+		l.ceiling, l.credit = given, now
+		l.rate = min(l.Max, max(l.Min, lowCut*given))
+		l.lowAt, l.lowLeft, l.lowCutAt = now, q.Remaining, now
+		return true
+	}
+	if l.lowAt == 0 {
+		l.lowAt, l.lowLeft = now, q.Remaining
+	}
+	if now.Sub(l.lowAt).Seconds() < pauseGaps*l.gap() || sent != 0 && sent <= l.lowCutAt {
+		return true // the last decision has not shown yet
+	}
+	switch {
+	case q.Remaining <= l.lowLeft:
+		if q.Remaining < l.lowLeft {
+			l.ceiling = l.rate
+		}
+		l.rate = max(l.Min, lowCut*l.rate)
+		l.lowCutAt = now
+	case q.Remaining > l.lowLeft+1:
+		l.spare = 1
+		l.rate = min(l.Max, l.rate+l.spareGrowth(now.Sub(l.lowAt).Seconds()))
+		l.spare = 0
+	}
+	l.lowAt, l.lowLeft, l.credit = now, q.Remaining, now
+	return true
+}
+
+// spareGrowth returns what the rate gains in some seconds as more of a quota is left than must
+// be.
+func (l *Law) spareGrowth(seconds float64) float64 {
+	return min(spareStep*l.rate, l.spare*spareGrow*math.Sqrt(l.rate)*seconds)
+}

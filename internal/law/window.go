@@ -1,0 +1,113 @@
+package law
+
+import (
+	"time"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// quotaWindow is what the law knows of a quota that becomes whole at one moment.
+type quotaWindow struct {
+	resetAt   clock.Instant // its end
+	resetLeft int           // Remaining when that was first told
+	wanes     bool          // the last reset did not bring the quota back: it slides
+	ours      part          // of it that is used here
+	unspread  float64       // the rate before its rest was spread, 0 if it was not
+}
+
+const (
+	resetSlack = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
+	windowUsed = 3                       // calls used up at least, by which a reset that stays is a window's
+	spreadFrom = .1                      // of a limit; less is spread over the time until the reset
+	usedUpMost = 10 * time.Second        // longest pause until the reset of a window that is used up
+	alone      = .75                     // of a quota, from which it is as good as one of its own
+)
+
+// windowed reports whether a quota is that of a window: its reset stays where it is while
+// calls are used up. A bucket tells when it will be full, which moves with every call. A new
+// window takes up the rate from before the rest of the last one was spread.
+func (l *Law) windowed(now clock.Instant, q Quota) bool {
+	if q.Reset <= 0 {
+		return false
+	}
+	reset, slack := now.Add(q.Reset), resetSlack+q.Reset/100
+	moved := reset.Sub(l.resetAt).Abs() > slack
+	takes := max(2*l.took, clock.CeilSeconds(2*l.gap()))
+	l.ours.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
+	if moved {
+		l.wanes = l.resetAt != 0 && q.Limit > 0 && q.Remaining < q.Limit/4
+		l.resetAt, l.resetLeft = reset, q.Remaining
+		if l.unspread > l.rate {
+			l.rate, l.credit = min(l.Max, l.unspread), now
+		}
+		l.unspread = 0
+	}
+	// A bucket would have moved its reset by as much as the calls used up take to come back.
+	used := l.resetLeft - q.Remaining
+	return !l.wanes && used >= windowUsed &&
+		float64(q.Reset)*float64(used) > float64(slack)*float64(max(used, q.Limit-q.Remaining))
+}
+
+// ration makes what is left of a window last until its reset, once a tenth is left, or at once
+// if others use it too, and reports whether that slows the rate down. Calls in flight will be
+// taken from what is left.
+func (l *Law) ration(now clock.Instant, q Quota) bool {
+	part, left := l.ours.of(l.cost), float64(q.Remaining)-l.cost*float64(l.inflight)
+	if q.Limit > 0 && left > spreadFrom*float64(q.Limit) && part > alone {
+		return false
+	}
+	// If nothing is left, one call goes after the reset.
+	pace := max(l.Min, max(l.cost, part*left)/q.Reset.Seconds())
+	if pace >= l.rate {
+		return false
+	}
+	if l.unpaced() {
+		l.ceiling = min(l.Max, max(pace, l.Delivered(now)))
+	}
+	l.unspread = max(l.unspread, min(l.rate, l.ceiling))
+	l.rate, l.credit = pace, now
+	return true
+}
+
+// usedUp returns how long to wait for a new window: what is left is for others, and a rate
+// would let a call go by tokens that were saved before.
+func (l *Law) usedUp(q Quota) time.Duration {
+	if l.ours.of(l.cost)*float64(q.Remaining) < l.cost && q.Reset <= usedUpMost {
+		return q.Reset
+	}
+	return 0
+}
+
+// part learns how much of a quota is used for each call of here. That is more than the call
+// costs if others use the quota too, which do not know of each other. Where each of them takes
+// of what is left the part that it had of what was used, all is used, and no more.
+type part struct {
+	each float64       // over about the last memoryLong calls, 0 at first
+	at   clock.Instant // when it was last learnt
+	n    int           // calls let through by then
+}
+
+// partMost is how many times the part one answer counts for at most: some speak of another quota.
+const partMost = 4
+
+// learn is told by how much a quota fell since the last time, unless it is a new one, how many
+// calls were let through by now, and how long one takes at most while there is demand: what
+// others use in quiet times does not count.
+func (p *part) learn(now clock.Instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
+	switch {
+	case p.each == 0:
+		p.each = cost
+	case !fresh && n > p.n:
+		others := float64(fell)/float64(n-p.n) - cost
+		if took := now.Sub(p.at); took > takes {
+			others *= float64(takes) / float64(took)
+		}
+		most := partMost * max(cost, p.each)
+		others = min(max(others, -most), most)
+		p.each += (cost + others - p.each) / float64(min(n, memoryLong))
+	}
+	p.at, p.n = now, n
+}
+
+// of returns the part that a call of that cost stands for.
+func (p *part) of(cost float64) float64 { return cost / max(cost, p.each) }
