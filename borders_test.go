@@ -15,12 +15,13 @@ import (
 // here, and no folder that is listed here imports net/http or log/slog.
 func TestBorders(t *testing.T) {
 	const module = "github.com/a7df5faa/cruise"
-	below := []string{"internal/check", "internal/clock", "internal/nils", "internal/pacer", "internal/queue", "internal/signals", "internal/terms"}
+	below := []string{"internal/check", "internal/clock", "internal/law", "internal/nils", "internal/pacer", "internal/queue", "internal/signals", "internal/terms"}
 	for dir, may := range map[string][]string{
 		".":                below,
 		"delay":            append([]string{""}, below...),
 		"internal/check":   nil,
 		"internal/clock":   nil,
+		"internal/law":     {"internal/clock"},
 		"internal/nils":    nil,
 		"internal/pacer":   {"internal/clock"},
 		"internal/queue":   {"internal/clock"},

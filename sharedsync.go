@@ -537,6 +537,7 @@ func (s *SharedLimiter) fairShare(now clock.Instant, throttled bool) *AdaptiveLi
 		c.burst = max(1, c.burst/s.known.Workers)
 	}
 	a := s.newLocal(now, c)
+	a.law.Settle() // it is no newcomer
 	a.policy().Pause(now, now)
 	return a
 }

@@ -17,9 +17,16 @@ func read() (source, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go list: %w", err)
 	}
+	root := strings.TrimSpace(string(dir))
+	files, err := filepath.Glob(filepath.Join(root, "internal", "law", "*.go"))
+	if err != nil {
+		return nil, err
+	}
 	s := source{}
-	for _, file := range []string{"law.go", "lawquota.go", "lawmeter.go", "brake.go", "adaptive.go"} {
-		name := filepath.Join(strings.TrimSpace(string(dir)), file)
+	for _, name := range append(files, filepath.Join(root, "brake.go"), filepath.Join(root, "adaptive.go")) {
+		if strings.HasSuffix(name, "_test.go") {
+			continue
+		}
 		text, err := os.ReadFile(name)
 		if err != nil {
 			return nil, err
