@@ -53,7 +53,7 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 func (l *Law) slope(ceiling float64) float64 {
 	calls := ceiling / l.cost // per second
 	agreed := float64(1 + l.agreed)
-	known := min(max(float64(l.delivered.n-l.delivered.floor), probeLeast), probeOver)
+	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
 	over := max(agreed*known/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
 	most := ceiling
 	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs

@@ -76,6 +76,7 @@ type Law struct {
 	ceiling float64       // what the last congestion showed to be too much
 	peak    float64       // the most that was delivered over memoryLong calls; fades with each cut
 	price   float64       // seconds that the last throttle cost
+	known   int           // calls that the ceiling was known by before the first one here
 	agreed  int           // cuts in a row that found the ceiling where it was, agreeMost at most
 	fresh   int           // successes since the last cut
 	credit  clock.Instant // until when growth has been paid out
@@ -123,11 +124,19 @@ func (l *Law) InFlight() int { return l.inflight }
 // SetRate makes the rate another one, from outside. What was delivered before says no more of
 // it. +Inf begins anew.
 func (l *Law) SetRate(now clock.Instant, rate float64) {
-	l.rate, l.ceiling, l.peak, l.unspread, l.price, l.given, l.agreed = rate, rate, 0, 0, 0, 0, 0
+	l.rate, l.ceiling, l.peak, l.unspread, l.price, l.given, l.agreed, l.known = rate, rate, 0, 0, 0, 0, 0, 0
 	l.credit, l.window = now, 1
+	if !math.IsInf(rate, 1) {
+		l.known = probeOver // the owner knows it
+	}
 	l.delivered.restart(l.delivered.n, l.delivered.clock(now))
 	l.delivered.floor = l.delivered.n
 	l.openAt, l.openCalls = l.delivered.total(now), l.delivered.n
+}
+
+// Settle makes the law probe as rarely as if its ceiling had been found again and again.
+func (l *Law) Settle() {
+	l.agreed = agreeMost
 }
 
 // Stop tells that nobody goes before until, for a reason that says nothing of what the server
@@ -173,10 +182,13 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 	case Success, Denied:
 		d.Why, d.Wait = l.success(now, a)
 	case Passed: // an outage is not to look like a limit that gives nothing
-		if l.delivered.n > 0 {
-			l.share -= l.share / memoryShort
-			l.delivered.add(now)
+		if l.delivered.n == 0 {
+			l.delivered.restart(0, l.delivered.clock(now))
+			l.openAt = l.delivered.total(now)
+			break
 		}
+		l.share -= l.share / memoryShort
+		l.delivered.add(now)
 	case Throttle:
 		d.Why = ByThrottle
 		l.delivered.busy(now)
@@ -240,6 +252,9 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Durati
 		l.told = *q
 		if !window && l.heed(now, a.Sent, *q) {
 			return ByQuota, 0
+		}
+		if l.spare > 0 {
+			why = ByQuota
 		}
 	}
 	spread := a.Quota == nil && l.unspread > 0 && now < l.resetAt // what is left stays spread

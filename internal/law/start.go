@@ -13,6 +13,7 @@ type start struct {
 	silent   int           // of these, those without an answer for so long that they don't count
 	silentAt clock.Instant // when the last of the silent was let go
 	moved    clock.Instant // when a call was last let go or done
+	went     clock.Instant // when a call was last let go
 	took     time.Duration // by the last call
 }
 
@@ -39,8 +40,15 @@ func (l *Law) Wait(now clock.Instant) time.Duration {
 	case closed:
 		wait = min(max(patience, 2*l.took), patienceMost)
 	}
-	return max(0, wait-now.Sub(l.moved))
+	wait -= now.Sub(l.moved)
+	if !closed && l.usual() { // a server that becomes slow is asked as often as before
+		wait = min(wait, clock.CeilSeconds(l.long/l.window)-now.Sub(l.went))
+	}
+	return max(0, wait)
 }
+
+// usual reports whether it is known how long calls take.
+func (l *Law) usual() bool { return l.samples >= memoryShort }
 
 // counted returns the calls in flight that may still be throttled.
 func (s *start) counted() float64 { return float64(s.inflight - s.silent) }
@@ -48,12 +56,12 @@ func (s *start) counted() float64 { return float64(s.inflight - s.silent) }
 // letGo counts a call in flight. A full window whose calls are all silent has met no throttle:
 // they may be long polls or streams, and must not hold up short calls.
 func (l *Law) letGo(now clock.Instant) {
-	if l.unpaced() && l.row == 0 && l.counted() >= l.window {
+	if l.unpaced() && l.row == 0 && l.counted() >= l.window && !l.usual() {
 		l.window *= silenceGrow
 		l.silent, l.silentAt = l.inflight, l.moved
 	}
 	l.inflight++
-	l.moved = now
+	l.moved, l.went = now, now
 }
 
 // landed counts a call in flight no more.

@@ -52,7 +52,8 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 // if others use it too, and reports whether that slows the rate down. Calls in flight will be
 // taken from what is left.
 func (l *Law) ration(now clock.Instant, q Quota) bool {
-	part, left := l.ours.of(l.cost), float64(q.Remaining)-l.cost*float64(l.inflight)
+	part := l.ours.of(l.cost)
+	left := float64(q.Remaining) - l.cost/part*float64(l.inflight)
 	if q.Limit > 0 && left > spreadFrom*float64(q.Limit) && part > alone {
 		return false
 	}
