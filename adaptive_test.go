@@ -544,7 +544,7 @@ func TestAdaptiveHeedsQuota(t *testing.T) {
 			q.Remaining = 1000 // ours again
 		}
 		assert.Zero(t, a.Stats().Throttles)
-		assert.Greater(t, time.Since(start), 45*time.Second, "the second half lasts until the reset")
+		assert.Greater(t, time.Since(start), 25*time.Second, "the last tenth lasts until the reset")
 		assert.Less(t, time.Since(start), time.Minute, "and is used")
 		assert.Equal(t, 5, a.Stats().Quota.Remaining)
 	})

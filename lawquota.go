@@ -35,6 +35,7 @@ const (
 	refillTo     = .5  // of the limit, which may be used at once where what was used comes back
 	flatAfter    = 5   // cuts after which a quota that is still low means nothing
 
+	spreadFrom  = 10                      // of a limit: when less than this part is left, it is spread over the time until the reset
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up at least, by which a reset that stays is a window's
 	partOver    = 100                     // calls over which the part of a quota that is used here is learnt
@@ -185,11 +186,12 @@ func (l *aimd) windowed(now clock.Instant, q Quota) bool {
 		(used >= q.Limit/4 || float64(q.Reset)*float64(used) > float64(slack)*float64(q.Limit-q.Remaining))
 }
 
-// ration makes what is left of a window last until its reset, once half of it is
-// used, or at once if others use it, too, and reports whether that slows the rate down.
+// ration makes what is left of a window last until its reset, once a tenth of it is left
+// or at once if others use it, too, and reports whether that slows the rate down. How large a
+// job is cannot be known: one that needs less than is left must not be slowed down.
 func (l *aimd) ration(now clock.Instant, q Quota) bool {
 	part := l.part.of(l.cost)
-	if q.Limit > 0 && q.Remaining > q.Limit/2 && part > partAlone {
+	if q.Limit > 0 && q.Remaining > q.Limit/spreadFrom && part > partAlone {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
