@@ -1617,7 +1617,7 @@ func TestLawRationsOneWindowOnly(t *testing.T) {
 			assert.GreaterOrEqual(t, max(l.rate, l.unspread), was*.4, "the wait for what was saved is none for the server")
 		})
 	}
-	for _, tt := range []struct{ reset, want time.Duration }{{5 * time.Second, 5 * time.Second}, {time.Minute, 0}} {
+	for _, tt := range []struct{ reset, want time.Duration }{{8 * time.Second, 8 * time.Second}, {time.Minute, 0}} {
 		t.Run(fmt.Sprintf("used up for %v", tt.reset), func(t *testing.T) {
 			_, _, tell := window()
 			var this lesson

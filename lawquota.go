@@ -19,6 +19,7 @@ type quotas struct {
 	refillOks int           // calls let through when what comes back was last looked at
 	refillLow int           // Remaining at that time
 	resetAt   clock.Instant // of the window that a quota belongs to
+	resetMost time.Duration // the longest time to a reset that was told
 	resetLeft int           // its Remaining when that was first told
 	part      part          // of its quota that is used here
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
@@ -35,6 +36,7 @@ const (
 	refillTo     = .5  // of the limit, which may be used at once where what was used comes back
 	flatAfter    = 5   // cuts after which a quota that is still low means nothing
 
+	quickReset  = 5 * time.Second         // to a reset, by which a quota is too short to pace by
 	spreadFrom  = 10                      // of a limit: when less than this part is left, it is spread over the time until the reset
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up at least, by which a reset that stays is a window's
@@ -54,6 +56,9 @@ type surplus struct {
 // nothing more is to be done for the success. A quota that is nearly used up is a
 // throttle that cost nothing.
 func (l *aimd) hint(now, sent clock.Instant, q Quota) (more surplus, settled bool) {
+	if l.quick() {
+		return surplus{}, false // it is whole again before a slower rate shows
+	}
 	flying := float64(l.inflight + 1)
 	reserve := l.cost * max(hintLeast, 2*flying)
 	if limit := float64(q.Limit); limit > 0 {
@@ -165,7 +170,8 @@ func (l *aimd) flat(q Quota, enough float64) bool {
 // moves on with every call. With a new window the rate is back to what it was before
 // the rest of the last one was spread.
 func (l *aimd) windowed(now clock.Instant, q Quota) bool {
-	if q.Reset <= 0 {
+	l.resetMost = max(l.resetMost, q.Reset)
+	if q.Reset <= 0 || l.quick() {
 		return false
 	}
 	reset, slack := now.Add(q.Reset), resetSlack+q.Reset/100
@@ -185,6 +191,10 @@ func (l *aimd) windowed(now clock.Instant, q Quota) bool {
 	return used >= max(rationAfter, min(q.Limit, l.resetLeft)/4) &&
 		(used >= q.Limit/4 || float64(q.Reset)*float64(used) > float64(slack)*float64(q.Limit-q.Remaining))
 }
+
+// quick reports whether every reset told was near: of a window of some seconds, or of a bucket
+// that tells when it is full.
+func (l *aimd) quick() bool { return l.resetMost > 0 && l.resetMost <= quickReset }
 
 // ration makes what is left of a window last until its reset, once a tenth of it is left
 // or at once if others use it, too, and reports whether that slows the rate down. How large a
