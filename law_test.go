@@ -1237,6 +1237,49 @@ func TestLawRations(t *testing.T) {
 	}
 }
 
+// A job that needs less than nine tenths of a window of its own is not slowed down: how large a
+// job is cannot be known.
+func TestLawRationsTheLastTenthAlone(t *testing.T) {
+	d := newLawDriver(0.001, math.Inf(1))
+	d.law.setLimit(d.now, 100)
+	start := d.now
+	tell := func(left int) {
+		sent := d.send()
+		d.after(10 * ms)
+		q := Quota{Limit: 100, Remaining: left, Reset: 15*time.Minute - d.now.Sub(start)}
+		d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+	}
+	for left := 99; left > 10; left-- {
+		tell(left)
+		require.Zero(t, d.law.unspread, "%d left", left)
+	}
+	tell(10)
+	assert.InDelta(t, 10./900, d.law.limit(), .001)
+}
+
+// A quota whose reset is never more than some seconds away is whole again before a slower rate
+// shows. The last seconds of a long window are no such quota.
+func TestLawIgnoresAQuotaOfSeconds(t *testing.T) {
+	low := func(resets ...time.Duration) float64 {
+		d := newLawDriver(0.001, math.Inf(1))
+		d.law.setLimit(d.now, 100)
+		for _, reset := range resets {
+			for left := 60; left > 1; left-- {
+				d.law.held(d.now)
+				sent := d.send()
+				d.after(10 * ms)
+				q := Quota{Limit: 100, Remaining: left, Reset: reset}
+				d.law.done(d.now, ending{outcome: OutcomeSuccess, sent: sent, cost: 1, quota: &q}, false)
+			}
+		}
+		return d.law.limit()
+	}
+	assert.GreaterOrEqual(t, low(time.Second), 100.)
+	assert.GreaterOrEqual(t, low(5*time.Second), 100.)
+	assert.Less(t, low(time.Minute), 100.)
+	assert.Less(t, low(time.Minute, 2*time.Second), 100.)
+}
+
 // Of a window that was largely used up before it was first seen, what is left lasts until its
 // reset all the same. A bucket that others use, too, is none.
 func TestLawRationsWhatOthersLeft(t *testing.T) {

@@ -19,8 +19,8 @@ type quotas struct {
 	refillOks int           // calls let through when what comes back was last looked at
 	refillLow int           // Remaining at that time
 	resetAt   clock.Instant // of the window that a quota belongs to
-	resetMost time.Duration // the longest time to a reset that was told
 	resetLeft int           // its Remaining when that was first told
+	resetMost time.Duration // the longest time to a reset that was ever told
 	part      part          // of its quota that is used here
 	unspread  float64       // the rate before the rest of that window was spread, 0 if it was not
 }
@@ -37,7 +37,7 @@ const (
 	flatAfter    = 5   // cuts after which a quota that is still low means nothing
 
 	quickReset  = 5 * time.Second         // to a reset, by which a quota is too short to pace by
-	spreadFrom  = 10                      // of a limit: when less than this part is left, it is spread over the time until the reset
+	spreadFrom  = 10                      // parts of a limit, the last of which is spread over the time until the reset
 	resetSlack  = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	rationAfter = 3                       // calls used up at least, by which a reset that stays is a window's
 	partOver    = 100                     // calls over which the part of a quota that is used here is learnt
@@ -196,9 +196,9 @@ func (l *aimd) windowed(now clock.Instant, q Quota) bool {
 // that tells when it is full.
 func (l *aimd) quick() bool { return l.resetMost > 0 && l.resetMost <= quickReset }
 
-// ration makes what is left of a window last until its reset, once a tenth of it is left
-// or at once if others use it, too, and reports whether that slows the rate down. How large a
-// job is cannot be known: one that needs less than is left must not be slowed down.
+// ration makes what is left of a window last until its reset, once a tenth is left, or at once
+// if others use the window too. It reports whether that slows the rate down. The law cannot
+// know how large a job is, and a job that needs less than is left must not be slowed down.
 func (l *aimd) ration(now clock.Instant, q Quota) bool {
 	part := l.part.of(l.cost)
 	if q.Limit > 0 && q.Remaining > q.Limit/spreadFrom && part > partAlone {
