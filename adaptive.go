@@ -40,11 +40,11 @@ import (
 // [WithPauseBackoff].
 //
 // When the server reports a [Quota], the limiter slows down before it is
-// throttled, so that the quota lasts until its reset. Where others use a window too, the
-// limiter keeps to the part of it that it has. Where nothing of that is left and the reset
+// throttled: it spreads the last tenth of a window over the time until its reset. Where others
+// use a window too, the limiter spreads the part of it that it has. Where nothing of that is left and the reset
 // is at most 10 s away, everyone pauses until then. Some quotas are too small to pace by
-// and are ignored: windows of fewer than 4 calls; other limits below 10, or below twice
-// the calls in flight.
+// and are ignored: quotas whose reset is never more than 5 s away; windows of fewer than 4
+// calls; other limits below 10, or below twice the calls in flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten.
 //

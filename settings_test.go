@@ -49,7 +49,7 @@ func TestSetBurst(t *testing.T) {
 		assert.True(t, b.TryN(1))
 	})
 	b := cruise.Must(cruise.NewTokenBucket(1, 3))
-	for _, n := range []int{0, -1, math.MinInt, math.MaxInt32 + 1} {
+	for _, n := range []int{0, -1, math.MinInt} {
 		assert.ErrorContains(t, b.SetBurst(n), fmt.Sprintf("cruise: burst %d: want", n))
 	}
 	assert.Equal(t, 3, b.Burst())
