@@ -31,22 +31,22 @@ const (
 	spareMost = 100             // times that a large rest multiplies spareGrow
 	spareGrow = .01             // growth when more are left, per square root of the rate and second
 	spareStep = .25             // most growth for one success, as a share of the rate
-	quick     = 5 * time.Second // to a reset, by which a quota is too short to pace by
+	quickMost = 5 * time.Second // to a reset; a quota that never told more is too short to pace by
 )
 
 // heed lets the rate fall while a quota is nearly used up, and reports whether nothing more is
 // to be done for the success. A quota that is nearly used up is a throttle that cost nothing.
 func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	l.spare = 0
+	if l.quick() {
+		return false // it is whole again before a slower rate shows
+	}
 	reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))
 	if limit := float64(q.Limit); limit > 0 {
 		if limit < reserve {
 			return false // it is used up and whole again while an answer is under way
 		}
 		reserve = min(reserve, max(1, limit/4))
-	}
-	if q.Reset > 0 && q.Reset <= quick {
-		return false
 	}
 	if left := float64(q.Remaining); left >= reserve {
 		// What is left is no reason to hurry while it grows less: it may be all that there is
@@ -94,3 +94,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 func (l *Law) spareGrowth(seconds float64) float64 {
 	return min(spareStep*l.rate, l.spare*spareGrow*math.Sqrt(l.rate)*seconds)
 }
+
+// quick reports whether every reset told was near: of a window of some seconds, or of a bucket
+// that tells when it is full.
+func (l *Law) quick() bool { return l.longest > 0 && l.longest <= quickMost }

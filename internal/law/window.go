@@ -12,6 +12,7 @@ type quotaWindow struct {
 	resetLeft int           // Remaining when that was first told
 	wanes     bool          // the last reset did not bring the quota back: it slides
 	ours      part          // of it that is used here
+	longest   time.Duration // to a reset that was ever told
 	unspread  float64       // the rate before its rest was spread, 0 if it was not
 }
 
@@ -27,7 +28,8 @@ const (
 // calls are used up. A bucket tells when it will be full, which moves with every call. A new
 // window takes up the rate from before the rest of the last one was spread.
 func (l *Law) windowed(now clock.Instant, q Quota) bool {
-	if q.Reset <= 0 {
+	l.longest = max(l.longest, q.Reset)
+	if q.Reset <= 0 || l.quick() {
 		return false
 	}
 	reset, slack := now.Add(q.Reset), resetSlack+q.Reset/100
