@@ -407,6 +407,9 @@ func (a *AdaptiveLimiter) decide(now clock.Instant, e ending, idle bool) lesson 
 	end := law.Attempt{
 		Kind: kindOf(e), Sent: e.sent, Cost: e.cost, RetryAfter: e.retryAfter, Quota: (*law.Quota)(e.quota), Late: late,
 	}
+	if e.ownSince != 0 {
+		a.law.Undo(e.ownSince)
+	}
 	d := a.law.Done(now, end)
 	ahead := 0
 	if d.Cold && a.cold > 0 {

@@ -6,10 +6,9 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-const (
-	aloneAfter = 2 // throttles of a call that teach the limiter in any case: the first ones of a congestion look alike
-	alonePart  = 4 // attempts of others that got through since, for each of others that was throttled, and for the call's own
-)
+// aloneAfter is how many throttles of a call teach the limiter, before it asks whether they
+// concern the call alone. The first ones of a congestion look alike.
+const aloneAfter = 2
 
 // passes tells a throttle that concerns one call from one that concerns everybody. A call may
 // be refused whatever the rate is: by a limit of its own, such as one for a record or a job. A
@@ -25,28 +24,38 @@ type passes struct {
 // refusals are the throttles of one call in a row.
 type refusals struct {
 	n                 int
-	throttled, passed int64 // of passes at the last one
-	own               bool  // the last one concerned this call alone
+	since             clock.Instant // when the first of them was known
+	others            int64         // throttles of passes before the first
+	throttled, passed int64         // of passes at the last one
+	own               bool          // the last one concerned this call alone
 }
 
 // see notes how an attempt of a call ended, and decides whether a throttle concerns that call
-// alone. If so, it makes of it an attempt that says nothing.
+// alone. If so, it makes of it an attempt that says nothing, and tells whether all throttles since
+// the call's first one were its own.
 func (p *passes) see(e *ending, r *refusals) {
-	r.own = false
 	switch e.outcome {
 	case OutcomeThrottled:
+		now := clock.Now()
 		throttled, passed := p.throttled.Add(1), p.passed.Load()
+		if r.n == 0 {
+			r.since, r.others = now, throttled-1
+		}
+		// Others got through since the last one, and none of them was throttled.
 		r.own = r.n >= aloneAfter && throttled-r.throttled == 1 && passed > r.passed
-		r.n, r.throttled, r.passed = r.n+1, throttled, passed
-		p.last.Store(int64(clock.Now()))
 		if r.own {
 			e.outcome, e.retryAfter = OutcomeDropped, 0
+			if throttled-r.others == int64(r.n+1) {
+				e.ownSince = r.since
+			}
 		}
+		r.n, r.throttled, r.passed = r.n+1, throttled, passed
+		p.last.Store(int64(now))
 		return
 	case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
 		if at := p.last.Load(); at != 0 && int64(e.sent) > at {
 			p.passed.Add(1)
 		}
 	}
-	r.n = 0
+	r.n, r.own = 0, false
 }

@@ -45,10 +45,11 @@ type ending struct {
 	retryAfter time.Duration
 	scope      string
 	quota      *Quota
+	ownSince   clock.Instant // all throttles since then concern the call of this one alone; 0 if not
 }
 
 func (f *Feedback) ending() ending {
-	return ending{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota}
+	return ending{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota, 0}
 }
 
 func (e ending) feedback() Feedback {

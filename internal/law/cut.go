@@ -40,6 +40,33 @@ func (l *Law) cut(now clock.Instant) {
 	l.delivered.forgetBurst(now)
 }
 
+// before is what a throttle changes.
+type before struct {
+	at                                    clock.Instant
+	rate, ceiling, peak, unspread, window float64
+	agreed                                int
+}
+
+// note keeps what a throttle changes, for Undo.
+func (l *Law) note(now clock.Instant) {
+	l.undo[1] = l.undo[0]
+	l.undo[0] = before{now, l.rate, l.ceiling, l.peak, l.unspread, l.window, l.agreed}
+}
+
+// Undo takes the last two cuts back, if they are no older than since: the throttles concerned
+// one call alone. So does TCP where a timeout was spurious: RFC 4015, "The Eifel Response
+// Algorithm for TCP" (2005).
+func (l *Law) Undo(since clock.Instant) {
+	for _, b := range l.undo {
+		if b.at == 0 || b.at < since {
+			break
+		}
+		l.rate, l.ceiling, l.peak = max(l.rate, b.rate), b.ceiling, b.peak
+		l.unspread, l.window, l.agreed, l.price = b.unspread, max(l.window, b.window), b.agreed, 0
+	}
+	l.undo = [2]before{}
+}
+
 // Delivered returns what the server delivers, +Inf where nothing can be said. Where there is no
 // rate calls come ever faster, so the last ones count.
 func (l *Law) Delivered(now clock.Instant) float64 {

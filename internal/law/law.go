@@ -72,6 +72,7 @@ type Law struct {
 	quotas
 	latency
 
+	undo    [2]before     // the last two cuts
 	rate    float64       // calls of cost 1 per second; +Inf before the first throttle
 	ceiling float64       // what the last congestion showed to be too much
 	peak    float64       // the most that was delivered over memoryLong calls; fades with each cut
@@ -193,6 +194,7 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 		d.Why = ByThrottle
 		l.delivered.busy(now)
 		if !a.Late {
+			l.note(now)
 			l.close(now, a.RetryAfter)
 			l.cut(now)
 		}
