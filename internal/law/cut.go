@@ -21,13 +21,13 @@ func (l *Law) cut(now clock.Instant) {
 	}
 	was := l.ceiling
 	l.ceiling = min(max(l.rate, l.unspread), l.Delivered(now))
-	if math.Abs(l.ceiling-was) <= agreeWithin*was {
+	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
 	}
 	l.peak -= peakFades * max(0, l.peak-l.ceiling)
-	if long := l.cost * l.delivered.over(now, memoryLong); l.delivered.counted() >= memoryLong {
+	if long := l.cost * l.delivered.over(now, memoryLong); l.delivered.counted() >= memoryLong && !math.IsInf(long, 1) {
 		l.peak = max(l.peak, long)
 	}
 	rate := min(l.Max, max(l.Min, l.Decrease*l.ceiling))

@@ -14,6 +14,7 @@ type meter struct {
 	ends    clock.Instant // and until when, unless a call comes; clock.Never if that is not known
 	elapsed time.Duration // busy time before since
 	skipped time.Duration // of pauses for throttles, before since
+	paused  pause         // the last one, which ends at since
 	ring    []time.Duration
 	n       int           // calls let through in all
 	base    int           // calls that do not count any more
@@ -22,14 +23,32 @@ type meter struct {
 	begun   bool          // the burst before the first cut is forgotten
 }
 
+// pause is a time in which nobody goes. Its beginning counts as busy, the rest is skipped.
+type pause struct {
+	from          clock.Instant
+	counts, skips time.Duration // skips is 0 where the pause is for no throttle
+}
+
+// at returns the busy time, and what of pauses for throttles is left out of it.
+func (m *meter) at(now clock.Instant) (busy, skipped time.Duration) {
+	if now >= m.since {
+		return m.elapsed + max(0, min(now, m.ends).Sub(m.since)), m.skipped
+	}
+	gone := max(0, now.Sub(m.paused.from))
+	counted := min(gone, m.paused.counts)
+	return m.elapsed - m.paused.counts + counted, m.skipped - m.paused.skips + min(gone-counted, m.paused.skips)
+}
+
 // clock returns the busy time.
 func (m *meter) clock(now clock.Instant) time.Duration {
-	return m.elapsed + max(0, min(now, m.ends).Sub(m.since))
+	busy, _ := m.at(now)
+	return busy
 }
 
 // total returns the busy time, with all of the pauses for throttles.
 func (m *meter) total(now clock.Instant) time.Duration {
-	return m.clock(now) + m.skipped - max(0, m.since.Sub(now))
+	busy, skipped := m.at(now)
+	return busy + skipped
 }
 
 // counted returns how many calls the measure goes by.
@@ -38,7 +57,8 @@ func (m *meter) counted() int { return m.n - m.base }
 // busy tells that a call wants to go.
 func (m *meter) busy(now clock.Instant) {
 	if now > m.ends {
-		m.elapsed, m.since = m.clock(now), now
+		m.elapsed, m.skipped = m.at(now)
+		m.since = now
 	}
 	m.ends = clock.Instant(clock.Never)
 }
@@ -51,22 +71,26 @@ func (m *meter) idle(now, until clock.Instant) {
 }
 
 // pause leaves out the time from now to until, but for its beginning of the length counts.
-// Where the pause is for a throttle, total knows of the rest; what a shorter pause spares of an
-// earlier one is taken back.
+// Where the pause is for a throttle, total knows of the rest. It replaces a pause that lasts.
 func (m *meter) pause(now, until clock.Instant, counts time.Duration, throttle bool) {
-	m.elapsed = m.clock(now)
-	if now < m.since || now >= m.ends {
-		counts = 0 // it stands still, or the beginning has been counted
+	switch {
+	case now < m.since:
+		counts = max(0, m.paused.counts-now.Sub(m.paused.from))
+		throttle = throttle || m.paused.skips > 0
+	case now >= m.ends:
+		counts = 0
 	}
-	more := until.Sub(max(now, m.since))
-	counts = min(counts, max(0, more))
-	m.elapsed += counts
-	if throttle || more < 0 {
-		m.skipped += more - counts
+	m.elapsed, m.skipped = m.at(now)
+	length := max(0, until.Sub(now))
+	m.paused = pause{from: now, counts: min(counts, length)}
+	if throttle {
+		m.paused.skips = length - m.paused.counts
 	}
-	m.since = until
+	m.elapsed += m.paused.counts
+	m.skipped += m.paused.skips
+	m.since = max(now, until)
 	if m.ends != clock.Instant(clock.Never) {
-		m.ends = until
+		m.ends = m.since
 	}
 }
 

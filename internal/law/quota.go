@@ -21,6 +21,7 @@ type quotas struct {
 	lowAt    clock.Instant // when the rest was last looked at
 	lowLeft  int           // Remaining then
 	lowCutAt clock.Instant // when a low rest last cut the rate
+	lowSame  int           // cuts in a row that did not change the rest
 	spare    float64       // how far the rest is above what must be left, relative to that
 	quotaWindow
 }
@@ -28,6 +29,7 @@ type quotas struct {
 const (
 	lowLeast  = 10              // calls that must be left, or a quarter of the limit
 	lowCut    = .75             // factor of the rate when fewer are left
+	lowSame   = 10              // cuts that do not change the rest, after which it tells nothing
 	spareMost = 100             // times that a large rest multiplies spareGrow
 	spareGrow = .01             // growth when more are left, per square root of the rate and second
 	spareStep = .25             // most growth for one success, as a share of the rate
@@ -75,13 +77,17 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	}
 	switch {
 	case q.Remaining <= l.lowLeft:
-		if q.Remaining < l.lowLeft {
-			l.ceiling = l.rate
+		if l.lowSame++; q.Remaining < l.lowLeft {
+			l.ceiling, l.lowSame = l.rate, 0
+		}
+		if l.lowSame > lowSame {
+			l.lowAt = now
+			return false
 		}
 		l.rate = max(l.Min, lowCut*l.rate)
 		l.lowCutAt = now
 	case q.Remaining > l.lowLeft+1:
-		l.spare = 1
+		l.spare, l.lowSame = 1, 0
 		l.rate = min(l.Max, l.rate+l.spareGrowth(now.Sub(l.lowAt).Seconds()))
 		l.spare = 0
 	}

@@ -60,7 +60,7 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
-	pace := max(l.Min, max(l.cost, part*left)/q.Reset.Seconds())
+	pace := min(l.Max, max(l.Min, max(l.cost, part*left)/q.Reset.Seconds()))
 	if pace >= l.rate {
 		return false
 	}
