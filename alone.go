@@ -16,9 +16,9 @@ const aloneAfter = 2
 // throttled again and again, while most others get through in between, is on its own: its throttles
 // teach the limiter nothing, and it waits by itself.
 type passes struct {
-	last      atomic.Int64 // clock.Instant of the last throttle
-	throttled atomic.Int64 // attempts that were throttled
-	passed    atomic.Int64 // attempts that got through, though they were sent after a throttle
+	last, before atomic.Int64 // clock.Instants of the last two throttles
+	throttled    atomic.Int64 // attempts that were throttled
+	passed       atomic.Int64 // attempts that got through, though they were sent after the one before the last
 }
 
 // refusals are the throttles of one call in a row.
@@ -50,10 +50,10 @@ func (p *passes) see(e *ending, r *refusals) {
 			}
 		}
 		r.n, r.throttled, r.passed = r.n+1, throttled, passed
-		p.last.Store(int64(now))
+		p.before.Store(p.last.Swap(int64(now)))
 		return
 	case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
-		if at := p.last.Load(); at != 0 && int64(e.sent) > at {
+		if p.last.Load() != 0 && int64(e.sent) > p.before.Load() {
 			p.passed.Add(1)
 		}
 	}

@@ -36,7 +36,7 @@ func (w window) given() float64 {
 func TestClosingTeachesItsWindow(t *testing.T) {
 	const (
 		s, m = time.Second, time.Minute
-		few  = 6 // with the success that opens it is one less than a measure
+		few  = openSure - 2 // with the success that opens it is one less than a measure
 	)
 	for _, tt := range []struct {
 		name    string

@@ -231,3 +231,62 @@ func TestCutForgetsTheBurst(t *testing.T) {
 		assert.Equal(t, left+20, d.delivered.counted(), "%d calls, the second time", calls)
 	}
 }
+
+// Undo takes back what throttles of one call taught, and no more.
+func TestUndo(t *testing.T) {
+	cuts := func(n int) (d *driver, first clock.Instant) {
+		d = paced(100)
+		d.peak = 50
+		first = d.now.Add(time.Second)
+		for range n {
+			d.succeed(100, 10*ms)
+			d.throttle(0)
+		}
+		return d, first
+	}
+	for _, tt := range []struct {
+		name string
+		cuts int
+		want float64
+	}{
+		{"one", 1, 100},
+		{"two", 2, 100},
+		{"two of three", 3, 49},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d, first := cuts(tt.cuts)
+			assert.Less(t, d.Rate(), tt.want)
+			d.Undo(first)
+			assert.InEpsilon(t, tt.want, d.Rate(), .1)
+			assert.InEpsilon(t, max(tt.want, 98), d.ceiling, .1)
+		})
+	}
+	t.Run("none before since", func(t *testing.T) {
+		d, _ := cuts(2)
+		was := *d.Law
+		d.Undo(d.now + 1)
+		assert.Equal(t, was.rate, d.Rate())
+		assert.Equal(t, was.ceiling, d.ceiling)
+	})
+	t.Run("once", func(t *testing.T) {
+		d, first := cuts(2)
+		d.Undo(first)
+		d.SetRate(d.now, 10)
+		d.Undo(first)
+		assert.Equal(t, 10., d.Rate())
+	})
+	t.Run("no slower than it has become", func(t *testing.T) {
+		d, first := cuts(1)
+		d.rate = 300
+		d.Undo(first)
+		assert.Equal(t, 300., d.Rate())
+	})
+	t.Run("the first cut of all", func(t *testing.T) {
+		d := unpaced()
+		d.succeed(40, 100*ms)
+		d.throttle(0)
+		d.Undo(d.now)
+		assert.Equal(t, inf, d.Rate())
+		assert.Greater(t, d.window, 1.)
+	})
+}

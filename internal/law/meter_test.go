@@ -47,11 +47,11 @@ func TestMeterClock(t *testing.T) {
 		{"nobody waited before", []func(*meter){idle(20*s, 0), throttle(30*s, 5, 60*s)}, 10, 40},
 		{"nobody waits from this moment on", []func(*meter){idle(20*s, 0), throttle(20*s, 5, 60*s)}, 10, 50},
 		{"nobody waited, and somebody comes", []func(*meter){idle(20*s, 0), throttle(30*s, 5, 60*s), busy(70 * s)}, 40, 70},
-		{"it ends sooner", []func(*meter){throttle(20*s, 5, 60*s), stop(22*s, 22*s)}, 93, 90},
+		{"it ends sooner", []func(*meter){throttle(20*s, 5, 60*s), stop(22*s, 22*s)}, 90, 90},
 		{"it ends a bit sooner", []func(*meter){throttle(20*s, 5, 60*s), stop(40*s, 40*s)}, 75, 90},
 		{"another one within it", []func(*meter){throttle(20*s, 5, 60*s), throttle(22*s, 5, 80*s)}, 35, 90},
 		{"another one after it", []func(*meter){throttle(20*s, 5, 60*s), throttle(70*s, 5, 90*s)}, 40, 90},
-		{"by hand within it", []func(*meter){throttle(20*s, 5, 60*s), stop(22*s, 80*s)}, 35, 70},
+		{"by hand within it", []func(*meter){throttle(20*s, 5, 60*s), stop(22*s, 80*s)}, 35, 90},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var m meter
@@ -65,13 +65,13 @@ func TestMeterClock(t *testing.T) {
 	}
 }
 
-// While a throttle makes everyone pause the clock stands, and the total goes on.
+// While a throttle makes everyone pause the clock soon stands, and the total goes on.
 func TestMeterDuringAPause(t *testing.T) {
 	const s = clock.Instant(time.Second)
 	var m meter
 	m.busy(10 * s)
 	m.pause(20*s, 60*s, 5*time.Second, true)
-	for now, want := range map[clock.Instant][2]time.Duration{20: {15, 10}, 30: {15, 20}, 60: {15, 50}, 70: {25, 60}} {
+	for now, want := range map[clock.Instant][2]time.Duration{20: {10, 10}, 22: {12, 12}, 30: {15, 20}, 60: {15, 50}, 70: {25, 60}} {
 		assert.Equal(t, want[0]*time.Second, m.clock(now*s), "at %d", now)
 		assert.Equal(t, want[1]*time.Second, m.total(now*s), "at %d", now)
 	}

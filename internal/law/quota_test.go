@@ -84,6 +84,7 @@ func TestHeed(t *testing.T) {
 				return d.now + clock.Instant(t)
 			}
 			d.ceiling, d.credit, d.spare = 20, 1, 99
+			d.longest = tt.reset
 			d.lowAt, d.lowLeft, d.lowCutAt = at(tt.at), tt.before, at(tt.cutAt)
 			assert.Equal(t, tt.settled, d.heed(d.now, at(tt.sent), Quota{Remaining: tt.left, Reset: tt.reset}))
 			assert.InDelta(t, tt.rate, d.Rate(), 1e-9)
@@ -170,7 +171,7 @@ func TestSpare(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(10)
-			d.lowLeft = tt.was
+			d.lowLeft, d.longest = tt.was, tt.reset
 			assert.False(t, d.heed(d.now, 0, Quota{Remaining: tt.left, Reset: tt.reset}))
 			assert.Equal(t, tt.want, d.spare)
 		})
@@ -218,4 +219,42 @@ func TestQuotaOfFailures(t *testing.T) {
 		d.after(time.Second).end(Attempt{Kind: Denied, Sent: d.send(), Quota: &Quota{Remaining: 1}})
 	}
 	assert.Less(t, d.Rate(), 10., "an answer is one, whatever it says")
+}
+
+// A rest that never changes tells nothing: the rate would fall to the least.
+func TestHeedNoRestThatStays(t *testing.T) {
+	d := paced(100)
+	settled := func(left int) bool {
+		d.lowAt = d.now
+		d.after(time.Minute)
+		return d.heed(d.now, d.now, Quota{Remaining: left})
+	}
+	for range lowSame {
+		assert.True(t, settled(0))
+	}
+	rate := d.Rate()
+	assert.False(t, settled(0))
+	assert.Equal(t, rate, d.Rate())
+	assert.True(t, settled(9), "it changed")
+	assert.True(t, settled(8))
+}
+
+// A quota whose reset is never more than some seconds away is whole again before a slower rate
+// shows. The last seconds of a long window are no such quota.
+func TestQuick(t *testing.T) {
+	low := func(resets ...time.Duration) float64 {
+		d := paced(100)
+		for _, reset := range resets {
+			for left := 60; left > 1; left-- {
+				d.Held(d.now)
+				sent := d.send()
+				d.after(10 * ms).end(Attempt{Kind: Success, Sent: sent, Quota: &Quota{Limit: 100, Remaining: left, Reset: reset}})
+			}
+		}
+		return d.Rate()
+	}
+	assert.GreaterOrEqual(t, low(time.Second), 100.)
+	assert.GreaterOrEqual(t, low(quickMost), 100.)
+	assert.Less(t, low(time.Minute), 100.)
+	assert.Less(t, low(time.Minute, 2*time.Second), 100.)
 }

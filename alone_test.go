@@ -1,0 +1,121 @@
+package cruise
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise/internal/clock"
+)
+
+// A throttle concerns its call alone if the call was throttled twice before, and since the last
+// time others got through and none was throttled.
+func TestPasses(t *testing.T) {
+	const (
+		own   = "own"   // our call is throttled
+		other = "other" // another call is throttled
+		pass  = "pass"  // another call gets through
+		late  = "late"  // the same, but it was sent before the last two throttles
+		ours  = "ours"  // our call gets through
+	)
+	for _, tt := range []struct {
+		name  string
+		steps []string
+		alone bool // the last step, and
+		all   bool // all throttles since our first
+	}{
+		{"the first one", []string{pass, own}, false, false},
+		{"the second one", []string{own, pass, own}, false, false},
+		{"the third one", []string{own, pass, own, pass, own}, true, true},
+		{"the fourth one", []string{own, pass, own, pass, own, pass, own}, true, true},
+		{"nobody got through", []string{own, pass, own, own}, false, false},
+		{"nobody got through but before", []string{own, pass, own, late, own}, false, false},
+		{"another is throttled, too", []string{own, pass, own, pass, other, own}, false, false},
+		{"another was throttled before", []string{own, pass, other, own, pass, own}, true, false},
+		{"another was throttled before ours", []string{other, own, pass, own, pass, own}, true, true},
+		{"a success between", []string{own, pass, own, ours, pass, own}, false, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var p passes
+				var mine, theirs refusals
+				var first clock.Instant
+				var e ending
+				for _, step := range tt.steps {
+					time.Sleep(time.Second)
+					sent := clock.Now()
+					time.Sleep(time.Second)
+					switch step {
+					case own:
+						if mine.n == 0 {
+							first = clock.Now()
+						}
+						e = ending{outcome: OutcomeThrottled, sent: sent, retryAfter: time.Minute}
+						p.see(&e, &mine)
+					case other:
+						p.see(&ending{outcome: OutcomeThrottled, sent: sent}, &theirs)
+					case pass, late:
+						if step == late {
+							sent = sent.Add(-time.Minute)
+						}
+						p.see(&ending{outcome: OutcomeSuccess, sent: sent}, &theirs)
+					case ours:
+						p.see(&ending{outcome: OutcomeSuccess, sent: sent}, &mine)
+					}
+				}
+				assert.Equal(t, tt.alone, mine.own)
+				if tt.alone {
+					assert.Equal(t, OutcomeDropped, e.outcome)
+					assert.Zero(t, e.retryAfter)
+				} else {
+					assert.Equal(t, OutcomeThrottled, e.outcome)
+				}
+				if tt.all {
+					assert.Equal(t, first, e.ownSince)
+				} else {
+					assert.Zero(t, e.ownSince)
+				}
+			})
+		})
+	}
+}
+
+// One caller whose calls are always refused holds up no others, whatever the limiter, and is
+// forgotten once it is gone.
+func TestOneCallerIsRefusedAlways(t *testing.T) {
+	limiters := map[string]func() Limiter{
+		"adaptive":       func() Limiter { return Must(NewAdaptiveLimiter()) },
+		"token bucket":   func() Limiter { return Must(NewTokenBucket(100, 10)) },
+		"sliding window": func() Limiter { return Must(NewSlidingWindow(Window{N: 1000, Per: 10 * time.Second})) },
+	}
+	for name, limiter := range limiters {
+		for _, after := range []time.Duration{0, time.Second} {
+			t.Run(fmt.Sprintf("%s, %v", name, after), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+					defer cancel()
+					r := Must(New(WithLimiter(limiter()), WithoutBudget(), WithMaxAttempts(Unlimited)))
+					go func() {
+						_ = r.Do(ctx, func(context.Context) error { return Throttled(errors.New("this record"), RetryAfter(after)) })
+					}()
+					n, latest := 0, time.Duration(0)
+					for ctx.Err() == nil {
+						began := time.Now()
+						if r.Do(ctx, func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }) != nil {
+							break // it would be too late
+						}
+						n++
+						latest = max(latest, time.Since(began))
+					}
+					assert.Greater(t, n, 10800, "of 12,000")
+					assert.Less(t, latest, 5*time.Second)
+				})
+			})
+		}
+	}
+}
