@@ -70,27 +70,11 @@ type AdaptiveLimiter struct {
 	told    clock.Instant // the latest time that the law was told
 
 	mail  mail // what the law is yet to be told
-	stats AdaptiveStats
+	stats Stats
 	quota Quota // that stats points to
 }
 
 var _ Learner = (*AdaptiveLimiter)(nil)
-
-// AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
-type AdaptiveStats struct {
-	Limit     rate.Limit    // calls per second; rate.Inf while there is no rate
-	Waiting   int           // calls that wait
-	PauseLeft time.Duration // 0 unless everyone pauses
-	Admitted  uint64        // attempts let go
-	Successes uint64        // attempts that succeeded
-	Throttles uint64        // attempts that were throttled
-	Quota     *Quota        // as last reported, nil if never
-}
-
-// String returns the stats on one line; a limiter without a rate is unlimited.
-func (s AdaptiveStats) String() string {
-	return ScopeStats{Limit: s.Limit, Waiting: s.Waiting, PauseLeft: s.PauseLeft}.String()
-}
 
 // A LimiterOption tunes an [AdaptiveLimiter], or a [SharedLimiter]. It is an
 // [Option] too: given to [New], it tunes the limiter that the Retrier makes for
@@ -567,9 +551,9 @@ func (a *AdaptiveLimiter) stopped() {
 func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.pauseLeft() }
 
 // Stats returns what the limiter is doing now.
-func (a *AdaptiveLimiter) Stats() AdaptiveStats {
+func (a *AdaptiveLimiter) Stats() Stats {
 	if !a.queue.Ready() {
-		return AdaptiveStats{}
+		return Stats{}
 	}
 	a.queue.Lock()
 	defer a.queue.Unlock()

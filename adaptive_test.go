@@ -77,7 +77,7 @@ func TestAdaptiveOptions(t *testing.T) {
 
 func TestAdaptiveDefaults(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
-	assert.Equal(t, AdaptiveStats{Limit: rate.Inf}, a.Stats())
+	assert.Equal(t, Stats{Limit: rate.Inf}, a.Stats())
 	assert.Equal(t, rate.Every(10*time.Minute), a.min)
 	assert.Equal(t, rate.Inf, a.max)
 	assert.Equal(t, rate.Limit(8), Must(NewAdaptiveLimiter(WithMaxRate(8))).Limit(), "a maximum paces from the first call on")
@@ -571,7 +571,7 @@ func TestAdaptiveIgnoresFreeCalls(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour})
 	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour, Cost: -1})
-	assert.Equal(t, AdaptiveStats{Limit: rate.Inf}, a.Stats())
+	assert.Equal(t, Stats{Limit: rate.Inf}, a.Stats())
 }
 
 func TestAdaptiveStats(t *testing.T) {
@@ -584,7 +584,7 @@ func TestAdaptiveStats(t *testing.T) {
 		letGo(t, a, 1).ends(OutcomeThrottled, time.Second)
 		s := a.Stats()
 		s.Limit = 0
-		assert.Equal(t, AdaptiveStats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
+		assert.Equal(t, Stats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
 		underWay := letGo(t, a, 1)
 		assert.EqualValues(t, 9, a.Stats().Admitted, "counted when it goes, not when it has ended")
 		underWay.ends(OutcomeSuccess, 0)

@@ -47,7 +47,7 @@ type SharedLimiter struct {
 	sharedLaw SharedLaw // what the store is told of conf
 
 	base  // whose lock guards the fields below too
-	stats SharedStats
+	stats Stats
 	local *AdaptiveLimiter // of this worker alone; its own queue is not used; nil unless in force
 	brake brake            // while everyone goes without the store
 
@@ -97,22 +97,6 @@ type SharedLimiter struct {
 }
 
 var _ Learner = (*SharedLimiter)(nil)
-
-// SharedStats is what a [SharedLimiter] is doing, at one moment, and what it has
-// done.
-type SharedStats struct {
-	Limit     rate.Limit    // calls per second of all workers together; while Degraded, of this one: see [SharedLimiter.Limit]
-	Workers   int           // that synced in the last 5 to 10 s, as last known; 0 if it never was
-	Degraded  bool          // the store cannot be reached
-	Err       error         // why, nil unless Degraded
-	Waiting   int           // calls that wait
-	PauseLeft time.Duration // 0 unless there is a pause, of everyone or of this worker's own
-	Admitted  uint64        // attempts let go
-	Successes uint64        // attempts that succeeded
-	Throttles uint64        // attempts that were throttled
-	Syncs     uint64        // round trips to the store, failed ones too
-	Failures  uint64        // of them
-}
 
 // A SharedOption tunes a [SharedLimiter]. Every [LimiterOption] is one.
 type SharedOption interface{ shared(*sharedConfig) }
@@ -515,8 +499,9 @@ func (s *SharedLimiter) stopped(now clock.Instant) {
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
 func (s *SharedLimiter) PauseLeft() time.Duration { return s.pauseLeft() }
 
-// Stats returns what the limiter is doing now.
-func (s *SharedLimiter) Stats() SharedStats {
+// Stats returns what the limiter is doing now. While Degraded, its Limit is that of this worker
+// alone: see [SharedLimiter.Limit].
+func (s *SharedLimiter) Stats() Stats {
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	st := s.stats

@@ -125,7 +125,7 @@ func TestSharedZeroValues(t *testing.T) {
 	s.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Hour})
 	s.Pause(time.Hour)
 	s.Resume()
-	assert.Equal(t, SharedStats{}, s.Stats())
+	assert.Equal(t, Stats{}, s.Stats())
 	var m MemoryStore
 	_, err := m.Sync(t.Context(), StoreRequest{})
 	assert.EqualError(t, err, "cruise: MemoryStore not made by NewMemoryStore")

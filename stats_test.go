@@ -148,8 +148,8 @@ func (strangers) WaitN(context.Context, int) error { return nil }
 
 type boundless struct{ strangers }
 
-func (boundless) Stats() cruise.AdaptiveStats {
-	return cruise.AdaptiveStats{Limit: rate.Limit(math.Inf(1))}
+func (boundless) Stats() cruise.Stats {
+	return cruise.Stats{Limit: rate.Limit(math.Inf(1))}
 }
 
 // A scope that has made no retry yet has all that are allowed, whatever others have spent.

@@ -153,7 +153,7 @@ func throttles(workers []*cruise.SharedLimiter) (n uint64) {
 }
 
 // eventually waits until something was seen of every worker, for a minute at most.
-func eventually(t *testing.T, workers []*cruise.SharedLimiter, seen func(cruise.SharedStats) bool) {
+func eventually(t *testing.T, workers []*cruise.SharedLimiter, seen func(cruise.Stats) bool) {
 	t.Helper()
 	left := slices.Clone(workers)
 	require.Eventually(t, func() bool {
@@ -165,13 +165,13 @@ func eventually(t *testing.T, workers []*cruise.SharedLimiter, seen func(cruise.
 // recovers waits until all workers share again. Probes are at most 5 s apart.
 func recovers(t *testing.T, workers []*cruise.SharedLimiter) {
 	t.Helper()
-	eventually(t, workers, func(s cruise.SharedStats) bool { return !s.Degraded })
+	eventually(t, workers, func(s cruise.Stats) bool { return !s.Degraded })
 }
 
 // degrade waits until all workers go on alone.
 func degrade(t *testing.T, workers []*cruise.SharedLimiter) {
 	t.Helper()
-	eventually(t, workers, func(s cruise.SharedStats) bool { return s.Degraded })
+	eventually(t, workers, func(s cruise.Stats) bool { return s.Degraded })
 }
 
 // meet waits until all workers share and each knows how many they are, and so what
@@ -179,7 +179,7 @@ func degrade(t *testing.T, workers []*cruise.SharedLimiter) {
 // Calls until then are not counted.
 func meet(t *testing.T, workers []*cruise.SharedLimiter, tr *traffic) {
 	t.Helper()
-	eventually(t, workers, func(s cruise.SharedStats) bool { return !s.Degraded && s.Workers >= len(workers) })
+	eventually(t, workers, func(s cruise.Stats) bool { return !s.Degraded && s.Workers >= len(workers) })
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.sent, tr.waited = nil, 0
@@ -259,7 +259,7 @@ func TestRedisIsKilled(t *testing.T) {
 	s.start()
 	before := workers[0].Stats()
 	workers[0].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1}) // which asks Redis
-	eventually(t, workers[:1], func(st cruise.SharedStats) bool {
+	eventually(t, workers[:1], func(st cruise.Stats) bool {
 		return st.Syncs-st.Failures > before.Syncs-before.Failures+1 // one may be under way
 	})
 	late := fleet(t, 1, s.addr, scope, steady(100, patient)...)
