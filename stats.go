@@ -39,7 +39,7 @@ type Stats struct {
 	Throttles uint64 // attempts that were throttled
 	Quota     *Quota // as last reported, nil if never
 
-	// The fields below are those of a SharedLimiter.
+	// The fields below are those of a shared.Limiter.
 
 	Workers  int    // that synced in the last 5 to 10 s, as last known; 0 before the first sync
 	Degraded bool   // the store cannot be reached

@@ -1,4 +1,4 @@
-package cruise
+package shared
 
 import (
 	"context"
@@ -6,21 +6,22 @@ import (
 	"sync"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // A Store is where workers on many machines meet: what they share of one scope,
-// which is one rate, one stream of slots and one pause. [SharedLimiter] asks it,
+// which is one rate, one stream of slots and one pause. [Limiter] asks it,
 // a few times a second while calls go and never while they don't. Module
 // cruiseredis has one in Redis, [MemoryStore] is one for a single process.
 type Store interface {
 	// Sync carries out a request, atomically, and returns the answer: what
-	// [SharedState.Sync] does, at the time of a clock that is the store's own.
+	// [State.Sync] does, at the time of a clock that is the store's own.
 	//
 	// It must return when ctx ends, which is soon, and must not try again by
 	// itself: a request whose answer got lost costs some slots at most, but one
 	// that comes late is stale. It is called by one goroutine at a time for each
 	// limiter.
-	Sync(ctx context.Context, q StoreRequest) (StoreReply, error)
+	Sync(ctx context.Context, q Request) (Reply, error)
 }
 
 // MemoryStore is a [Store] within a process: for tests, and for limiters that
@@ -31,7 +32,7 @@ type Store interface {
 type MemoryStore struct {
 	mu    sync.Mutex // guards the fields below
 	begun clock.Instant
-	state SharedState
+	state State
 }
 
 var _ Store = (*MemoryStore)(nil)
@@ -42,15 +43,15 @@ var errZeroStore = errors.New("cruise: MemoryStore not made by NewMemoryStore")
 func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: clock.Now()} }
 
 // Sync carries out a request at once. It fails only if ctx has ended.
-func (m *MemoryStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+func (m *MemoryStore) Sync(ctx context.Context, q Request) (Reply, error) {
 	if m.begun == 0 {
-		return StoreReply{}, errZeroStore
+		return Reply{}, errZeroStore
 	}
 	if ctx == nil {
-		return StoreReply{}, errNilContext
+		return Reply{}, limits.ErrNilContext
 	}
 	if ctx.Err() != nil {
-		return StoreReply{}, contextError(ctx)
+		return Reply{}, limits.ContextError(ctx)
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()

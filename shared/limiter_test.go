@@ -1,4 +1,4 @@
-package cruise
+package shared
 
 import (
 	"cmp"
@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -28,14 +29,14 @@ import (
 type faultyStore struct {
 	Store
 	mu    sync.Mutex
-	fault func(context.Context, StoreRequest) (StoreReply, error) // nil: none
+	fault func(context.Context, Request) (Reply, error) // nil: none
 	syncs int
-	last  StoreRequest
+	last  Request
 }
 
 func newFaultyStore() *faultyStore { return &faultyStore{Store: NewMemoryStore()} }
 
-func (f *faultyStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+func (f *faultyStore) Sync(ctx context.Context, q Request) (Reply, error) {
 	f.mu.Lock()
 	f.syncs++
 	f.last = q
@@ -47,7 +48,7 @@ func (f *faultyStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, err
 	return store.Sync(ctx, q)
 }
 
-func (f *faultyStore) fails(fault func(context.Context, StoreRequest) (StoreReply, error)) {
+func (f *faultyStore) fails(fault func(context.Context, Request) (Reply, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.fault = fault
@@ -55,45 +56,45 @@ func (f *faultyStore) fails(fault func(context.Context, StoreRequest) (StoreRepl
 
 var errDown = errors.New("store is down")
 
-func down(context.Context, StoreRequest) (StoreReply, error) { return StoreReply{}, errDown }
+func down(context.Context, Request) (Reply, error) { return Reply{}, errDown }
 
 // hangs answers after an hour, whatever its context says.
-func hangs(context.Context, StoreRequest) (StoreReply, error) {
+func hangs(context.Context, Request) (Reply, error) {
 	time.Sleep(time.Hour)
-	return StoreReply{}, errDown
+	return Reply{}, errDown
 }
 
-func TestSharedOptions(t *testing.T) {
+func TestOptions(t *testing.T) {
 	store := NewMemoryStore()
 	for _, tt := range []struct {
 		name  string
 		store Store
-		opts  []SharedOption
+		opts  []Option
 		want  string
 	}{
 		{"none", store, nil, ""},
-		{"all at their bounds", store, []SharedOption{WithInitialRate(1e6), WithMinRate(1e-4), WithMaxRate(1e6), WithBurst(10_000), WithDecreaseFactor(1e-6), WithIncrease(1e-6), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
-		{"no maximum, said so", store, []SharedOption{WithMaxRate(rate.Inf), WithStoreTimeout(10 * time.Second)}, ""},
-		{"pause only takes any rate", store, []SharedOption{WithPauseOnly(), WithMaxRate(1e9)}, ""},
-		{"store nil", nil, nil, "cruise: NewSharedLimiter: store is nil: want a Store"},
-		{"store a nil pointer", (*MemoryStore)(nil), nil, "cruise: NewSharedLimiter: store is nil: want a Store"},
-		{"option nil", store, []SharedOption{nil}, "cruise: option 1 is nil"},
-		{"timeout 0", store, []SharedOption{WithStoreTimeout(0)}, "cruise: WithStoreTimeout(0s): want 1ms to 10s"},
-		{"timeout too long", store, []SharedOption{WithStoreTimeout(time.Minute)}, "cruise: WithStoreTimeout(1m0s): want 1ms to 10s"},
-		{"unknown fallback", store, []SharedOption{WithFallback(3)}, "cruise: WithFallback(3): want FallbackShare, FallbackClosed or FallbackOpen"},
-		{"minimum too low", store, []SharedOption{WithMinRate(1e-5)}, "cruise: WithMinRate(1e-05): want 0.0001 to 1000000 calls per second for a shared rate"},
-		{"maximum too high", store, []SharedOption{WithMaxRate(2e6)}, "cruise: WithMaxRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
-		{"initial too high", store, []SharedOption{WithInitialRate(2e6)}, "cruise: WithInitialRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
-		{"burst too high", store, []SharedOption{WithBurst(10_001)}, "cruise: WithBurst(10001): want 1 to 10000 for a shared rate"},
-		{"decrease too low", store, []SharedOption{WithDecreaseFactor(1e-9)}, "cruise: WithDecreaseFactor(1e-09): want 0.000001 to 0.999999 for a shared rate"},
-		{"increase too low", store, []SharedOption{WithIncrease(1e-9)}, "cruise: WithIncrease(1e-09): want 0.000001 to 1 for a shared rate"},
-		{"minimum above maximum", store, []SharedOption{WithMinRate(2), WithMaxRate(1)}, "cruise: WithMinRate(2): want at most 1, the maximum rate"},
-		{"initial above maximum", store, []SharedOption{WithInitialRate(2), WithMaxRate(1)}, "cruise: WithInitialRate(2): want 0.0016666666666666668 to 1, the minimum and maximum rate"},
-		{"observer nil", store, []SharedOption{WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
-		{"all that is wrong at once", nil, []SharedOption{WithBurst(0)}, "cruise: NewSharedLimiter: store is nil: want a Store\ncruise: WithBurst(0): want 1 to 2147483647"},
+		{"all at their bounds", store, []Option{cruise.WithInitialRate(1e6), cruise.WithMinRate(1e-4), cruise.WithMaxRate(1e6), cruise.WithBurst(10_000), cruise.WithDecreaseFactor(1e-6), cruise.WithIncrease(1e-6), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
+		{"no maximum, said so", store, []Option{cruise.WithMaxRate(rate.Inf), WithStoreTimeout(10 * time.Second)}, ""},
+		{"pause only takes any rate", store, []Option{WithPauseOnly(), cruise.WithMaxRate(1e9)}, ""},
+		{"store nil", nil, nil, "cruise: shared.New: store is nil: want a Store"},
+		{"store a nil pointer", (*MemoryStore)(nil), nil, "cruise: shared.New: store is nil: want a Store"},
+		{"option nil", store, []Option{nil}, "cruise: option 1 is nil"},
+		{"timeout 0", store, []Option{WithStoreTimeout(0)}, "cruise: WithStoreTimeout(0s): want 1ms to 10s"},
+		{"timeout too long", store, []Option{WithStoreTimeout(time.Minute)}, "cruise: WithStoreTimeout(1m0s): want 1ms to 10s"},
+		{"unknown fallback", store, []Option{WithFallback(3)}, "cruise: WithFallback(3): want FallbackShare, FallbackClosed or FallbackOpen"},
+		{"minimum too low", store, []Option{cruise.WithMinRate(1e-5)}, "cruise: WithMinRate(1e-05): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"maximum too high", store, []Option{cruise.WithMaxRate(2e6)}, "cruise: WithMaxRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"initial too high", store, []Option{cruise.WithInitialRate(2e6)}, "cruise: WithInitialRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"burst too high", store, []Option{cruise.WithBurst(10_001)}, "cruise: WithBurst(10001): want 1 to 10000 for a shared rate"},
+		{"decrease too low", store, []Option{cruise.WithDecreaseFactor(1e-9)}, "cruise: WithDecreaseFactor(1e-09): want 0.000001 to 0.999999 for a shared rate"},
+		{"increase too low", store, []Option{cruise.WithIncrease(1e-9)}, "cruise: WithIncrease(1e-09): want 0.000001 to 1 for a shared rate"},
+		{"minimum above maximum", store, []Option{cruise.WithMinRate(2), cruise.WithMaxRate(1)}, "cruise: WithMinRate(2): want at most 1, the maximum rate"},
+		{"initial above maximum", store, []Option{cruise.WithInitialRate(2), cruise.WithMaxRate(1)}, "cruise: WithInitialRate(2): want 0.0016666666666666668 to 1, the minimum and maximum rate"},
+		{"observer nil", store, []Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
+		{"all that is wrong at once", nil, []Option{cruise.WithBurst(0)}, "cruise: shared.New: store is nil: want a Store\ncruise: WithBurst(0): want 1 to 2147483647"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s, err := NewSharedLimiter(tt.store, tt.opts...)
+			s, err := New(tt.store, tt.opts...)
 			if tt.want == "" {
 				require.NoError(t, err)
 				assert.NotNil(t, s)
@@ -105,52 +106,52 @@ func TestSharedOptions(t *testing.T) {
 	}
 }
 
-func TestSharedRefusals(t *testing.T) {
-	s := Must(NewSharedLimiter(NewMemoryStore(), WithBurst(3)))
+func TestRefusals(t *testing.T) {
+	s := cruise.Must(New(NewMemoryStore(), cruise.WithBurst(3)))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	var none context.Context
 	assert.EqualError(t, s.WaitN(none, 1), "cruise: nil context")
 	assert.ErrorIs(t, s.WaitN(ended, 1), context.Canceled)
-	assert.ErrorIs(t, s.WaitN(t.Context(), 4), ErrCost)
-	assert.ErrorIs(t, Must(NewSharedLimiter(NewMemoryStore())).WaitN(t.Context(), 10_001), ErrCost)
+	assert.ErrorIs(t, s.WaitN(t.Context(), 4), cruise.ErrCost)
+	assert.ErrorIs(t, cruise.Must(New(NewMemoryStore())).WaitN(t.Context(), 10_001), cruise.ErrCost)
 	assert.EqualError(t, s.WaitN(t.Context(), -1), "cruise: cost -1: want 0 or more")
 	assert.NoError(t, s.WaitN(t.Context(), 0))
 	assert.Zero(t, s.Stats().Syncs)
 }
 
-func TestSharedZeroValues(t *testing.T) {
-	var s SharedLimiter
+func TestZeroValues(t *testing.T) {
+	var s Limiter
 	assert.EqualError(t, s.WaitN(t.Context(), 1), "cruise: limiter not made by its constructor")
-	s.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Hour})
+	s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1, RetryAfter: time.Hour})
 	s.Pause(time.Hour)
 	s.Resume()
-	assert.Equal(t, Stats{}, s.Stats())
+	assert.Equal(t, cruise.Stats{}, s.Stats())
 	var m MemoryStore
-	_, err := m.Sync(t.Context(), StoreRequest{})
+	_, err := m.Sync(t.Context(), Request{})
 	assert.EqualError(t, err, "cruise: MemoryStore not made by NewMemoryStore")
 }
 
 // fleet is some workers that share a store.
-func fleet(t *testing.T, store Store, n int, opts ...SharedOption) []*SharedLimiter {
+func fleet(t *testing.T, store Store, n int, opts ...Option) []*Limiter {
 	t.Helper()
-	workers := make([]*SharedLimiter, n)
+	workers := make([]*Limiter, n)
 	for i := range workers {
 		var err error
-		workers[i], err = NewSharedLimiter(store, opts...)
+		workers[i], err = New(store, opts...)
 		require.NoError(t, err)
 	}
 	return workers
 }
 
 // steady is a rate that neither grows nor falls.
-func steady(limit rate.Limit) []SharedOption {
-	return []SharedOption{WithInitialRate(limit), WithMaxRate(limit), WithMinRate(limit)}
+func steady(limit rate.Limit) []Option {
+	return []Option{cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithMinRate(limit)}
 }
 
 // No call goes before a slow limit would admit it, but for the microseconds that a store
 // counts, and a rate of few digits is what it was.
-func TestSharedMaximumIsNotRoundedUp(t *testing.T) {
+func TestMaximumIsNotRoundedUp(t *testing.T) {
 	for _, tt := range []struct {
 		limit rate.Limit
 		want  rate.Limit
@@ -179,7 +180,7 @@ func TestSharedMaximumIsNotRoundedUp(t *testing.T) {
 }
 
 // All workers together keep to the rate, however many they are.
-func TestSharedRate(t *testing.T) {
+func TestRate(t *testing.T) {
 	for _, n := range []int{1, 3, 20} {
 		synctest.Test(t, func(t *testing.T) {
 			workers := fleet(t, NewMemoryStore(), n, steady(100)...)
@@ -193,7 +194,7 @@ func TestSharedRate(t *testing.T) {
 					wg.Go(func() {
 						for s.WaitN(ctx, 1) == nil {
 							went.Add(1)
-							s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+							s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
 						}
 					})
 				}
@@ -208,7 +209,7 @@ func TestSharedRate(t *testing.T) {
 	}
 }
 
-func TestSharedSlotsGoAtTheirTimes(t *testing.T) {
+func TestSlotsGoAtTheirTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := fleet(t, NewMemoryStore(), 1, steady(10)...)[0]
 		start := time.Now()
@@ -221,7 +222,7 @@ func TestSharedSlotsGoAtTheirTimes(t *testing.T) {
 
 // drive makes calls of all workers in closed loops until ctx ends, and returns
 // when they were sent.
-func drive(ctx context.Context, workers []*SharedLimiter, callers int) func() []time.Time {
+func drive(ctx context.Context, workers []*Limiter, callers int) func() []time.Time {
 	var mu sync.Mutex
 	var sent []time.Time
 	var wg sync.WaitGroup
@@ -234,7 +235,7 @@ func drive(ctx context.Context, workers []*SharedLimiter, callers int) func() []
 					sent = append(sent, at)
 					mu.Unlock()
 					time.Sleep(time.Millisecond)
-					s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: at, Cost: 1})
+					s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: at, Cost: 1})
 				}
 			})
 		}
@@ -257,14 +258,14 @@ func countIn(times []time.Time, from time.Time, d time.Duration) (n int) {
 
 // A server's wait that one worker is told stops all of them as soon as they have
 // synced, and they resume at the pace of the rate.
-func TestSharedPause(t *testing.T) {
+func TestPause(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		opts  []SharedOption
+		opts  []Option
 		after int // calls in the first 100 ms after the pause, at most
 	}{
 		{"with a shared rate", steady(100), 11},
-		{"pause only", []SharedOption{WithPauseOnly(), WithInitialRate(10), WithMaxRate(10), WithMinRate(10)}, 20},
+		{"pause only", []Option{WithPauseOnly(), cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithMinRate(10)}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -274,7 +275,7 @@ func TestSharedPause(t *testing.T) {
 				sent := drive(ctx, workers, 2)
 				time.Sleep(2 * time.Second)
 				require.NoError(t, workers[0].WaitN(ctx, 1))
-				workers[0].Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 5 * time.Second})
+				workers[0].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 5 * time.Second})
 				stop := time.Now()
 				time.Sleep(time.Second)
 				for _, s := range workers {
@@ -297,7 +298,7 @@ type hearingStore struct {
 	heard time.Time
 }
 
-func (h *hearingStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+func (h *hearingStore) Sync(ctx context.Context, q Request) (Reply, error) {
 	r, err := h.distantStore.Sync(ctx, q)
 	if r.Pause > 0 && h.heard.IsZero() {
 		h.heard = time.Now()
@@ -307,7 +308,7 @@ func (h *hearingStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, er
 
 // No worker sends a call inside a pause once it has synced, and each syncs before it
 // has used up what it had when the pause began.
-func TestSharedPauseOneSyncLater(t *testing.T) {
+func TestPauseOneSyncLater(t *testing.T) {
 	const rtt, long = 2 * time.Millisecond, 20 * time.Second
 	for _, tt := range []struct {
 		workers int
@@ -325,11 +326,11 @@ func TestSharedPauseOneSyncLater(t *testing.T) {
 				defer cancel()
 				var wg sync.WaitGroup
 				var stores []*hearingStore
-				var workers []*SharedLimiter
+				var workers []*Limiter
 				sent := make([][]time.Time, tt.workers)
 				for i := range tt.workers {
 					h := &hearingStore{distantStore: distantStore{Store: store, rtt: rtt}}
-					s := Must(NewSharedLimiter(h, steady(tt.limit)...))
+					s := cruise.Must(New(h, steady(tt.limit)...))
 					stores, workers = append(stores, h), append(workers, s)
 					var mu sync.Mutex // guards sent[i]
 					for range 3 {
@@ -340,13 +341,13 @@ func TestSharedPauseOneSyncLater(t *testing.T) {
 								sent[i] = append(sent[i], at)
 								mu.Unlock()
 								time.Sleep(time.Duration(rand.N(20)) * time.Millisecond)
-								s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: at, Cost: 1})
+								s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: at, Cost: 1})
 							}
 						})
 					}
 				}
 				time.Sleep(5 * time.Second)
-				workers[0].Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: long})
+				workers[0].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: long})
 				began := time.Now()
 				wg.Wait()
 				time.Sleep(time.Second) // for the last syncs
@@ -372,7 +373,7 @@ func TestSharedPauseOneSyncLater(t *testing.T) {
 }
 
 // Telling a pause over and over does not make it longer, however long answers take.
-func TestSharedPauseDoesNotGrow(t *testing.T) {
+func TestPauseDoesNotGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &distantStore{Store: NewMemoryStore(), rtt: 80 * time.Millisecond}
 		workers := fleet(t, store, 3, steady(10)...)
@@ -381,7 +382,7 @@ func TestSharedPauseDoesNotGrow(t *testing.T) {
 		for range 30 {
 			time.Sleep(200 * time.Millisecond)
 			for _, s := range workers {
-				s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Nanosecond})
+				s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Nanosecond})
 			}
 		}
 		require.NoError(t, workers[2].WaitN(t.Context(), 1))
@@ -390,7 +391,7 @@ func TestSharedPauseDoesNotGrow(t *testing.T) {
 	})
 }
 
-func TestSharedPausesOnlyExtend(t *testing.T) {
+func TestPausesOnlyExtend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := fleet(t, NewMemoryStore(), 2, steady(10)...)
 		workers[0].Pause(time.Minute)
@@ -406,7 +407,7 @@ func TestSharedPausesOnlyExtend(t *testing.T) {
 }
 
 // A pause that begins while a shorter one is being told is told in full.
-func TestSharedPauseWhileAsking(t *testing.T) {
+func TestPauseWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 2, steady(10)...)
 		workers[0].Pause(5 * time.Second)
@@ -421,7 +422,7 @@ func TestSharedPauseWhileAsking(t *testing.T) {
 
 // A pause that begins while a worker asks, and is about to be told that another one ended
 // the last, holds for all.
-func TestSharedPauseWhileAnotherIsLifted(t *testing.T) {
+func TestPauseWhileAnotherIsLifted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 3, steady(10)...)
 		for _, s := range workers[:2] {
@@ -432,7 +433,7 @@ func TestSharedPauseWhileAnotherIsLifted(t *testing.T) {
 		time.Sleep(100 * ms)
 		start := time.Now()
 		var group sync.WaitGroup
-		for _, s := range []*SharedLimiter{workers[0], workers[2]} {
+		for _, s := range []*Limiter{workers[0], workers[2]} {
 			group.Go(func() {
 				if s == workers[2] {
 					time.Sleep(time.Second)
@@ -450,24 +451,24 @@ func TestSharedPauseWhileAnotherIsLifted(t *testing.T) {
 
 // A worker says once that it pauses, not again as the store is told and asked, nor for
 // shorter pauses within.
-func TestSharedSaysOnceThatItPauses(t *testing.T) {
+func TestSaysOnceThatItPauses(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		stop func(s *SharedLimiter)
+		stop func(s *Limiter)
 	}{
-		{"by hand", func(s *SharedLimiter) { s.Pause(10 * time.Second) }},
-		{"by a throttle", func(s *SharedLimiter) {
-			s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 10 * time.Second})
+		{"by hand", func(s *Limiter) { s.Pause(10 * time.Second) }},
+		{"by a throttle", func(s *Limiter) {
+			s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 10 * time.Second})
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
-				var paused []Paused
-				watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+				var paused []cruise.Paused
+				watch := cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 					mu.Lock()
 					defer mu.Unlock()
-					if e, ok := e.(Paused); ok {
+					if e, ok := e.(cruise.Paused); ok {
 						paused = append(paused, e)
 					}
 				}))
@@ -477,12 +478,12 @@ func TestSharedSaysOnceThatItPauses(t *testing.T) {
 				until := time.Now().Add(10 * time.Second)
 				tt.stop(s)
 				time.Sleep(time.Second)
-				s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Second})
+				s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Second})
 				s.Pause(time.Second)
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Second) // for the last syncs
 				synctest.Wait()
-				assert.Equal(t, []Paused{{Until: until, For: 10 * time.Second}}, paused)
+				assert.Equal(t, []cruise.Paused{{Until: until, For: 10 * time.Second}}, paused)
 			})
 		})
 	}
@@ -490,12 +491,12 @@ func TestSharedSaysOnceThatItPauses(t *testing.T) {
 
 // A worker that hears of another one's pause says so, and so it does of its end before its
 // time, and of one that is shorter.
-func TestSharedSaysThatOthersPauseAndResume(t *testing.T) {
+func TestSaysThatOthersPauseAndResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var said []Event
-		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+		var said []cruise.Event
+		watch := cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			switch e.(type) {
-			case Paused, Resumed:
+			case cruise.Paused, cruise.Resumed:
 				said = append(said, e)
 			}
 		}))
@@ -522,55 +523,55 @@ func TestSharedSaysThatOthersPauseAndResume(t *testing.T) {
 		own.Resume()
 		synctest.Wait()
 		for i, e := range said {
-			if p, ok := e.(Paused); ok {
+			if p, ok := e.(cruise.Paused); ok {
 				p.Until = time.Time{}
 				said[i] = p
 			}
 		}
-		assert.Equal(t, []Event{
-			Paused{For: 20 * s}, Resumed{Left: 10 * s}, Paused{For: 4750 * ms},
-			Paused{For: 20 * s}, Resumed{Left: 10 * s}, Paused{For: 10 * s}, Resumed{Left: 10 * s},
+		assert.Equal(t, []cruise.Event{
+			cruise.Paused{For: 20 * s}, cruise.Resumed{Left: 10 * s}, cruise.Paused{For: 4750 * ms},
+			cruise.Paused{For: 20 * s}, cruise.Resumed{Left: 10 * s}, cruise.Paused{For: 10 * s}, cruise.Resumed{Left: 10 * s},
 		}, said)
 	})
 }
 
 // With shared pauses alone, a worker says how its own rate changes.
-func TestSharedPauseOnlySaysItsRate(t *testing.T) {
+func TestPauseOnlySaysItsRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var changes []RateChanged
-		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
-			if e, ok := e.(RateChanged); ok {
+		var changes []cruise.RateChanged
+		watch := cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if e, ok := e.(cruise.RateChanged); ok {
 				changes = append(changes, e)
 			}
 		}))
-		s := fleet(t, NewMemoryStore(), 1, WithPauseOnly(), WithInitialRate(10), watch)[0]
+		s := fleet(t, NewMemoryStore(), 1, WithPauseOnly(), cruise.WithInitialRate(10), watch)[0]
 		calls(t, s, 20)
 		time.Sleep(time.Second)
 		was := s.Limit()
-		letGo(t, s, 1).ends(OutcomeThrottled, 0)
+		letGo(t, s, 1).ends(cruise.OutcomeThrottled, 0)
 		require.NotEmpty(t, changes)
-		assert.Equal(t, RateChanged{From: was, To: s.Limit(), Why: CauseThrottle}, changes[len(changes)-1])
+		assert.Equal(t, cruise.RateChanged{From: was, To: s.Limit(), Why: cruise.CauseThrottle}, changes[len(changes)-1])
 		synctest.Wait()
 	})
 }
 
 // With shared pauses alone, a wait that the server names stops all, if it is for a throttle
 // or a quota; a pause for a throttle that names none stays the worker's own.
-func TestSharedPauseOnlyStops(t *testing.T) {
+func TestPauseOnlyStops(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
-		f         Feedback
+		f         cruise.Feedback
 		own, rest time.Duration // pauses of the worker, and of another one
 	}{
-		{"a throttle", Feedback{Outcome: OutcomeThrottled}, 150 * ms, 0}, // by chance
-		{"a throttle that says how long", Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour}, time.Hour, time.Hour},
-		{"a quota that says how long", Feedback{Outcome: OutcomeQuotaExhausted, RetryAfter: time.Hour}, time.Hour, time.Hour},
-		{"an error that says how long", Feedback{Outcome: OutcomeTransient, RetryAfter: time.Hour}, 0, 0},
-		{"a success that says how long", Feedback{Outcome: OutcomeSuccess, RetryAfter: time.Hour}, 0, 0},
+		{"a throttle", cruise.Feedback{Outcome: cruise.OutcomeThrottled}, 150 * ms, 0}, // by chance
+		{"a throttle that says how long", cruise.Feedback{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Hour}, time.Hour, time.Hour},
+		{"a quota that says how long", cruise.Feedback{Outcome: cruise.OutcomeQuotaExhausted, RetryAfter: time.Hour}, time.Hour, time.Hour},
+		{"an error that says how long", cruise.Feedback{Outcome: cruise.OutcomeTransient, RetryAfter: time.Hour}, 0, 0},
+		{"a success that says how long", cruise.Feedback{Outcome: cruise.OutcomeSuccess, RetryAfter: time.Hour}, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				workers := fleet(t, NewMemoryStore(), 2, append(steady(10), WithPauseOnly(), WithPauseBackoff(steadyPause))...)
+				workers := fleet(t, NewMemoryStore(), 2, append(steady(10), WithPauseOnly(), cruise.WithPauseBackoff(steadyPause))...)
 				for _, s := range workers {
 					calls(t, s, 3)
 				}
@@ -589,7 +590,7 @@ func TestSharedPauseOnlyStops(t *testing.T) {
 	}
 }
 
-func TestSharedResume(t *testing.T) {
+func TestResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		workers := fleet(t, NewMemoryStore(), 2, steady(10)...)
 		workers[0].Pause(time.Hour)
@@ -609,10 +610,10 @@ func TestSharedResume(t *testing.T) {
 
 // Resume reaches workers that are in the pause already, within a period, if they
 // have calls that wait; the others ask nothing meanwhile.
-func TestSharedResumeReachesThePaused(t *testing.T) {
+func TestResumeReachesThePaused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		opts []SharedOption
+		opts []Option
 	}{
 		{"with a shared rate", steady(100)},
 		{"pause only", append(steady(100), WithPauseOnly())},
@@ -644,7 +645,7 @@ func TestSharedResumeReachesThePaused(t *testing.T) {
 }
 
 // The answer to a sync that was under way when the pause was ended does not bring it back.
-func TestSharedResumeWhileAsking(t *testing.T) {
+func TestResumeWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ms = time.Millisecond
 		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, steady(100)...)[0]
@@ -659,7 +660,7 @@ func TestSharedResumeWhileAsking(t *testing.T) {
 
 // In a pause too, a store that is down is asked less and less often, and the pause
 // holds.
-func TestSharedPauseWithoutStore(t *testing.T) {
+func TestPauseWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		s := fleet(t, store, 1, steady(100)...)[0]
@@ -676,10 +677,10 @@ func TestSharedPauseWithoutStore(t *testing.T) {
 }
 
 // One congestion, of which every worker hears many times, cuts the rate once.
-func TestSharedCutOnce(t *testing.T) {
+func TestCutOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := NewMemoryStore()
-		workers := fleet(t, store, 10, WithInitialRate(100))
+		workers := fleet(t, store, 10, cruise.WithInitialRate(100))
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 		defer cancel()
 		sent := drive(ctx, workers, 2)
@@ -688,7 +689,7 @@ func TestSharedCutOnce(t *testing.T) {
 		at := time.Now()
 		for range 5 {
 			for _, s := range workers {
-				s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: at, Cost: 1})
+				s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: at, Cost: 1})
 			}
 			time.Sleep(10 * time.Millisecond)
 		}
@@ -705,7 +706,7 @@ func TestSharedCutOnce(t *testing.T) {
 
 // A throttle that a worker hears while it asks, and is about to be told of the cut, is of
 // the congestion that was cut for.
-func TestSharedCutOnceWhileAsking(t *testing.T) {
+func TestCutOnceWhileAsking(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := NewMemoryStore()
 		epoch := func() int64 {
@@ -713,20 +714,20 @@ func TestSharedCutOnceWhileAsking(t *testing.T) {
 			defer memory.mu.Unlock()
 			return memory.state.Epoch
 		}
-		workers := fleet(t, &distantStore{Store: memory, rtt: 40 * ms}, 2, WithInitialRate(10))
+		workers := fleet(t, &distantStore{Store: memory, rtt: 40 * ms}, 2, cruise.WithInitialRate(10))
 		var under []call
 		for _, s := range workers {
 			calls(t, s, 20)
 			under = append(under, letGo(t, s, 1))
 		}
 		time.Sleep(time.Second)
-		under[1].ends(OutcomeThrottled, 0)
+		under[1].ends(cruise.OutcomeThrottled, 0)
 		time.Sleep(2 * time.Second)
 		require.EqualValues(t, 2, epoch())
 		var group sync.WaitGroup
 		group.Go(func() { calls(t, workers[0], 1) })
 		time.Sleep(10 * ms)
-		under[0].ends(OutcomeThrottled, 0)
+		under[0].ends(cruise.OutcomeThrottled, 0)
 		group.Wait()
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 2, epoch())
@@ -738,48 +739,48 @@ func TestSharedCutOnceWhileAsking(t *testing.T) {
 
 // However the store fails, a caller waits for it no longer than the timeout, is
 // refused nothing, the server is not taken to have throttled, and the store is asked again.
-func TestSharedStoreFails(t *testing.T) {
-	nonsense := func(change func(*StoreReply)) func(context.Context, StoreRequest) (StoreReply, error) {
-		return func(_ context.Context, q StoreRequest) (StoreReply, error) {
-			r := StoreReply{Slots: 1, Span: time.Second, Epoch: 1, Rate: 1, Workers: 1, Count: 1}
+func TestStoreFails(t *testing.T) {
+	nonsense := func(change func(*Reply)) func(context.Context, Request) (Reply, error) {
+		return func(_ context.Context, q Request) (Reply, error) {
+			r := Reply{Slots: 1, Span: time.Second, Epoch: 1, Rate: 1, Workers: 1, Count: 1}
 			change(&r)
 			return r, nil
 		}
 	}
 	for _, tt := range []struct {
 		name  string
-		fault func(context.Context, StoreRequest) (StoreReply, error)
+		fault func(context.Context, Request) (Reply, error)
 		wait  time.Duration
 		want  string
 	}{
 		{"down", down, 0, "store is down"},
 		{"hangs", hangs, DefaultStoreTimeout, "cruise: store did not answer within the time of WithStoreTimeout"},
-		{"slow", func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+		{"slow", func(ctx context.Context, q Request) (Reply, error) {
 			<-ctx.Done()
-			return StoreReply{}, ctx.Err()
+			return Reply{}, ctx.Err()
 		}, DefaultStoreTimeout, ""},
-		{"panics", func(context.Context, StoreRequest) (StoreReply, error) { panic("no memory") }, 0, "cruise: store panicked: no memory"},
-		{"exits its goroutine", func(context.Context, StoreRequest) (StoreReply, error) { runtime.Goexit(); return StoreReply{}, nil }, 0, "cruise: store exited its goroutine"},
-		{"nothing", nonsense(func(r *StoreReply) { *r = StoreReply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
-		{"too many slots", nonsense(func(r *StoreReply) { r.Slots = math.MaxInt }), 0, fmt.Sprintf("cruise: store gave %d slots: want 0 to 1", math.MaxInt)},
-		{"negative slots", nonsense(func(r *StoreReply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
-		{"no span", nonsense(func(r *StoreReply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and less than 876000h0m0s"},
-		{"slots next year", nonsense(func(r *StoreReply) { r.Wait = clock.Year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
-		{"endless pause", nonsense(func(r *StoreReply) { r.Pause = math.MaxInt64 }), 0, "cruise: store gave a pause of 2562047h47m16.854775807s: want 0 to 744h0m0s"},
-		{"nobody there", nonsense(func(r *StoreReply) { r.Workers = 0 }), 0, "cruise: store gave 0 workers, level 0, 0 resumes: want 1 or more, 0 or more, 0 or more"},
-		{"an epoch after which none could come", nonsense(func(r *StoreReply) { r.Epoch = math.MaxInt64 }), 0, "cruise: store gave epoch 9223372036854775807, rate 1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
-		{"an error that is a nil pointer", func(context.Context, StoreRequest) (StoreReply, error) {
+		{"panics", func(context.Context, Request) (Reply, error) { panic("no memory") }, 0, "cruise: store panicked: no memory"},
+		{"exits its goroutine", func(context.Context, Request) (Reply, error) { runtime.Goexit(); return Reply{}, nil }, 0, "cruise: store exited its goroutine"},
+		{"nothing", nonsense(func(r *Reply) { *r = Reply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
+		{"too many slots", nonsense(func(r *Reply) { r.Slots = math.MaxInt }), 0, fmt.Sprintf("cruise: store gave %d slots: want 0 to 1", math.MaxInt)},
+		{"negative slots", nonsense(func(r *Reply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
+		{"no span", nonsense(func(r *Reply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and less than 876000h0m0s"},
+		{"slots next year", nonsense(func(r *Reply) { r.Wait = clock.Year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
+		{"endless pause", nonsense(func(r *Reply) { r.Pause = math.MaxInt64 }), 0, "cruise: store gave a pause of 2562047h47m16.854775807s: want 0 to 744h0m0s"},
+		{"nobody there", nonsense(func(r *Reply) { r.Workers = 0 }), 0, "cruise: store gave 0 workers, level 0, 0 resumes: want 1 or more, 0 or more, 0 or more"},
+		{"an epoch after which none could come", nonsense(func(r *Reply) { r.Epoch = math.MaxInt64 }), 0, "cruise: store gave epoch 9223372036854775807, rate 1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
+		{"an error that is a nil pointer", func(context.Context, Request) (Reply, error) {
 			var e *net.OpError
-			return StoreReply{}, e
+			return Reply{}, e
 		}, 0, "cruise: store panicked: runtime error: invalid memory address or nil pointer dereference"},
-		{"negative rate", nonsense(func(r *StoreReply) { r.Rate = -1 }), 0, "cruise: store gave epoch 1, rate -1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
+		{"negative rate", nonsense(func(r *Reply) { r.Rate = -1 }), 0, "cruise: store gave epoch 1, rate -1, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
 				store.fails(tt.fault)
 				var told []string
-				s := Must(NewSharedLimiter(store, WithObserver(ObserverFunc(func(_ context.Context, e Event) { told = append(told, fmt.Sprintf("%T", e)) }))))
+				s := cruise.Must(New(store, cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) { told = append(told, fmt.Sprintf("%T", e)) }))))
 				start := time.Now()
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				assert.Equal(t, tt.wait, time.Since(start))
@@ -793,7 +794,7 @@ func TestSharedStoreFails(t *testing.T) {
 					assert.EqualError(t, st.Err, tt.want)
 				}
 				time.Sleep(2 * time.Hour) // a hanging sync ends
-				store.fails(func(context.Context, StoreRequest) (StoreReply, error) { return StoreReply{}, errBusy })
+				store.fails(func(context.Context, Request) (Reply, error) { return Reply{}, errBusy })
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				synctest.Wait()
 				assert.Equal(t, errBusy, s.Stats().Err, "the last one counts")
@@ -808,30 +809,30 @@ func TestSharedStoreFails(t *testing.T) {
 }
 
 // Whatever a store gives, nobody is faster than their own maximum rate.
-func TestSharedStoreGivesTooMuch(t *testing.T) {
+func TestStoreGivesTooMuch(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		cost  int
-		reply func(q StoreRequest) StoreReply
+		reply func(q Request) Reply
 	}{
-		{"at once", 1, func(q StoreRequest) StoreReply { return StoreReply{Slots: q.Want, Span: 1, Epoch: 1} }},
-		{"at once, for calls that cost more", 7, func(q StoreRequest) StoreReply { return StoreReply{Slots: q.Want, Span: 1, Epoch: 1} }},
-		{"saved for a year", 1, func(q StoreRequest) StoreReply {
-			return StoreReply{Slots: q.Want, Wait: -clock.Year, Span: time.Hour, Epoch: 1}
+		{"at once", 1, func(q Request) Reply { return Reply{Slots: q.Want, Span: 1, Epoch: 1} }},
+		{"at once, for calls that cost more", 7, func(q Request) Reply { return Reply{Slots: q.Want, Span: 1, Epoch: 1} }},
+		{"saved for a year", 1, func(q Request) Reply {
+			return Reply{Slots: q.Want, Wait: -clock.Year, Span: time.Hour, Epoch: 1}
 		}},
-		{"anew each time", 1, func(q StoreRequest) StoreReply {
-			return StoreReply{Slots: q.Want, Span: time.Duration(q.Want) * time.Second / 10, Epoch: q.Epoch + 1}
+		{"anew each time", 1, func(q Request) Reply {
+			return Reply{Slots: q.Want, Span: time.Duration(q.Want) * time.Second / 10, Epoch: q.Epoch + 1}
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
-				store.fails(func(_ context.Context, q StoreRequest) (StoreReply, error) {
+				store.fails(func(_ context.Context, q Request) (Reply, error) {
 					r := tt.reply(q)
 					r.Rate, r.Ceiling, r.Workers, r.Count = 1e12, 1, 1, 1
 					return r, nil
 				})
-				s := Must(NewSharedLimiter(store, WithMaxRate(10)))
+				s := cruise.Must(New(store, cruise.WithMaxRate(10)))
 				const lasts = time.Minute
 				ctx, cancel := context.WithTimeout(t.Context(), lasts)
 				defer cancel()
@@ -841,7 +842,7 @@ func TestSharedStoreGivesTooMuch(t *testing.T) {
 					all.Go(func() {
 						for s.WaitN(ctx, tt.cost) == nil {
 							sent.Add(int64(tt.cost))
-							s.Learn(Feedback{Outcome: OutcomeSuccess, Cost: tt.cost, Sent: time.Now()})
+							s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Cost: tt.cost, Sent: time.Now()})
 							time.Sleep(time.Millisecond)
 						}
 					})
@@ -865,16 +866,16 @@ func TestSharedStoreGivesTooMuch(t *testing.T) {
 }
 
 // Workers that share pauses alone do so at whatever rate: no store is told one of 0.
-func TestSharedPauseOnlyIsForAnyRate(t *testing.T) {
+func TestPauseOnlyIsForAnyRate(t *testing.T) {
 	for _, most := range []rate.Limit{rate.Every(clock.Year), 1e-6, 1e9, rate.Inf} {
 		synctest.Test(t, func(t *testing.T) {
 			store := NewMemoryStore()
-			a := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(most)))
-			b := Must(NewSharedLimiter(store, WithPauseOnly()))
+			a := cruise.Must(New(store, WithPauseOnly(), cruise.WithMaxRate(most)))
+			b := cruise.Must(New(store, WithPauseOnly()))
 			a.Pause(time.Minute)
 			synctest.Wait()
 			began := time.Now()
-			letGo(t, b, 1).ends(OutcomeSuccess, 0)
+			letGo(t, b, 1).ends(cruise.OutcomeSuccess, 0)
 			assert.Equal(t, time.Minute, time.Since(began), "%v", most)
 			synctest.Wait()
 			assert.NoError(t, a.Stats().Err, "%v", most)
@@ -885,7 +886,7 @@ func TestSharedPauseOnlyIsForAnyRate(t *testing.T) {
 
 // A limiter that loses its store keeps to its share, comes back by itself, and
 // sends no burst at any time.
-func TestSharedOutage(t *testing.T) {
+func TestOutage(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		fallback Fallback
@@ -900,12 +901,12 @@ func TestSharedOutage(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
 				var mu sync.Mutex
-				var events []Event
-				watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+				var events []cruise.Event
+				watch := cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 					mu.Lock()
 					defer mu.Unlock()
 					switch e.(type) {
-					case StoreDegraded, StoreRecovered:
+					case cruise.StoreDegraded, cruise.StoreRecovered:
 						events = append(events, e)
 					}
 				}))
@@ -942,8 +943,8 @@ func TestSharedOutage(t *testing.T) {
 					}
 				}
 				require.Len(t, events, 2)
-				assert.Equal(t, StoreDegraded{errDown}, events[0])
-				assert.InDelta(t, 12.5, events[1].(StoreRecovered).After.Seconds(), 3.3)
+				assert.Equal(t, cruise.StoreDegraded{Err: errDown}, events[0])
+				assert.InDelta(t, 12.5, events[1].(cruise.StoreRecovered).After.Seconds(), 3.3)
 			})
 		})
 	}
@@ -951,19 +952,19 @@ func TestSharedOutage(t *testing.T) {
 
 // A call that waits for several slots of a slow limit keeps those that it has when a sync fails
 // now and then, as one by a connection that has died.
-func TestSharedSyncsThatFailNowAndThen(t *testing.T) {
+func TestSyncsThatFailNowAndThen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		good, n := NewMemoryStore(), 0
-		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+		store.fails(func(ctx context.Context, q Request) (Reply, error) {
 			if n++; n%10 == 0 {
-				return StoreReply{}, errDown
+				return Reply{}, errDown
 			}
 			return good.Sync(ctx, q)
 		})
 		told := 0
-		watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
-			if _, away := e.(StoreDegraded); away {
+		watch := cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			if _, away := e.(cruise.StoreDegraded); away {
 				told++
 			}
 		}))
@@ -971,7 +972,7 @@ func TestSharedSyncsThatFailNowAndThen(t *testing.T) {
 		start := time.Now()
 		for range 10 {
 			require.NoError(t, s.WaitN(t.Context(), 3))
-			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 3})
+			s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 3})
 		}
 		assert.LessOrEqual(t, time.Since(start), 30*25*time.Second)
 		synctest.Wait()
@@ -982,18 +983,18 @@ func TestSharedSyncsThatFailNowAndThen(t *testing.T) {
 }
 
 // Both tries of a sync have no longer than one: nobody waits longer for a store that fails late.
-func TestSharedSecondTryIsWithinTheTimeout(t *testing.T) {
+func TestSecondTryIsWithinTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		first := true
-		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+		store.fails(func(ctx context.Context, q Request) (Reply, error) {
 			if first {
 				first = false
 				time.Sleep(DefaultStoreTimeout * 9 / 10)
-				return StoreReply{}, errDown
+				return Reply{}, errDown
 			}
 			<-ctx.Done()
-			return StoreReply{}, ctx.Err()
+			return Reply{}, ctx.Err()
 		})
 		s := fleet(t, store, 1)[0]
 		begun := time.Now()
@@ -1013,13 +1014,13 @@ func (c slowContext) Deadline() (time.Time, bool) {
 }
 
 // The first try may fail before the call that it asks for is in line.
-func TestSharedSecondTryAsksForTheSame(t *testing.T) {
+func TestSecondTryAsksForTheSame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		var asked []int
-		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+		store.fails(func(ctx context.Context, q Request) (Reply, error) {
 			if asked = append(asked, q.Want); len(asked) == 1 {
-				return StoreReply{}, errDown
+				return Reply{}, errDown
 			}
 			return store.Store.Sync(ctx, q)
 		})
@@ -1030,16 +1031,16 @@ func TestSharedSecondTryAsksForTheSame(t *testing.T) {
 }
 
 // Who is slow to hear that the store is away does not hear that it is back before.
-func TestSharedOutageIsToldInOrder(t *testing.T) {
+func TestOutageIsToldInOrder(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		syncs int // that fail
-		fault func(context.Context, StoreRequest) (StoreReply, error)
+		fault func(context.Context, Request) (Reply, error)
 	}{
 		{"errors", 2, down},
-		{"no answer in time", 1, func(context.Context, StoreRequest) (StoreReply, error) {
+		{"no answer in time", 1, func(context.Context, Request) (Reply, error) {
 			time.Sleep(DefaultStoreTimeout + time.Millisecond)
-			return StoreReply{}, errDown
+			return Reply{}, errDown
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -1047,10 +1048,10 @@ func TestSharedOutageIsToldInOrder(t *testing.T) {
 				store := newFaultyStore()
 				var mu sync.Mutex
 				var told []string
-				watch := WithObserver(ObserverFunc(func(_ context.Context, e Event) {
-					if _, away := e.(StoreDegraded); away {
+				watch := cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					if _, away := e.(cruise.StoreDegraded); away {
 						time.Sleep(time.Second)
-					} else if _, back := e.(StoreRecovered); !back {
+					} else if _, back := e.(cruise.StoreRecovered); !back {
 						return
 					}
 					mu.Lock()
@@ -1063,7 +1064,7 @@ func TestSharedOutageIsToldInOrder(t *testing.T) {
 				sent := drive(ctx, workers, 2)
 				time.Sleep(time.Second)
 				left := tt.syncs
-				store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+				store.fails(func(ctx context.Context, q Request) (Reply, error) {
 					if left--; left == 0 {
 						store.fails(nil)
 					}
@@ -1078,15 +1079,15 @@ func TestSharedOutageIsToldInOrder(t *testing.T) {
 
 // An observer that ends the goroutine in which it is told, as a failed assertion does,
 // hears what comes after.
-func TestSharedObserverThatEndsItsGoroutine(t *testing.T) {
+func TestObserverThatEndsItsGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		var back atomic.Bool
-		s := fleet(t, store, 1, append(steady(100), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+		s := fleet(t, store, 1, append(steady(100), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			switch e.(type) {
-			case StoreDegraded:
+			case cruise.StoreDegraded:
 				runtime.Goexit()
-			case StoreRecovered:
+			case cruise.StoreRecovered:
 				back.Store(true)
 			}
 		})))...)[0]
@@ -1105,27 +1106,27 @@ func TestSharedObserverThatEndsItsGoroutine(t *testing.T) {
 
 // What a sync that failed had to tell is told by the next one, whether the store has
 // heard it or not: it knows the same in the end as if none had failed.
-func TestSharedToldAgain(t *testing.T) {
-	learn := func(f Feedback) func(*SharedLimiter) {
-		return func(s *SharedLimiter) {
+func TestToldAgain(t *testing.T) {
+	learn := func(f cruise.Feedback) func(*Limiter) {
+		return func(s *Limiter) {
 			f.Sent, f.Cost = time.Now(), 1
 			s.Learn(f)
 		}
 	}
-	throttled := learn(Feedback{Outcome: OutcomeThrottled})
-	stopped := learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Minute})
+	throttled := learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled})
+	stopped := learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Minute})
 	for _, tt := range []struct {
 		name     string
-		pause    time.Duration          // of everyone, before
-		do, then func(s *SharedLimiter) // then while the first sync is under way
+		pause    time.Duration    // of everyone, before
+		do, then func(s *Limiter) // then while the first sync is under way
 		epoch    int64
 		left     time.Duration // of the pause, half a minute later
 	}{
 		{"a throttle", 0, throttled, nil, 2, 0},
 		{"a pause", 0, stopped, nil, 2, time.Minute / 2},
-		{"the end of a pause", time.Hour, (*SharedLimiter).Resume, nil, 1, 0},
-		{"a pause, and its end", 0, stopped, (*SharedLimiter).Resume, 2, 0},
-		{"the end of a pause, and a shorter one", time.Hour, (*SharedLimiter).Resume, stopped, 2, time.Minute / 2},
+		{"the end of a pause", time.Hour, (*Limiter).Resume, nil, 1, 0},
+		{"a pause, and its end", 0, stopped, (*Limiter).Resume, 2, 0},
+		{"the end of a pause, and a shorter one", time.Hour, (*Limiter).Resume, stopped, 2, time.Minute / 2},
 	} {
 		for _, lost := range []struct {
 			name  string
@@ -1142,18 +1143,18 @@ func TestSharedToldAgain(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := newFaultyStore()
 					memory := store.Store.(*MemoryStore)
-					s := fleet(t, store, 1, WithMaxRate(10))[0]
+					s := fleet(t, store, 1, cruise.WithMaxRate(10))[0]
 					for range 30 {
 						require.NoError(t, s.WaitN(t.Context(), 1))
-						learn(Feedback{Outcome: OutcomeSuccess})(s)
+						learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess})(s)
 					}
 					s.Pause(tt.pause)
 					time.Sleep(time.Second)
 					fails, told := lost.syncs, make(chan struct{})
-					store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+					store.fails(func(ctx context.Context, q Request) (Reply, error) {
 						<-told
 						if fails--; fails >= 0 && !lost.heard {
-							return StoreReply{}, errDown
+							return Reply{}, errDown
 						}
 						r, err := memory.Sync(ctx, q)
 						if fails >= 0 {
@@ -1175,7 +1176,7 @@ func TestSharedToldAgain(t *testing.T) {
 					synctest.Wait()
 					assert.Equal(t, tt.left, s.Stats().PauseLeft)
 					assert.EqualValues(t, lost.syncs, s.Stats().Failures)
-					r, err := memory.Sync(t.Context(), StoreRequest{Law: s.sharedLaw})
+					r, err := memory.Sync(t.Context(), Request{Law: s.law})
 					require.NoError(t, err)
 					assert.Equal(t, tt.left, r.Pause)
 					assert.Equal(t, tt.epoch, r.Epoch)
@@ -1187,39 +1188,39 @@ func TestSharedToldAgain(t *testing.T) {
 
 // While the store is down, the limit is what this worker keeps to. A throttle that was not
 // told cuts its share.
-func TestSharedLimitWithoutStore(t *testing.T) {
+func TestLimitWithoutStore(t *testing.T) {
 	const throttled, not = true, false
 	for _, tt := range []struct {
 		name      string
 		throttled bool
-		opts      []SharedOption
+		opts      []Option
 		want      rate.Limit
 		pause     time.Duration
 	}{
 		{"share", not, nil, 5, 0},
 		{"share, after a throttle", throttled, nil, 2.5, 1600 * ms},
-		{"closed", not, []SharedOption{WithFallback(FallbackClosed)}, 0, 0},
-		{"open", not, []SharedOption{WithFallback(FallbackOpen)}, rate.Inf, 0},
-		{"pause only", not, []SharedOption{WithPauseOnly()}, 10, 0},
-		{"pause only, closed", not, []SharedOption{WithPauseOnly(), WithFallback(FallbackClosed)}, 10, 0},
+		{"closed", not, []Option{WithFallback(FallbackClosed)}, 0, 0},
+		{"open", not, []Option{WithFallback(FallbackOpen)}, rate.Inf, 0},
+		{"pause only", not, []Option{WithPauseOnly()}, 10, 0},
+		{"pause only, closed", not, []Option{WithPauseOnly(), WithFallback(FallbackClosed)}, 10, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				long := Must(NewBackoff(WithBase(time.Hour), WithMaxDelay(time.Hour), WithJitter(NoJitter())))
+				long := cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Hour), cruise.WithMaxDelay(time.Hour), cruise.WithJitter(cruise.NoJitter())))
 				store := newFaultyStore()
-				workers := fleet(t, store, 2, append(tt.opts, WithInitialRate(10), WithMaxRate(10), WithPauseBackoff(long))...)
+				workers := fleet(t, store, 2, append(tt.opts, cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithPauseBackoff(long))...)
 				assert.EqualValues(t, 10, workers[0].Limit(), "before the first call")
 				for _, s := range append(workers, workers[0]) {
 					require.NoError(t, s.WaitN(t.Context(), 2))
 					time.Sleep(time.Second)
-					s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 2})
+					s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 2})
 				}
 				synctest.Wait()
 				assert.EqualValues(t, 10, workers[0].Limit())
 				store.fails(down)
 				s := workers[0]
 				if tt.throttled {
-					s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 2}) // which it tells at once
+					s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 2}) // which it tells at once
 				} else {
 					s.Resume() // as this
 				}
@@ -1234,7 +1235,7 @@ func TestSharedLimitWithoutStore(t *testing.T) {
 
 // A call that could not go before its deadline is refused at once, whether it has its slots
 // or the store gives them out as fast as it can.
-func TestSharedDeadline(t *testing.T) {
+func TestDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		slots int           // of ten a second in hand
@@ -1256,7 +1257,7 @@ func TestSharedDeadline(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), left)
 					defer cancel()
 					err := s.WaitN(ctx, tt.cost)
-					assert.Equal(t, left < tt.after, errors.Is(err, ErrDeadline) && clock.Now() == now, "%v", err)
+					assert.Equal(t, left < tt.after, errors.Is(err, cruise.ErrDeadline) && clock.Now() == now, "%v", err)
 					time.Sleep(time.Minute) // for the last syncs
 				})
 			})
@@ -1266,7 +1267,7 @@ func TestSharedDeadline(t *testing.T) {
 
 // Where nobody goes without the store, whoever could not wait until it is asked again is
 // told so at once.
-func TestSharedDeadlineWithoutStore(t *testing.T) {
+func TestDeadlineWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		store.fails(down)
@@ -1279,11 +1280,11 @@ func TestSharedDeadlineWithoutStore(t *testing.T) {
 			return time.Since(start), err
 		}
 		_, err := wait(20 * time.Second)
-		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, cruise.ErrDeadline)
 		again := s.next.Sub(clock.Now())
 		require.Greater(t, again, 2*ms)
 		took, err := wait(again - ms)
-		require.ErrorIs(t, err, ErrDeadline)
+		require.ErrorIs(t, err, cruise.ErrDeadline)
 		assert.Zero(t, took)
 		store.fails(nil)
 		took, err = wait(again + ms)
@@ -1295,16 +1296,16 @@ func TestSharedDeadlineWithoutStore(t *testing.T) {
 
 // Before the first throttle the rate grows by e a second: whoever would go in time by that
 // is not refused by what the rate is now.
-func TestSharedDeadlineAtTheBeginning(t *testing.T) {
+func TestDeadlineAtTheBeginning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := Must(NewSharedLimiter(NewMemoryStore()))
+		s := cruise.Must(New(NewMemoryStore()))
 		call := func(ctx context.Context) error {
 			if err := s.WaitN(ctx, 1); err != nil {
 				return err
 			}
 			sent := time.Now()
 			time.Sleep(50 * ms)
-			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: sent, Cost: 1})
+			s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: sent, Cost: 1})
 			return nil
 		}
 		var group sync.WaitGroup
@@ -1312,7 +1313,7 @@ func TestSharedDeadlineAtTheBeginning(t *testing.T) {
 			group.Go(func() { _ = call(t.Context()) })
 		}
 		time.Sleep(200 * ms)
-		for deadline, want := range map[time.Duration]error{6 * time.Second: nil, time.Second: ErrDeadline} {
+		for deadline, want := range map[time.Duration]error{6 * time.Second: nil, time.Second: cruise.ErrDeadline} {
 			group.Go(func() {
 				ctx, cancel := context.WithTimeout(t.Context(), deadline)
 				defer cancel()
@@ -1326,8 +1327,8 @@ func TestSharedDeadlineAtTheBeginning(t *testing.T) {
 
 // Before the first throttle others may have taken the rate far up since the last sync: whoever
 // would go in time by that is not refused by what the rate was then.
-func TestSharedDeadlineAtTheBeginningOfOthers(t *testing.T) {
-	for idle, want := range map[time.Duration]error{9 * time.Second: nil, 100 * ms: ErrDeadline} {
+func TestDeadlineAtTheBeginningOfOthers(t *testing.T) {
+	for idle, want := range map[time.Duration]error{9 * time.Second: nil, 100 * ms: cruise.ErrDeadline} {
 		t.Run(idle.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				workers := fleet(t, nearStore(), 2)
@@ -1350,7 +1351,7 @@ func TestSharedDeadlineAtTheBeginningOfOthers(t *testing.T) {
 
 // Whoever has not asked for long refuses nobody by the rate of that time, before the store
 // has told that of today.
-func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
+func TestDeadlineAtARateOfLongAgo(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		now     rate.Limit // 1 call a second was the rate before
@@ -1363,7 +1364,7 @@ func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &MemoryStore{begun: clock.Now()}
-				s := fleet(t, &distantStore{Store: store, rtt: ms}, 1, WithInitialRate(1))[0]
+				s := fleet(t, &distantStore{Store: store, rtt: ms}, 1, cruise.WithInitialRate(1))[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Minute)
 				store.state.Rate, store.state.Ceiling = microRate(tt.now), microRate(tt.now) // by what others told
@@ -1374,7 +1375,7 @@ func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
 				var refused atomic.Int64
 				for range 10 {
 					group.Go(func() {
-						if errors.Is(s.WaitN(ctx, 1), ErrDeadline) && time.Since(start) <= ms {
+						if errors.Is(s.WaitN(ctx, 1), cruise.ErrDeadline) && time.Since(start) <= ms {
 							refused.Add(1)
 						}
 					})
@@ -1389,7 +1390,7 @@ func TestSharedDeadlineAtARateOfLongAgo(t *testing.T) {
 
 // A worker that shares pauses alone waits for news only if its last are older than two
 // periods.
-func TestSharedPauseOnlyWaitsForNews(t *testing.T) {
+func TestPauseOnlyWaitsForNews(t *testing.T) {
 	for old, want := range map[time.Duration]time.Duration{syncPeriod - ms: 0, syncPeriod: 0, 2*syncPeriod - ms: 0, 2 * syncPeriod: 80 * ms} {
 		synctest.Test(t, func(t *testing.T) {
 			store := &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}
@@ -1409,7 +1410,7 @@ func TestSharedPauseOnlyWaitsForNews(t *testing.T) {
 }
 
 // A store that has lost its state gives no slots out that a worker has already.
-func TestSharedSlotsOutliveTheStore(t *testing.T) {
+func TestSlotsOutliveTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		s := fleet(t, store, 1, steady(10)...)[0]
@@ -1433,11 +1434,11 @@ func TestSharedSlotsOutliveTheStore(t *testing.T) {
 }
 
 // Probes of a store that is down get rarer, and stop where nobody calls.
-func TestSharedProbes(t *testing.T) {
+func TestProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		store.fails(down)
-		s := Must(NewSharedLimiter(store, WithFallback(FallbackClosed)))
+		s := cruise.Must(New(store, WithFallback(FallbackClosed)))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		assert.ErrorIs(t, s.WaitN(ctx, 1), context.DeadlineExceeded)
 		cancel()
@@ -1452,24 +1453,24 @@ func TestSharedProbes(t *testing.T) {
 }
 
 // A store that comes back empty is told rate, epoch and pause by those who know.
-func TestSharedStoreLosesAll(t *testing.T) {
+func TestStoreLosesAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
-		workers := fleet(t, store, 3, WithInitialRate(100))
+		workers := fleet(t, store, 3, cruise.WithInitialRate(100))
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
 		sent := drive(ctx, workers, 5)
 		time.Sleep(2 * time.Second)
-		workers[0].Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 10 * time.Second})
+		workers[0].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 10 * time.Second})
 		until := time.Now().Add(10 * time.Second)
 		time.Sleep(2 * time.Second)
 		was := workers[0].Limit()
 		store.mu.Lock()
 		store.Store = NewMemoryStore()
 		store.mu.Unlock()
-		workers[1].Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1}) // the first, so it is told
+		workers[1].Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1}) // the first, so it is told
 
-		newcomer := Must(NewSharedLimiter(store))
+		newcomer := cruise.Must(New(store))
 		synctest.Wait()
 		require.NoError(t, newcomer.WaitN(ctx, 1))
 		assert.InDelta(t, 0, time.Since(until).Seconds(), .2, "who knew nothing heeds the pause")
@@ -1479,15 +1480,15 @@ func TestSharedStoreLosesAll(t *testing.T) {
 }
 
 // Scopes with shared limiters stand within each other like others.
-func TestSharedScopes(t *testing.T) {
+func TestScopes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		stores := map[string]Store{}
-		process := func() *Retrier {
-			return Must(New(
-				WithLimiter(Must(NewSharedLimiter(storeOf(&mu, stores, "DEVELOPER"), steady(100)...))),
-				WithScopeLimiter(func(scope, key string) (Limiter, error) {
-					return NewSharedLimiter(storeOf(&mu, stores, scope+key), steady(10)...)
+		process := func() *cruise.Retrier {
+			return cruise.Must(cruise.New(
+				cruise.WithLimiter(cruise.Must(New(storeOf(&mu, stores, "DEVELOPER"), steady(100)...))),
+				cruise.WithScopeLimiter(func(scope, key string) (cruise.Limiter, error) {
+					return New(storeOf(&mu, stores, scope+key), steady(10)...)
 				})))
 		}
 		one, other := process(), process()
@@ -1495,7 +1496,7 @@ func TestSharedScopes(t *testing.T) {
 		defer cancel()
 		var wg sync.WaitGroup
 		counts := make([]atomic.Int64, 3)
-		for _, r := range []*Retrier{one, other} {
+		for _, r := range []*cruise.Retrier{one, other} {
 			for i, key := range []string{"a", "b", "c"} {
 				for range 2 {
 					wg.Go(func() {
@@ -1526,8 +1527,8 @@ func storeOf(mu *sync.Mutex, stores map[string]Store, key string) Store {
 
 // What is saved for a call that costs much stays saved when others go first, also where the
 // limiter is of this worker alone.
-func TestSharedSavesForALargeCost(t *testing.T) {
-	for name, opts := range map[string][]SharedOption{
+func TestSavesForALargeCost(t *testing.T) {
+	for name, opts := range map[string][]Option{
 		"pauses alone": {WithPauseOnly()},
 		"store down":   {},
 	} {
@@ -1535,7 +1536,7 @@ func TestSharedSavesForALargeCost(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
 				store.fails(down)
-				r := Must(New(WithLimiter(Must(NewSharedLimiter(store, append(opts, WithInitialRate(10), WithMaxRate(10))...)))))
+				r := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(New(store, append(opts, cruise.WithInitialRate(10), cruise.WithMaxRate(10))...)))))
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
 				go func() {
@@ -1545,7 +1546,7 @@ func TestSharedSavesForALargeCost(t *testing.T) {
 					}
 				}()
 				start := time.Now()
-				assert.NoError(t, r.Do(ctx, ok, WithBackground(), WithCost(100)))
+				assert.NoError(t, r.Do(ctx, ok, cruise.WithBackground(), cruise.WithCost(100)))
 				assert.InDelta(t, 10.2, time.Since(start).Seconds(), .2)
 				time.Sleep(time.Hour) // for the last syncs
 			})
@@ -1555,16 +1556,16 @@ func TestSharedSavesForALargeCost(t *testing.T) {
 
 // A call that a limit around its own holds up for long keeps its slots, and its place: so
 // each scope has its turn, whatever its calls cost and however many wait in it.
-func TestSharedScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {
-	shared := func(limit rate.Limit) (Limiter, error) { return NewSharedLimiter(NewMemoryStore(), steady(limit)...) }
-	for name, around := range map[string]func() (Limiter, error){
-		"shared": func() (Limiter, error) { return shared(3) },
-		"bucket": func() (Limiter, error) { return NewTokenBucket(3, 10) },
+func TestScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {
+	shared := func(limit rate.Limit) (cruise.Limiter, error) { return New(NewMemoryStore(), steady(limit)...) }
+	for name, around := range map[string]func() (cruise.Limiter, error){
+		"shared": func() (cruise.Limiter, error) { return shared(3) },
+		"bucket": func() (cruise.Limiter, error) { return cruise.NewTokenBucket(3, 10) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				developer := Must(New(WithLimiter(Must(around())),
-					WithScopeLimiter(func(string, string) (Limiter, error) { return shared(40) })))
+				developer := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(around())),
+					cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return shared(40) })))
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				var group sync.WaitGroup
@@ -1577,7 +1578,7 @@ func TestSharedScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {
 								time.Sleep(50 * ms)
 								calls[account].Add(1)
 								return nil
-							}, WithCost(cost)) == nil {
+							}, cruise.WithCost(cost)) == nil {
 							}
 						})
 					}
@@ -1599,13 +1600,13 @@ func TestSharedScopesHaveTheirTurnsBehindASlowLimit(t *testing.T) {
 
 // So does a call of a limiter that shares pauses alone: it has no time to ask for news when
 // its turn has come.
-func TestSharedPauseOnlyHasItsTurnsBehindASlowLimit(t *testing.T) {
+func TestPauseOnlyHasItsTurnsBehindASlowLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		developer := Must(New(WithLimiter(Must(NewTokenBucket(.5, 1))), WithScopeLimiter(func(_, account string) (Limiter, error) {
+		developer := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(.5, 1))), cruise.WithScopeLimiter(func(_, account string) (cruise.Limiter, error) {
 			if account == "shared" {
-				return NewSharedLimiter(nearStore(), append(steady(100), WithPauseOnly())...)
+				return New(nearStore(), append(steady(100), WithPauseOnly())...)
 			}
-			return NewTokenBucket(100, 1)
+			return cruise.NewTokenBucket(100, 1)
 		})))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 		defer cancel()
@@ -1625,11 +1626,11 @@ func TestSharedPauseOnlyHasItsTurnsBehindASlowLimit(t *testing.T) {
 }
 
 // A hundred thousand callers are one sync, and leave nothing behind.
-func TestSharedCrowdLeaves(t *testing.T) {
+func TestCrowdLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		store.fails(hangs)
-		s := Must(NewSharedLimiter(store, WithFallback(FallbackClosed)))
+		s := cruise.Must(New(store, WithFallback(FallbackClosed)))
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
 		for range 100_000 {
@@ -1648,7 +1649,7 @@ func TestSharedCrowdLeaves(t *testing.T) {
 }
 
 // A worker that was stopped for a while sends nothing by slots of before.
-func TestSharedStaleSlots(t *testing.T) {
+func TestStaleSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		s := fleet(t, store, 1, steady(100)...)[0]
@@ -1666,18 +1667,18 @@ func TestSharedStaleSlots(t *testing.T) {
 }
 
 // A cost that no call can have had counts as the highest.
-func TestSharedLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
-	for _, outcome := range []Outcome{OutcomeSuccess, OutcomeTransient, OutcomeThrottled} {
+func TestLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
+	for _, outcome := range []cruise.Outcome{cruise.OutcomeSuccess, cruise.OutcomeTransient, cruise.OutcomeThrottled} {
 		synctest.Test(t, func(t *testing.T) {
 			store, good := newFaultyStore(), NewMemoryStore()
 			told := int64(0)
-			store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+			store.fails(func(ctx context.Context, q Request) (Reply, error) {
 				told += q.Successes + q.Failed + q.Throttles
 				return good.Sync(ctx, q)
 			})
 			s := fleet(t, store, 1)[0]
 			for range 3 {
-				s.Learn(Feedback{Outcome: outcome, Sent: time.Now(), Cost: math.MaxInt})
+				s.Learn(cruise.Feedback{Outcome: outcome, Sent: time.Now(), Cost: math.MaxInt})
 			}
 			for range 20 {
 				require.NoError(t, s.WaitN(t.Context(), 1))
@@ -1689,7 +1690,7 @@ func TestSharedLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
 }
 
 // Slots that were saved up are due together, and void together, however long ago.
-func TestSharedSavedSlotsExpire(t *testing.T) {
+func TestSavedSlotsExpire(t *testing.T) {
 	const second = clock.Instant(time.Second)
 	for after, want := range map[clock.Instant]int{second: 100, 3 * second: 69, 7 * second / 2: 64, 8 * second: 19, 3600 * second: 0} {
 		var l leases
@@ -1702,11 +1703,11 @@ func TestSharedSavedSlotsExpire(t *testing.T) {
 
 // A worker whose store is back keeps to its share for as long as the others may need to come
 // back, not for as long as the next call at that share would take.
-func TestSharedGoesOnAfterAnOutage(t *testing.T) {
+func TestGoesOnAfterAnOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
-		answers := func(_ context.Context, q StoreRequest) (StoreReply, error) {
-			return StoreReply{Slots: q.Want, Span: time.Second, Epoch: 1, Rate: 10e6, Ceiling: 10e6, Workers: 1000, Count: 1}, nil
+		answers := func(_ context.Context, q Request) (Reply, error) {
+			return Reply{Slots: q.Want, Span: time.Second, Epoch: 1, Rate: 10e6, Ceiling: 10e6, Workers: 1000, Count: 1}, nil
 		}
 		store.fails(answers)
 		s := fleet(t, store, 1)[0]
@@ -1724,7 +1725,7 @@ func TestSharedGoesOnAfterAnOutage(t *testing.T) {
 // After a machine stood still, calls that waited do not all go at once by the slots
 // that they have missed; calls that come later than their slots do. Of slots that are
 // far apart one is left.
-func TestSharedLateTimer(t *testing.T) {
+func TestLateTimer(t *testing.T) {
 	const ms = time.Millisecond
 	for _, tt := range []struct {
 		name    string
@@ -1770,7 +1771,7 @@ func TestSharedLateTimer(t *testing.T) {
 
 // Limiters within a slow one, whose own slots are void each time that of the slow one
 // is due, come back for it in time, whoever is first and whatever the calls cost.
-func TestSharedWithinASlowOne(t *testing.T) {
+func TestWithinASlowOne(t *testing.T) {
 	for _, tt := range []struct {
 		every, rtt  time.Duration
 		costs       [2]int // of background and other calls
@@ -1785,10 +1786,10 @@ func TestSharedWithinASlowOne(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("a call in %v, a store %v away, costs %v", tt.every, tt.rtt, tt.costs), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				limiter := func(every time.Duration) *SharedLimiter {
+				limiter := func(every time.Duration) *Limiter {
 					return fleet(t, &distantStore{Store: NewMemoryStore(), rtt: tt.rtt}, 1, steady(rate.Every(every))...)[0]
 				}
-				r := Must(New(WithLimiter(limiter(tt.every)), WithScopeLimiter(func(_, key string) (Limiter, error) {
+				r := cruise.Must(cruise.New(cruise.WithLimiter(limiter(tt.every)), cruise.WithScopeLimiter(func(_, key string) (cruise.Limiter, error) {
 					if key == "background" {
 						return limiter(37 * time.Millisecond), nil
 					}
@@ -1798,15 +1799,15 @@ func TestSharedWithinASlowOne(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				var wg sync.WaitGroup
-				run := func(key string, opts ...CallOption) {
+				run := func(key string, opts ...cruise.CallOption) {
 					for range tt.calls {
 						wg.Go(func() {
 							assert.NoError(t, r.Scope("ACCOUNT", key).Do(ctx, func(context.Context) error { return nil }, opts...))
 						})
 					}
 				}
-				run("background", WithBackground(), WithCost(tt.costs[0]))
-				run("other", WithCost(tt.costs[1]))
+				run("background", cruise.WithBackground(), cruise.WithCost(tt.costs[0]))
+				run("other", cruise.WithCost(tt.costs[1]))
 				wg.Wait()
 				assert.LessOrEqual(t, time.Since(start), time.Duration(tt.most)*tt.every+time.Second)
 				time.Sleep(time.Minute) // for the last syncs
@@ -1817,7 +1818,7 @@ func TestSharedWithinASlowOne(t *testing.T) {
 
 // A shared limit within another one gives its calls what both give, whatever they cost and
 // however long each waits for the slots of the other.
-func TestSharedWithinAnother(t *testing.T) {
+func TestWithinAnother(t *testing.T) {
 	for _, tt := range []struct {
 		workers, cost int // 0: 1 to 3
 		outer         rate.Limit
@@ -1849,11 +1850,11 @@ func TestSharedWithinAnother(t *testing.T) {
 				var mu sync.Mutex
 				var went []time.Time // of each unit
 				var wg sync.WaitGroup
-				var around *SharedLimiter
+				var around *Limiter
 				for range tt.workers {
 					around = fleet(t, outer, 1, steady(tt.outer)...)[0]
-					r := Must(New(WithLimiter(around), WithScopeLimiter(func(_, account string) (Limiter, error) {
-						return NewSharedLimiter(inner[account[0]], steady(tt.inner)...)
+					r := cruise.Must(cruise.New(cruise.WithLimiter(around), cruise.WithScopeLimiter(func(_, account string) (cruise.Limiter, error) {
+						return New(inner[account[0]], steady(tt.inner)...)
 					})))
 					for i := range 3 * tt.accounts {
 						scope := r.Scope("ACCOUNT", string(rune(i%tt.accounts)))
@@ -1865,7 +1866,7 @@ func TestSharedWithinAnother(t *testing.T) {
 									defer mu.Unlock()
 									went = append(went, slices.Repeat([]time.Time{time.Now()}, cost)...)
 									return nil
-								}, WithCost(cost))
+								}, cruise.WithCost(cost))
 							}
 						})
 					}
@@ -1888,7 +1889,7 @@ func TestSharedWithinAnother(t *testing.T) {
 
 // Before the first throttle, a success of a worker that is short of slots is told at
 // once, so that the rate which the server gives is known when that comes.
-func TestSharedReportsAtOnce(t *testing.T) {
+func TestReportsAtOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		ceiling int64
@@ -1906,14 +1907,14 @@ func TestSharedReportsAtOnce(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
-				s := fleet(t, store, 1, WithInitialRate(10), WithMaxRate(20))[0]
+				s := fleet(t, store, 1, cruise.WithInitialRate(10), cruise.WithMaxRate(20))[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				before := store.syncs
 				now := clock.Now()
 				s.unproved = false // else it is told in any case
 				s.known.Ceiling, s.known.Rate, s.next = tt.ceiling, tt.rate, now.Add(tt.next)
 				s.slots.add(now, now.Add(time.Second), time.Second, tt.slots)
-				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
+				s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
 				synctest.Wait()
 				assert.Equal(t, tt.want, store.syncs-before)
 				if tt.want > 0 {
@@ -1928,12 +1929,12 @@ func TestSharedReportsAtOnce(t *testing.T) {
 
 // What a success was told of a new window frees those who wait for slots of the old one
 // within a period.
-func TestSharedNewWindowIsToldSoon(t *testing.T) {
+func TestNewWindowIsToldSoon(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fleet(t, NewMemoryStore(), 1, WithInitialRate(10))[0]
+		s := fleet(t, NewMemoryStore(), 1, cruise.WithInitialRate(10))[0]
 		call := func(left int, reset time.Duration) {
 			require.NoError(t, s.WaitN(t.Context(), 1))
-			s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &Quota{Limit: 100, Remaining: left, Reset: reset}})
+			s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &cruise.Quota{Limit: 100, Remaining: left, Reset: reset}})
 		}
 		call(100, time.Hour)
 		time.Sleep(time.Minute)
@@ -1951,28 +1952,28 @@ func TestSharedNewWindowIsToldSoon(t *testing.T) {
 
 // Slots in hand are given up at once where an answer says that they were too many, and the
 // store is asked how to go on.
-func TestSharedSlotsAreGivenUp(t *testing.T) {
-	told := func(left int) Feedback {
-		return Feedback{Outcome: OutcomeSuccess, Quota: &Quota{Limit: 100, Remaining: left, Reset: time.Hour}}
+func TestSlotsAreGivenUp(t *testing.T) {
+	told := func(left int) cruise.Feedback {
+		return cruise.Feedback{Outcome: cruise.OutcomeSuccess, Quota: &cruise.Quota{Limit: 100, Remaining: left, Reset: time.Hour}}
 	}
 	for _, tt := range []struct {
 		name  string
 		left  int // before
-		f     Feedback
+		f     cruise.Feedback
 		waits bool
 	}{
 		{"something is left", 11, told(10), false},
 		{"enough for a call is left", 11, told(1), false},
 		{"others have used up what was left", 11, told(0), true},
 		{"nothing was left before", 0, told(0), false},
-		{"a throttle", 11, Feedback{Outcome: OutcomeThrottled}, true},
+		{"a throttle", 11, cruise.Feedback{Outcome: cruise.OutcomeThrottled}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const slow = 20 * time.Millisecond
 				store := newFaultyStore()
-				s := fleet(t, store, 1, WithInitialRate(100))[0]
-				learn := func(f Feedback) {
+				s := fleet(t, store, 1, cruise.WithInitialRate(100))[0]
+				learn := func(f cruise.Feedback) {
 					f.Sent, f.Cost = time.Now(), 1
 					s.Learn(f)
 				}
@@ -1980,7 +1981,7 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				learn(told(tt.left))
 				synctest.Wait()
-				store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+				store.fails(func(ctx context.Context, q Request) (Reply, error) {
 					time.Sleep(slow)
 					return store.Store.Sync(ctx, q)
 				})
@@ -2000,7 +2001,7 @@ func TestSharedSlotsAreGivenUp(t *testing.T) {
 
 // What a worker counts is what it says and what the store is told. A call that never went
 // says nothing of the server.
-func TestSharedCounts(t *testing.T) {
+func TestCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		s := fleet(t, store, 1, steady(10)...)[0]
@@ -2009,9 +2010,9 @@ func TestSharedCounts(t *testing.T) {
 		}
 		synctest.Wait()
 		time.Sleep(time.Second)
-		for _, f := range []Feedback{
-			{Outcome: OutcomeTransient, Sent: time.Now()}, {Outcome: OutcomeDropped, Sent: time.Now()}, {Outcome: OutcomeDropped},
-			{Outcome: OutcomePermanent, Sent: time.Now()}, {Outcome: OutcomeThrottled, Sent: time.Now()},
+		for _, f := range []cruise.Feedback{
+			{Outcome: cruise.OutcomeTransient, Sent: time.Now()}, {Outcome: cruise.OutcomeDropped, Sent: time.Now()}, {Outcome: cruise.OutcomeDropped},
+			{Outcome: cruise.OutcomePermanent, Sent: time.Now()}, {Outcome: cruise.OutcomeThrottled, Sent: time.Now()},
 		} {
 			f.Cost = 2
 			s.queue.Lock()
@@ -2034,14 +2035,14 @@ func TestSharedCounts(t *testing.T) {
 
 // Slots that come when a worker has just heard a throttle are void: nobody goes before the
 // store has said how to go on.
-func TestSharedSlotsAreVoidAfterAThrottle(t *testing.T) {
+func TestSlotsAreVoidAfterAThrottle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, WithInitialRate(10))[0]
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 80 * ms}, 1, cruise.WithInitialRate(10))[0]
 		calls(t, s, 20)
 		under := letGo(t, s, 1)
 		time.Sleep(time.Minute)
 		start := time.Now()
-		time.AfterFunc(40*ms, func() { under.ends(OutcomeThrottled, 0) })
+		time.AfterFunc(40*ms, func() { under.ends(cruise.OutcomeThrottled, 0) })
 		calls(t, s, 1)
 		assert.GreaterOrEqual(t, time.Since(start), 160*ms)
 		time.Sleep(time.Second) // for the last syncs
@@ -2049,14 +2050,14 @@ func TestSharedSlotsAreVoidAfterAThrottle(t *testing.T) {
 }
 
 // Whatever a server says of its quota, the store is told numbers that it can reckon with.
-func TestSharedQuotaIsToldWithinBounds(t *testing.T) {
+func TestQuotaIsToldWithinBounds(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
-		told, want Quota
+		told, want cruise.Quota
 	}{
-		{"nothing left", Quota{Limit: 1}, Quota{Limit: 1}},
-		{"less than nothing", Quota{Limit: -1, Remaining: -5, Reset: -time.Second}, Quota{}},
-		{"too much", Quota{Limit: math.MaxInt, Remaining: math.MaxInt, Reset: math.MaxInt64}, Quota{Limit: math.MaxInt32, Remaining: math.MaxInt32, Reset: clock.Year}},
+		{"nothing left", cruise.Quota{Limit: 1}, cruise.Quota{Limit: 1}},
+		{"less than nothing", cruise.Quota{Limit: -1, Remaining: -5, Reset: -time.Second}, cruise.Quota{}},
+		{"too much", cruise.Quota{Limit: math.MaxInt, Remaining: math.MaxInt, Reset: math.MaxInt64}, cruise.Quota{Limit: math.MaxInt32, Remaining: math.MaxInt32, Reset: clock.Year}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -2064,7 +2065,7 @@ func TestSharedQuotaIsToldWithinBounds(t *testing.T) {
 				s := fleet(t, store, 1, steady(10)...)[0]
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Second)
-				s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &tt.told})
+				s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &tt.told})
 				synctest.Wait()
 				require.NotNil(t, store.last.Quota)
 				assert.Equal(t, tt.want, *store.last.Quota)
@@ -2075,11 +2076,11 @@ func TestSharedQuotaIsToldWithinBounds(t *testing.T) {
 
 // Others hear from the store that a throttle came though enough was left of the quota, by
 // what it said itself or a success before it.
-func TestSharedThrottleTellsWhatWasLeft(t *testing.T) {
-	left := func(n int) *Quota { return &Quota{Limit: 10, Remaining: n} }
+func TestThrottleTellsWhatWasLeft(t *testing.T) {
+	left := func(n int) *cruise.Quota { return &cruise.Quota{Limit: 10, Remaining: n} }
 	for _, tt := range []struct {
 		name         string
-		before, with *Quota
+		before, with *cruise.Quota
 		want         bool
 	}{
 		{"nothing said", nil, nil, false},
@@ -2091,9 +2092,9 @@ func TestSharedThrottleTellsWhatWasLeft(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
 				s := fleet(t, store, 1, steady(10)...)[0]
-				for _, f := range []Feedback{
-					{Outcome: OutcomeSuccess, Cost: 1, Quota: tt.before},
-					{Outcome: OutcomeThrottled, Cost: 1, Quota: tt.with},
+				for _, f := range []cruise.Feedback{
+					{Outcome: cruise.OutcomeSuccess, Cost: 1, Quota: tt.before},
+					{Outcome: cruise.OutcomeThrottled, Cost: 1, Quota: tt.with},
 				} {
 					require.NoError(t, s.WaitN(t.Context(), 1))
 					f.Sent = time.Now()
@@ -2109,10 +2110,10 @@ func TestSharedThrottleTellsWhatWasLeft(t *testing.T) {
 	}
 }
 
-func TestAbandonedSharedLimiterIsCollected(t *testing.T) {
+func TestAbandonedLimiterIsCollected(t *testing.T) {
 	gone := make(chan struct{})
 	func() {
-		s := Must(NewSharedLimiter(NewMemoryStore()))
+		s := cruise.Must(New(NewMemoryStore()))
 		runtime.AddCleanup(s, func(c chan struct{}) { close(c) }, gone)
 		require.NoError(t, s.WaitN(t.Context(), 1))
 		s.Pause(time.Hour)
@@ -2128,116 +2129,116 @@ func TestAbandonedSharedLimiterIsCollected(t *testing.T) {
 	}, 10*time.Second, time.Millisecond)
 }
 
-func TestSharedStateSteps(t *testing.T) {
-	law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
-	ask := func(n int) StoreRequest { return StoreRequest{Law: law, Want: n, Least: 1, Count: 1, Epoch: 1} }
+func TestStateSteps(t *testing.T) {
+	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+	ask := func(n int) Request { return Request{Law: law, Want: n, Least: 1, Count: 1, Epoch: 1} }
 	const second, ms = time.Second, time.Millisecond
 	type step struct {
 		name string
 		at   time.Duration
-		q    StoreRequest
-		want StoreReply // Slots, Wait, Span, Epoch, Pause and Rate are compared
+		q    Request
+		want Reply // Slots, Wait, Span, Epoch, Pause and Rate are compared
 	}
-	told := func(q StoreRequest, change func(*StoreRequest)) StoreRequest {
+	told := func(q Request, change func(*Request)) Request {
 		change(&q)
 		return q
 	}
-	first := func(n int) StoreRequest { return told(ask(n), func(q *StoreRequest) { q.Epoch, q.Count = 0, 0 }) }
+	first := func(n int) Request { return told(ask(n), func(q *Request) { q.Epoch, q.Count = 0, 0 }) }
 	for _, tt := range []struct {
 		name  string
 		steps []step
 	}{
 		{"slots follow each other up to the horizon", []step{
-			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
-			{"two more", 0, ask(2), StoreReply{Slots: 2, Wait: 100 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
-			{"half a second of them", 0, ask(100), StoreReply{Slots: 5, Wait: 300 * ms, Span: 500 * ms, Epoch: 1, Rate: 10e6}},
-			{"as many as are free", 0, ask(100), StoreReply{Slots: 2, Wait: 800 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
-			{"none", 0, ask(1), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"one, later", 50 * ms, ask(1), StoreReply{Slots: 1, Wait: 950 * ms, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"one", 0, first(1), Reply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"two more", 0, ask(2), Reply{Slots: 2, Wait: 100 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
+			{"half a second of them", 0, ask(100), Reply{Slots: 5, Wait: 300 * ms, Span: 500 * ms, Epoch: 1, Rate: 10e6}},
+			{"as many as are free", 0, ask(100), Reply{Slots: 2, Wait: 800 * ms, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
+			{"none", 0, ask(1), Reply{Epoch: 1, Rate: 10e6}},
+			{"one, later", 50 * ms, ask(1), Reply{Slots: 1, Wait: 950 * ms, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 		}},
 		{"where calls wait, workers get a share each", []step{
-			{"one", 0, told(first(1), func(q *StoreRequest) { q.Law.Initial = 100e6 }), StoreReply{Slots: 1, Span: 10 * ms, Epoch: 1, Rate: 100e6}},
-			{"as many as it wants, up to half", 0, told(first(100), func(q *StoreRequest) { q.Epoch = 1 }), StoreReply{Slots: 49, Wait: 10 * ms, Span: 490 * ms, Epoch: 1, Rate: 100e6}},
-			{"its half of half a second", 100 * ms, ask(100), StoreReply{Slots: 25, Wait: 400 * ms, Span: 250 * ms, Epoch: 1, Rate: 100e6}},
-			{"no more of the rest", 100 * ms, ask(100), StoreReply{Slots: 17, Wait: 650 * ms, Span: 170 * ms, Epoch: 1, Rate: 100e6}},
+			{"one", 0, told(first(1), func(q *Request) { q.Law.Initial = 100e6 }), Reply{Slots: 1, Span: 10 * ms, Epoch: 1, Rate: 100e6}},
+			{"as many as it wants, up to half", 0, told(first(100), func(q *Request) { q.Epoch = 1 }), Reply{Slots: 49, Wait: 10 * ms, Span: 490 * ms, Epoch: 1, Rate: 100e6}},
+			{"its half of half a second", 100 * ms, ask(100), Reply{Slots: 25, Wait: 400 * ms, Span: 250 * ms, Epoch: 1, Rate: 100e6}},
+			{"no more of the rest", 100 * ms, ask(100), Reply{Slots: 17, Wait: 650 * ms, Span: 170 * ms, Epoch: 1, Rate: 100e6}},
 		}},
 		{"after a cut the first slot follows the last one of before at the new distance", []step{
-			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"two", second, ask(2), StoreReply{Slots: 2, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
-			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Count = true, 0 }), StoreReply{Epoch: 2, Rate: 5e6}},
-			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 300 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
+			{"some succeed", 0, told(first(0), func(q *Request) { q.Successes = 1 }), Reply{Epoch: 1, Rate: 10e6}},
+			{"two", second, ask(2), Reply{Slots: 2, Span: 200 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *Request) { q.Throttled, q.Count = true, 0 }), Reply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *Request) { q.Epoch = 2 }), Reply{Slots: 1, Wait: 300 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
 		}},
 		{"after a cut a worker that is alone goes on at once", []step{
-			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"eight", second, ask(8), StoreReply{Slots: 8, Span: 800 * ms, Epoch: 1, Rate: 10e6}},
-			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled = true }), StoreReply{Epoch: 2, Rate: 5e6}},
-			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 200 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
+			{"some succeed", 0, told(first(0), func(q *Request) { q.Successes = 1 }), Reply{Epoch: 1, Rate: 10e6}},
+			{"eight", second, ask(8), Reply{Slots: 8, Span: 800 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *Request) { q.Throttled = true }), Reply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *Request) { q.Epoch = 2 }), Reply{Slots: 1, Wait: 200 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
 		}},
 		{"after a cut a worker lets another one use its slots until that hears of it", []step{
-			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"eight", second, ask(8), StoreReply{Slots: 8, Span: 800 * ms, Epoch: 1, Rate: 10e6}},
-			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Count = true, 0 }), StoreReply{Epoch: 2, Rate: 5e6}},
-			{"one", second, told(ask(1), func(q *StoreRequest) { q.Epoch = 2 }), StoreReply{Slots: 1, Wait: 450 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
+			{"some succeed", 0, told(first(0), func(q *Request) { q.Successes = 1 }), Reply{Epoch: 1, Rate: 10e6}},
+			{"eight", second, ask(8), Reply{Slots: 8, Span: 800 * ms, Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *Request) { q.Throttled, q.Count = true, 0 }), Reply{Epoch: 2, Rate: 5e6}},
+			{"one", second, told(ask(1), func(q *Request) { q.Epoch = 2 }), Reply{Slots: 1, Wait: 450 * ms, Span: 200 * ms, Epoch: 2, Rate: 5e6}},
 		}},
 		{"before the first throttle the rate grows by half in half a second", []step{
-			{"ten succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 10 }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"half a second later", 500 * ms, told(ask(0), func(q *StoreRequest) { q.Successes = 5 }), StoreReply{Epoch: 1, Rate: 15e6}},
-			{"an hour later", time.Hour, told(ask(0), func(q *StoreRequest) { q.Successes = 54_000 }), StoreReply{Epoch: 1, Rate: 22.5e6}},
-			{"a second later, with little demand", time.Hour + second, told(ask(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 22.5e6}},
+			{"ten succeed", 0, told(first(0), func(q *Request) { q.Successes = 10 }), Reply{Epoch: 1, Rate: 10e6}},
+			{"half a second later", 500 * ms, told(ask(0), func(q *Request) { q.Successes = 5 }), Reply{Epoch: 1, Rate: 15e6}},
+			{"an hour later", time.Hour, told(ask(0), func(q *Request) { q.Successes = 54_000 }), Reply{Epoch: 1, Rate: 22.5e6}},
+			{"a second later, with little demand", time.Hour + second, told(ask(0), func(q *Request) { q.Successes = 1 }), Reply{Epoch: 1, Rate: 22.5e6}},
 		}},
 		{"nothing is saved up", []step{
-			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
-			{"a minute later", time.Minute, ask(3), StoreReply{Slots: 3, Span: 300 * ms, Epoch: 1, Rate: 10e6}},
+			{"one", 0, first(1), Reply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"a minute later", time.Minute, ask(3), Reply{Slots: 3, Span: 300 * ms, Epoch: 1, Rate: 10e6}},
 		}},
 		{"a burst is saved up", []step{
-			{"one", 0, told(first(1), func(q *StoreRequest) { q.Law.Burst = 3 }), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
-			{"later", time.Minute, told(ask(3), func(q *StoreRequest) { q.Law.Burst = 3 }), StoreReply{Slots: 3, Wait: -200 * ms, Span: 300 * ms, Epoch: 1, Rate: 10e6}},
+			{"one", 0, told(first(1), func(q *Request) { q.Law.Burst = 3 }), Reply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"later", time.Minute, told(ask(3), func(q *Request) { q.Law.Burst = 3 }), Reply{Slots: 3, Wait: -200 * ms, Span: 300 * ms, Epoch: 1, Rate: 10e6}},
 		}},
 		{"what a call needs is given whole", []step{
-			{"fifty", 0, told(first(50), func(q *StoreRequest) { q.Least = 50 }), StoreReply{Slots: 50, Span: 5 * second, Epoch: 1, Rate: 10e6}},
-			{"not before", second, ask(1), StoreReply{Wait: 3 * second, Epoch: 1, Rate: 10e6}},
+			{"fifty", 0, told(first(50), func(q *Request) { q.Least = 50 }), Reply{Slots: 50, Span: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"not before", second, ask(1), Reply{Wait: 3 * second, Epoch: 1, Rate: 10e6}},
 		}},
 		{"pauses only extend", []step{
-			{"pause", 0, told(first(0), func(q *StoreRequest) { q.Pause, q.NewPause = 5*second, true }), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
-			{"a shorter one", second, told(ask(1), func(q *StoreRequest) { q.Pause, q.NewPause = second, true }), StoreReply{Wait: 4 * second, Pause: 4 * second, Epoch: 1, Rate: 10e6}},
-			{"a longer one", second, told(ask(1), func(q *StoreRequest) { q.Pause, q.NewPause = 9*second, true }), StoreReply{Wait: 9 * second, Pause: 9 * second, Epoch: 1, Rate: 10e6}},
-			{"lifted", 2 * second, told(ask(1), func(q *StoreRequest) { q.Resume = true }), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
-			{"known from before", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause = 8 * second }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"a century", 2 * second, told(ask(0), func(q *StoreRequest) { q.Pause, q.NewPause = 100*clock.Year, true }), StoreReply{Wait: MaxSharedPause, Pause: MaxSharedPause, Epoch: 1, Rate: 10e6}},
+			{"pause", 0, told(first(0), func(q *Request) { q.Pause, q.NewPause = 5*second, true }), Reply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"a shorter one", second, told(ask(1), func(q *Request) { q.Pause, q.NewPause = second, true }), Reply{Wait: 4 * second, Pause: 4 * second, Epoch: 1, Rate: 10e6}},
+			{"a longer one", second, told(ask(1), func(q *Request) { q.Pause, q.NewPause = 9*second, true }), Reply{Wait: 9 * second, Pause: 9 * second, Epoch: 1, Rate: 10e6}},
+			{"lifted", 2 * second, told(ask(1), func(q *Request) { q.Resume = true }), Reply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"known from before", 2 * second, told(ask(0), func(q *Request) { q.Pause = 8 * second }), Reply{Epoch: 1, Rate: 10e6}},
+			{"a century", 2 * second, told(ask(0), func(q *Request) { q.Pause, q.NewPause = 100*clock.Year, true }), Reply{Wait: MaxPause, Pause: MaxPause, Epoch: 1, Rate: 10e6}},
 		}},
 		{"one cut for one congestion", []step{
-			{"some succeed", 0, told(first(0), func(q *StoreRequest) { q.Successes = 1 }), StoreReply{Epoch: 1, Rate: 10e6}},
-			{"throttled", second, told(ask(0), func(q *StoreRequest) { q.Throttled, q.Backoff = true, second }), StoreReply{Wait: 400 * ms, Pause: 400 * ms, Epoch: 2, Rate: 5e6}},
-			{"of before", 3 * second, told(ask(0), func(q *StoreRequest) { q.Throttled = true }), StoreReply{Epoch: 2, Rate: 5e6}},
-			{"with nothing delivered", 3 * second, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Throttled, q.Backoff = 2, true, second }), StoreReply{Wait: 800 * ms, Pause: 800 * ms, Epoch: 3, Rate: 5e6}},
-			{"too soon", 3500 * ms, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Throttled = 3, true }), StoreReply{Wait: 300 * ms, Pause: 300 * ms, Epoch: 3, Rate: 5e6}},
-			{"single calls at a closed door", 5 * second, told(ask(9), func(q *StoreRequest) { q.Epoch = 3 }), StoreReply{Slots: 1, Span: second, Epoch: 3, Rate: 5e6}},
+			{"some succeed", 0, told(first(0), func(q *Request) { q.Successes = 1 }), Reply{Epoch: 1, Rate: 10e6}},
+			{"throttled", second, told(ask(0), func(q *Request) { q.Throttled, q.Backoff = true, second }), Reply{Wait: 400 * ms, Pause: 400 * ms, Epoch: 2, Rate: 5e6}},
+			{"of before", 3 * second, told(ask(0), func(q *Request) { q.Throttled = true }), Reply{Epoch: 2, Rate: 5e6}},
+			{"with nothing delivered", 3 * second, told(ask(0), func(q *Request) { q.Epoch, q.Throttled, q.Backoff = 2, true, second }), Reply{Wait: 800 * ms, Pause: 800 * ms, Epoch: 3, Rate: 5e6}},
+			{"too soon", 3500 * ms, told(ask(0), func(q *Request) { q.Epoch, q.Throttled = 3, true }), Reply{Wait: 300 * ms, Pause: 300 * ms, Epoch: 3, Rate: 5e6}},
+			{"single calls at a closed door", 5 * second, told(ask(9), func(q *Request) { q.Epoch = 3 }), Reply{Slots: 1, Span: second, Epoch: 3, Rate: 5e6}},
 		}},
 		{"a lost state is told anew", []step{
-			{"claim", 0, told(ask(1), func(q *StoreRequest) { q.Epoch, q.Rate, q.Ceiling, q.Pause = 7, 40e6, 50e6, second }), StoreReply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},
-			{"an older one", 0, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Rate = 6, 90e6 }), StoreReply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},
-			{"a newer one", 0, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Rate = 8, 20e6 }), StoreReply{Wait: second, Pause: second, Epoch: 8, Rate: 20e6}},
-			{"a new worker", second, first(1), StoreReply{Slots: 1, Span: 50 * ms, Epoch: 8, Rate: 20e6}},
+			{"claim", 0, told(ask(1), func(q *Request) { q.Epoch, q.Rate, q.Ceiling, q.Pause = 7, 40e6, 50e6, second }), Reply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},
+			{"an older one", 0, told(ask(0), func(q *Request) { q.Epoch, q.Rate = 6, 90e6 }), Reply{Wait: second, Pause: second, Epoch: 7, Rate: 40e6}},
+			{"a newer one", 0, told(ask(0), func(q *Request) { q.Epoch, q.Rate = 8, 20e6 }), Reply{Wait: second, Pause: second, Epoch: 8, Rate: 20e6}},
+			{"a new worker", second, first(1), Reply{Slots: 1, Span: 50 * ms, Epoch: 8, Rate: 20e6}},
 		}},
 		{"the clock goes back by an hour", []step{
-			{"pause", time.Hour, told(first(0), func(q *StoreRequest) { q.Pause, q.NewPause = 5*second, true }), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
-			{"back", 0, ask(1), StoreReply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
-			{"slots", 5 * second, ask(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"pause", time.Hour, told(first(0), func(q *Request) { q.Pause, q.NewPause = 5*second, true }), Reply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"back", 0, ask(1), Reply{Wait: 5 * second, Pause: 5 * second, Epoch: 1, Rate: 10e6}},
+			{"slots", 5 * second, ask(1), Reply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
 		}},
 		{"a rate far below the ceiling grows, by whatever factor it is cut", []step{
-			{"claim", 0, told(first(0), func(q *StoreRequest) { q.Epoch, q.Rate, q.Ceiling = 2, 10e6, 100e6 }), StoreReply{Epoch: 2, Rate: 10e6}},
-			{"in use", second, told(ask(0), func(q *StoreRequest) { q.Epoch, q.Successes, q.Law.Decrease = 2, 30, 999_999 }), StoreReply{Epoch: 2, Rate: 11e6}},
+			{"claim", 0, told(first(0), func(q *Request) { q.Epoch, q.Rate, q.Ceiling = 2, 10e6, 100e6 }), Reply{Epoch: 2, Rate: 10e6}},
+			{"in use", second, told(ask(0), func(q *Request) { q.Epoch, q.Successes, q.Law.Decrease = 2, 30, 999_999 }), Reply{Epoch: 2, Rate: 11e6}},
 		}},
 		{"the lowest maximum holds", []step{
-			{"one", 0, first(1), StoreReply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
-			{"lower", 0, told(ask(0), func(q *StoreRequest) { q.Law.Max = 5e6 }), StoreReply{Epoch: 2, Rate: 5e6}},
+			{"one", 0, first(1), Reply{Slots: 1, Span: 100 * ms, Epoch: 1, Rate: 10e6}},
+			{"lower", 0, told(ask(0), func(q *Request) { q.Law.Max = 5e6 }), Reply{Epoch: 2, Rate: 5e6}},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var s SharedState
+			var s State
 			for _, st := range tt.steps {
 				got := s.Sync(st.at, st.q)
-				assert.Equal(t, st.want, StoreReply{Slots: got.Slots, Wait: got.Wait, Span: got.Span, Epoch: got.Epoch, Pause: got.Pause, Rate: got.Rate}, st.name)
+				assert.Equal(t, st.want, Reply{Slots: got.Slots, Wait: got.Wait, Span: got.Span, Epoch: got.Epoch, Pause: got.Pause, Rate: got.Rate}, st.name)
 			}
 		})
 	}
@@ -2245,15 +2246,15 @@ func TestSharedStateSteps(t *testing.T) {
 
 // Whatever workers do and tell, slots are never closer to each other than the
 // rate allows, no pause gets shorter, and nothing leaves its bounds.
-func FuzzSharedState(f *testing.F) {
+func FuzzState(f *testing.F) {
 	f.Add(uint64(1), uint64(2))
 	f.Fuzz(func(t *testing.T, a, b uint64) {
 		rng := rand.New(rand.NewPCG(a, b))
-		law := SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+		law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
 		if a%2 == 0 {
 			law.Decrease, law.Increase, law.Forgive = 1+rng.Int64N(999_999), 1+rng.Int64N(1e6), 1+rng.Int64N(20)
 		}
-		var s SharedState
+		var s State
 		var now, until time.Duration
 		last := time.Duration(math.MinInt64 / 2)
 		for range 2000 {
@@ -2283,8 +2284,8 @@ func FuzzSharedState(f *testing.F) {
 	})
 }
 
-func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
-	q := StoreRequest{Law: law, Want: rng.IntN(100), Epoch: max(0, s.Epoch-int64(rng.IntN(2))), Resumes: s.Resumes, Count: s.Count - int64(rng.IntN(2))}
+func randomRequest(rng *rand.Rand, law Law, s *State) Request {
+	q := Request{Law: law, Want: rng.IntN(100), Epoch: max(0, s.Epoch-int64(rng.IntN(2))), Resumes: s.Resumes, Count: s.Count - int64(rng.IntN(2))}
 	q.Least = min(q.Want, 1+rng.IntN(3))
 	q.Rate, q.Ceiling = 1+rng.Int64N(1e9), rng.Int64N(1e9)
 	if rng.IntN(3) == 0 {
@@ -2306,16 +2307,16 @@ func randomRequest(rng *rand.Rand, law SharedLaw, s *SharedState) StoreRequest {
 // A worker whose calls wait for a long pause of another one does not take it for
 // slowness of the server, nor the time after its end for a part of it. A short one may be
 // for a throttle, and counts.
-func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
+func TestPauseOfAnotherIsNoSlowness(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		stop  func(a *SharedLimiter)
+		stop  func(a *Limiter)
 		after time.Duration // until calls go again
 		given float64       // calls a second
 	}{
-		{"paused", func(a *SharedLimiter) { a.Pause(time.Hour) }, time.Hour, 100},
-		{"paused for as long as a throttle may", func(a *SharedLimiter) { a.Pause(time.Minute) }, time.Minute, 0},
-		{"paused and resumed", func(a *SharedLimiter) {
+		{"paused", func(a *Limiter) { a.Pause(time.Hour) }, time.Hour, 100},
+		{"paused for as long as a throttle may", func(a *Limiter) { a.Pause(time.Minute) }, time.Minute, 0},
+		{"paused and resumed", func(a *Limiter) {
 			a.Pause(10 * time.Hour)
 			time.Sleep(time.Hour)
 			a.Resume()
@@ -2324,8 +2325,8 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := NewMemoryStore()
-				a := Must(NewSharedLimiter(store, WithPauseOnly()))
-				b := Must(NewSharedLimiter(store, WithPauseOnly(), WithMaxRate(100)))
+				a := cruise.Must(New(store, WithPauseOnly()))
+				b := cruise.Must(New(store, WithPauseOnly(), cruise.WithMaxRate(100)))
 				var over atomic.Bool
 				var busy sync.WaitGroup
 				for range 10 {
@@ -2333,7 +2334,7 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 						for !over.Load() {
 							call := letGo(t, b, 1)
 							time.Sleep(10 * ms)
-							call.ends(OutcomeSuccess, 0)
+							call.ends(cruise.OutcomeSuccess, 0)
 						}
 					})
 				}
@@ -2350,7 +2351,7 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 				over.Store(true)
 				busy.Wait()
 				if tt.given > 0 {
-					assert.InEpsilon(t, tt.given, b.local.law.Delivered(b.queue.Now()), .12)
+					assert.InEpsilon(t, tt.given, b.local.(interface{ Delivered(clock.Instant) float64 }).Delivered(b.queue.Now()), .12)
 				}
 			})
 		})
@@ -2358,21 +2359,21 @@ func TestSharedPauseOfAnotherIsNoSlowness(t *testing.T) {
 }
 
 // A pause saves no burst, whatever happens to the rate meanwhile.
-func TestSharedPauseSavesNothing(t *testing.T) {
+func TestPauseSavesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		opts []SharedOption
+		opts []Option
 		then func(store *faultyStore, c call) // after the pause has begun
 	}{
-		{"a call succeeds", []SharedOption{WithPauseOnly(), WithInitialRate(10), WithMaxRate(20)},
-			func(_ *faultyStore, c call) { c.ends(OutcomeSuccess, 0) }},
+		{"a call succeeds", []Option{WithPauseOnly(), cruise.WithInitialRate(10), cruise.WithMaxRate(20)},
+			func(_ *faultyStore, c call) { c.ends(cruise.OutcomeSuccess, 0) }},
 		{"the store fails", steady(10),
-			func(store *faultyStore, c call) { store.fails(down); c.ends(OutcomeSuccess, 0) }},
+			func(store *faultyStore, c call) { store.fails(down); c.ends(cruise.OutcomeSuccess, 0) }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
-				s := Must(NewSharedLimiter(store, append(tt.opts, WithBurst(50))...))
+				s := cruise.Must(New(store, append(tt.opts, cruise.WithBurst(50))...))
 				calls(t, s, 50)
 				c := letGo(t, s, 1)
 				var went atomic.Int32
@@ -2400,12 +2401,12 @@ func TestSharedPauseSavesNothing(t *testing.T) {
 }
 
 // A worker that pauses since its store fails says so.
-func TestSharedTellsThePauseOfAFailure(t *testing.T) {
+func TestTellsThePauseOfAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
 		var mu sync.Mutex
-		var told []Event
-		s := Must(NewSharedLimiter(store, WithInitialRate(10), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
+		var told []cruise.Event
+		s := cruise.Must(New(store, cruise.WithInitialRate(10), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			mu.Lock()
 			defer mu.Unlock()
 			told = append(told, e)
@@ -2413,7 +2414,7 @@ func TestSharedTellsThePauseOfAFailure(t *testing.T) {
 		calls(t, s, 50)
 		c := letGo(t, s, 1)
 		store.fails(down)
-		c.ends(OutcomeThrottled, 0)
+		c.ends(cruise.OutcomeThrottled, 0)
 		time.Sleep(time.Millisecond)
 		mu.Lock()
 		defer mu.Unlock()
@@ -2422,30 +2423,30 @@ func TestSharedTellsThePauseOfAFailure(t *testing.T) {
 			kinds = append(kinds, fmt.Sprintf("%T", e))
 		}
 		assert.Equal(t, []string{"cruise.ThrottleSeen", "cruise.Paused", "cruise.StoreDegraded"}, kinds[max(0, len(kinds)-3):])
-		assert.Equal(t, s.PauseLeft(), time.Until(told[len(told)-2].(Paused).Until))
+		assert.Equal(t, s.PauseLeft(), time.Until(told[len(told)-2].(cruise.Paused).Until))
 	})
 }
 
 func TestMemoryStoreLooksAtItsContext(t *testing.T) {
 	store := NewMemoryStore()
 	var none context.Context
-	_, err := store.Sync(none, StoreRequest{})
+	_, err := store.Sync(none, Request{})
 	assert.EqualError(t, err, "cruise: nil context")
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = store.Sync(ctx, StoreRequest{})
+	_, err = store.Sync(ctx, Request{})
 	assert.Equal(t, context.Canceled, err)
 }
 
 // An answer that comes too late is none, however good it is.
-func TestSharedLateAnswer(t *testing.T) {
+func TestLateAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
-		store.fails(func(ctx context.Context, q StoreRequest) (StoreReply, error) {
+		store.fails(func(ctx context.Context, q Request) (Reply, error) {
 			time.Sleep(2 * DefaultStoreTimeout)
 			return store.Store.Sync(context.WithoutCancel(ctx), q)
 		})
-		s := Must(NewSharedLimiter(store))
+		s := cruise.Must(New(store))
 		require.NoError(t, s.WaitN(t.Context(), 1))
 		time.Sleep(3 * DefaultStoreTimeout)
 		assert.True(t, s.Stats().Degraded)
@@ -2455,20 +2456,20 @@ func TestSharedLateAnswer(t *testing.T) {
 
 // Whoever cannot wait for the end of a pause is told as it begins, not when the store has
 // heard of it.
-func TestSharedPauseRefusesAtOnce(t *testing.T) {
+func TestPauseRefusesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 90 * ms}, 1, WithInitialRate(1))[0]
+		s := fleet(t, &distantStore{Store: NewMemoryStore(), rtt: 90 * ms}, 1, cruise.WithInitialRate(1))[0]
 		require.NoError(t, s.WaitN(t.Context(), 1))
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 		defer cancel()
 		var group sync.WaitGroup
 		start := time.Now()
 		group.Go(func() {
-			assert.ErrorIs(t, s.WaitN(ctx, 1), ErrDeadline)
+			assert.ErrorIs(t, s.WaitN(ctx, 1), cruise.ErrDeadline)
 			assert.Equal(t, 500*ms, time.Since(start))
 		})
 		time.Sleep(500 * ms)
-		s.Learn(Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Minute})
+		s.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: time.Minute})
 		group.Wait()
 		time.Sleep(time.Minute) // for the last syncs
 	})
@@ -2476,7 +2477,7 @@ func TestSharedPauseRefusesAtOnce(t *testing.T) {
 
 // After two minutes in which every second attempt was throttled, however slowly they came, the
 // shared rate is back at what the server gives within minutes.
-func TestSharedBrownout(t *testing.T) {
+func TestBrownout(t *testing.T) {
 	const limit, well, brown = 100, 5 * time.Minute, 2 * time.Minute
 	for name, throttles := range map[string]func(n int) bool{
 		"every second": func(n int) bool { return n%2 == 0 },
@@ -2496,14 +2497,14 @@ func TestSharedBrownout(t *testing.T) {
 					for range 4 {
 						wg.Go(func() {
 							for s.WaitN(ctx, 1) == nil {
-								f := Feedback{Outcome: OutcomeThrottled, Sent: time.Now(), Cost: 1}
+								f := cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1}
 								time.Sleep(60 * ms)
 								mu.Lock()
 								sent++
 								since := time.Since(start)
 								in := since >= well && since < well+brown
 								if !(in && throttles(sent)) && srv.admits() {
-									f.Outcome = OutcomeSuccess
+									f.Outcome = cruise.OutcomeSuccess
 									oks[since/time.Minute]++
 								}
 								mu.Unlock()

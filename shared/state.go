@@ -1,16 +1,18 @@
-package cruise
+package shared
 
 import (
 	"math"
 	"time"
+
+	"github.com/a7df5faa/cruise"
 )
 
-// StoreRequest is what a worker tells a [Store], and asks of it, in one sync. It
+// Request is what a worker tells a [Store], and asks of it, in one sync. It
 // holds durations and counts only, no moment in time, so that clocks of workers
 // need not agree. Rates are in millionths of a call per second.
-type StoreRequest struct {
+type Request struct {
 	// Law are the worker's options. Each sync goes by those of its own worker.
-	Law SharedLaw
+	Law Law
 
 	// Want is the number of slots wanted, 0 for none. Least is the fewest that are of
 	// use: the cost of the next call, or of the last one where none waits.
@@ -36,7 +38,7 @@ type StoreRequest struct {
 	Successes, Failed, Throttles int64
 	// Quota is the last that a success was told, nil if none was, and QuotaAge how
 	// long ago that is.
-	Quota    *Quota
+	Quota    *cruise.Quota
 	QuotaAge time.Duration
 
 	// Pause is what is left of the longest pause of everyone's that the worker knows.
@@ -53,17 +55,17 @@ type StoreRequest struct {
 	Held time.Duration
 
 	// Count is the count of workers that this one was last part of: see
-	// [StoreReply].
+	// [Reply].
 	Count int64
 }
 
 // cost is that of a call, whose intervals the law goes by.
-func (q *StoreRequest) cost() float64 { return float64(max(1, q.Least)) }
+func (q *Request) cost() float64 { return float64(max(1, q.Least)) }
 
-// SharedLaw are the options of a worker that concern the shared rate: see
-// [NewSharedLimiter]. Rates are in millionths of a call per second, factors in
+// Law are the options of a worker that concern the shared rate: see
+// [New]. Rates are in millionths of a call per second, factors in
 // millionths.
-type SharedLaw struct {
+type Law struct {
 	Min, Max, Initial  int64
 	Decrease, Increase int64
 	Burst              int64         // 1 or more
@@ -71,18 +73,18 @@ type SharedLaw struct {
 	PauseBase          time.Duration // the shortest bound of a pause where throttles go on
 }
 
-// StoreReply is the answer to a [StoreRequest].
-type StoreReply struct {
+// Reply is the answer to a [Request].
+type Reply struct {
 	// Slots is how many calls may go. The first goes in Wait, the others at equal
 	// distances within Span. Wait is negative where a burst was saved. If Slots is
 	// 0, it makes no sense to ask again before Wait is over, unless the rate rises.
 	Slots      int
 	Wait, Span time.Duration
 
-	Epoch         int64 // counts cuts of the rate and what else makes slots void, from 1 on
-	Rate, Ceiling int64 // Ceiling is 0 before the first throttle
-	Why           Cause // of the last fall of the rate, CauseSuccess before any
-	Level         int64 // of the pause backoff, 0 while all is well
+	Epoch         int64        // counts cuts of the rate and what else makes slots void, from 1 on
+	Rate, Ceiling int64        // Ceiling is 0 before the first throttle
+	Why           cruise.Cause // of the last fall of the rate, CauseSuccess before any
+	Level         int64        // of the pause backoff, 0 while all is well
 
 	Pause   time.Duration // what is left of the pause, 0 for none
 	Resumes int64
@@ -91,7 +93,7 @@ type StoreReply struct {
 	Count   int64 // of workers, in which this one is now included
 }
 
-// SharedState is all that a [Store] keeps of one scope, and the law by which it
+// State is all that a [Store] keeps of one scope, and the law by which it
 // changes: [MemoryStore] holds one, and the script of cruiseredis does the same,
 // digit for digit. Whoever writes another Store can keep it in a row of a
 // database, for example, and call Sync within a transaction.
@@ -105,7 +107,7 @@ type StoreReply struct {
 // linear growth from successes while the rate is in use, and faster growth where it fell far
 // below what was delivered before, pauses that double, single
 // calls at a closed door, and a look at what a [Quota] leaves.
-type SharedState struct {
+type State struct {
 	At     int64 // of the last sync: all other times are to be seen from there
 	Tat    int64 // from when on no slot is given out yet: the "theoretical arrival time" of GCRA
 	Until  int64 // end of the pause
@@ -158,8 +160,8 @@ type SharedState struct {
 	Lifted          int64 // until when a pause that was lifted would have lasted, and the state is to be kept
 }
 
-// MaxSharedPause is the longest pause that workers share, 31 days.
-const MaxSharedPause = 31 * 24 * time.Hour
+// MaxPause is the longest pause that workers share, 31 days.
+const MaxPause = 31 * 24 * time.Hour
 
 // The constants of the shared law, beside those of the law of one process. Times
 // are microseconds. They are in the script of cruiseredis too.
@@ -234,7 +236,7 @@ type surplus struct {
 
 // elsewhere reports whether a throttle came though enough was left, by what it says itself
 // or else by what a success was told last: then something else limits calls.
-func elsewhere(throttle *Quota, last Quota) bool {
+func elsewhere(throttle *cruise.Quota, last cruise.Quota) bool {
 	if throttle != nil {
 		return throttle.Remaining > 0
 	}
@@ -246,7 +248,7 @@ func elsewhere(throttle *Quota, last Quota) bool {
 }
 
 // sharedCauses are what Why says, and the constants its numbers.
-var sharedCauses = [...]Cause{CauseSuccess, CauseThrottle, CauseQuota}
+var sharedCauses = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
 
 const (
 	whySuccess = iota
@@ -266,7 +268,7 @@ func micros(d time.Duration) int64 {
 // Sync is one step of the state, at a time of the store's clock. A clock that goes
 // back takes all times with it; one that leaps ahead is time gone by. A state that no
 // Sync can have left is begun anew, by what the worker knows.
-func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
+func (s *State) Sync(now time.Duration, q Request) Reply {
 	t := now.Microseconds()
 	s.awake(t, q)
 	if t >= s.CountEnd {
@@ -298,7 +300,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 		s.Lifted = max(s.Lifted, s.Until)
 		s.Resumes, s.Until = s.Resumes+1, t
 	} else if q.Pause > 0 && (q.NewPause || q.Resumes >= s.Resumes) {
-		s.Until = max(s.Until, t+micros(min(q.Pause, MaxSharedPause)))
+		s.Until = max(s.Until, t+micros(min(q.Pause, MaxPause)))
 	}
 	if q.Successes > 0 {
 		s.success(t, q)
@@ -307,7 +309,7 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 		s.throttle(t, q, workers)
 	}
 	slots, wait, span := s.give(t, q, workers)
-	return StoreReply{
+	return Reply{
 		Slots: int(slots),
 		Wait:  time.Duration(wait) * time.Microsecond,
 		Span:  time.Duration(span) * time.Microsecond,
@@ -319,18 +321,18 @@ func (s *SharedState) Sync(now time.Duration, q StoreRequest) StoreReply {
 
 // damaged reports that no Sync has left s behind: workers would refuse each answer, or wait
 // for it in vain.
-func (s *SharedState) damaged() bool {
+func (s *State) damaged() bool {
 	return s.Rate < 1 || s.Epoch > sharedMostEpoch || min(s.Ceiling, s.Peak, s.Answers, s.Refused, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 ||
 		s.Why > whyQuota || s.Refused > sharedMillion ||
-		max(s.Until, s.Lifted)-s.At > micros(MaxSharedPause) || s.Tat-s.At > 100*sharedYear || s.CountEnd-s.At > sharedCount ||
+		max(s.Until, s.Lifted)-s.At > micros(MaxPause) || s.Tat-s.At > 100*sharedYear || s.CountEnd-s.At > sharedCount ||
 		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.OutageAt, s.QuotaAt, s.HintAt) > s.At
 }
 
 // awake makes a state of none, of a damaged one, and of an older one than the worker knows.
-func (s *SharedState) awake(t int64, q StoreRequest) {
+func (s *State) awake(t int64, q Request) {
 	switch {
 	case s.Epoch == 0 || s.damaged():
-		*s = SharedState{
+		*s = State{
 			At: t, Tat: t + min(micros(q.Held), sharedHorizon), Until: t, Credit: t, CutAt: t - sharedGap, Born: t, Lifted: t,
 			ClosedAt: t, OutageAt: t - sharedYear, QuotaAt: t - sharedYear, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
 		}
@@ -356,7 +358,7 @@ func (s *SharedState) awake(t int64, q StoreRequest) {
 
 // change makes the rate another one, within bounds. The next slot follows the last one at
 // the new distance.
-func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
+func (s *State) change(law *Law, r float64, why int64) {
 	was, spacing := s.Rate, s.spacing()
 	s.Rate = int64(math.Floor(min(max(r, float64(law.Min)), float64(law.Max))))
 	if s.Rate < was {
@@ -367,7 +369,7 @@ func (s *SharedState) change(law *SharedLaw, r float64, why int64) {
 
 // void takes back the slots that were given out, as their owners hear of it. Throttles that
 // they bring about say nothing of what comes.
-func (s *SharedState) void() {
+func (s *State) void() {
 	s.Epoch, s.CutAt, s.Tat = s.Epoch+1, s.At, min(s.Tat, s.At)
 }
 
@@ -376,7 +378,7 @@ func (s *SharedState) void() {
 //
 // Here and below products within a sum are converted: else some processors, such as arm64,
 // fuse the two and round otherwise than the script in Redis does.
-func (s *SharedState) measure(t int64, q StoreRequest) {
+func (s *State) measure(t int64, q Request) {
 	dt, through := float64(t-s.At), q.Successes+q.Failed
 	busy := min(max(float64(s.Tat-s.At), 0), dt)
 	memory := max(sharedMemory, sharedCalls*q.cost()*1e12/float64(s.Rate))
@@ -395,7 +397,7 @@ func (s *SharedState) measure(t int64, q StoreRequest) {
 }
 
 // success is for what succeeded since the worker's last sync.
-func (s *SharedState) success(t int64, q StoreRequest) {
+func (s *State) success(t int64, q Request) {
 	s.Oks += q.Successes
 	s.Passed += q.Successes
 	if s.Level > 0 && s.Passed >= q.Law.Forgive {
@@ -438,7 +440,7 @@ func (s *SharedState) success(t int64, q StoreRequest) {
 // late reports whether what succeeded was under way when the door closed, or when the first
 // of the throttles came: that does not open it. One call that knocks does, whatever became of
 // others since, and after a while any, as workers forget their epoch.
-func (s *SharedState) late(t int64, q StoreRequest) bool {
+func (s *State) late(t int64, q Request) bool {
 	return s.Ceiling > 0 && q.Epoch < s.Epoch-max(0, s.Row-closedRow) && t-s.CutAt < micros(keptFor)
 }
 
@@ -447,7 +449,7 @@ func (s *SharedState) late(t int64, q StoreRequest) bool {
 // It ended somewhere between the last throttle and now. A long one that comes alone may have
 // been an outage: what that teaches is bounded, and doubted. One call alone teaches nothing,
 // and counts with what comes next, unless that was an outage.
-func (s *SharedState) reopen(t int64, q StoreRequest) {
+func (s *State) reopen(t int64, q Request) {
 	closed := t - s.ClosedAt
 	long := closed > micros(outageLeast)
 	outage := long && s.ClosedAt-s.OutageAt > outageApart*closed
@@ -478,7 +480,7 @@ func (s *SharedState) reopen(t int64, q StoreRequest) {
 }
 
 // windowed reports whether a quota is that of a window: see aimd.
-func (s *SharedState) windowed(q StoreRequest) bool {
+func (s *State) windowed(q Request) bool {
 	if q.Quota.Reset <= 0 {
 		return false
 	}
@@ -503,7 +505,7 @@ func (s *SharedState) windowed(q StoreRequest) bool {
 
 // ration makes what is left of a window last until its reset, once half of it is
 // used.
-func (s *SharedState) ration(q StoreRequest) {
+func (s *State) ration(q Request) {
 	if limit := q.Quota.Limit; limit > 0 && q.Quota.Remaining > limit/2 {
 		return
 	}
@@ -521,7 +523,7 @@ func (s *SharedState) ration(q StoreRequest) {
 
 // hint follows a quota, and reports what it leaves for growth, and whether nothing more
 // is to be done for the successes: see aimd.
-func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool) {
+func (s *State) hint(t int64, q Request) (more surplus, settled bool) {
 	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
 	if s.ResetLeft < 0 {
 		return surplus{}, false
@@ -569,7 +571,7 @@ func (s *SharedState) hint(t int64, q StoreRequest) (more surplus, settled bool)
 
 // refilled returns by what share of itself the rate may grow since what was used of a
 // limit is back already: see aimd.
-func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
+func (s *State) refilled(left, limit, untold int64) (more float64) {
 	if limit <= 0 {
 		return 0
 	}
@@ -588,7 +590,7 @@ func (s *SharedState) refilled(left, limit, untold int64) (more float64) {
 
 // flat reports whether less than enough is left however slowly calls come, until more than
 // that is seen: see aimd.
-func (s *SharedState) flat(left int64, enough float64) bool {
+func (s *State) flat(left int64, enough float64) bool {
 	flat := s.LeftFlat >= flatAfter
 	if flat && left <= s.LeftStays {
 		return true
@@ -603,7 +605,7 @@ func (s *SharedState) flat(left int64, enough float64) bool {
 }
 
 // grow is the additive increase.
-func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
+func (s *State) grow(t int64, q Request, quota surplus) {
 	r, c, cost := float64(s.Rate), float64(s.Ceiling), q.cost()
 	dt := min(float64(t-s.Credit), max(sharedPeriod, creditOver*cost*1e12/r)) / 1e6
 	used := float64(s.Flow) / r
@@ -643,7 +645,7 @@ func (s *SharedState) grow(t int64, q StoreRequest, quota surplus) {
 }
 
 // throttle is the multiplicative decrease, and the pause.
-func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
+func (s *State) throttle(t int64, q Request, workers int64) {
 	again := s.Row > 0
 	if !again {
 		s.ClosedAt = t
@@ -701,7 +703,7 @@ func (s *SharedState) throttle(t int64, q StoreRequest, workers int64) {
 // last one counts, or since one before if that were too few calls, or too short a time, as
 // successes are told late. More than r is chance. What came before the first cut does not
 // count, as a bucket that was full flatters. See aimd.
-func (s *SharedState) peak(q StoreRequest, r float64, was int64) {
+func (s *State) peak(q Request, r float64, was int64) {
 	if r >= float64(was) { // else others or chance may have caused it
 		s.Peak -= int64(math.Floor(sharedFades * float64(max(0, s.Peak-s.Ceiling))))
 	}
@@ -718,13 +720,13 @@ func (s *SharedState) peak(q StoreRequest, r float64, was int64) {
 // spent reports whether a throttle only says that a window, whose rest was spread, is used up
 // just before its reset: what was left was known too late for slots that had been given out. The
 // next window begins at the rate of before.
-func (s *SharedState) spent(t int64, q StoreRequest) bool {
+func (s *State) spent(t int64, q Request) bool {
 	left := s.ResetAt - t
 	return s.Unspread > 0 && !q.Elsewhere && max(left, -left) <= sharedHorizon
 }
 
 // spacing is the time from one slot to the next.
-func (s *SharedState) spacing() int64 { return int64(math.Ceil(1e12 / float64(s.Rate))) }
+func (s *State) spacing() int64 { return int64(math.Ceil(1e12 / float64(s.Rate))) }
 
 // sharedTurn is how long it takes until all workers have synced, where there are fewer
 // slots than they want: the time in which each gets two slots, if that is more than the
@@ -735,7 +737,7 @@ func sharedTurn(workers, rate int64) int64 {
 }
 
 // give gives out slots: calls that go from wait on, within span.
-func (s *SharedState) give(t int64, q StoreRequest, workers int64) (slots, wait, span int64) {
+func (s *State) give(t int64, q Request, workers int64) (slots, wait, span int64) {
 	if s.Until > t {
 		return 0, s.Until - t, 0
 	}

@@ -1,20 +1,23 @@
-package cruise
+package shared
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"time"
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/nils"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
-// SharedLimiter is an [AdaptiveLimiter] that workers on many machines share: they
+// Limiter is an [AdaptiveLimiter] that workers on many machines share: they
 // find one rate together, take slots of one stream, and pause together, by way of
 // a [Store]. Each worker makes one, with a store of the same scope and with the
 // same options.
@@ -38,21 +41,23 @@ import (
 // after 0.25 s at most, then less and less often down to every 5 s. When the store is back it
 // keeps to its share until the other workers are likely to be back, too.
 //
-// A SharedLimiter is safe for concurrent use and must not be copied. The zero
+// A Limiter is safe for concurrent use and must not be copied. The zero
 // value admits nothing, with an error that says so. It runs a goroutine while a
 // sync is under way, and none else.
-type SharedLimiter struct {
-	store     Store
-	conf      sharedConfig
-	sharedLaw SharedLaw // what the store is told of conf
+type Limiter struct {
+	store Store
+	alone local // never in force: what local is made of
+	conf  config
+	law   Law // what the store is told of conf
 
-	base  // whose lock guards the fields below too
-	stats Stats
-	local *AdaptiveLimiter // of this worker alone; its own queue is not used; nil unless in force
-	brake brake            // while everyone goes without the store
+	member
+	queue queue.Queue // whose lock guards the fields below too
+	stats cruise.Stats
+	local local // of this worker alone; nil unless in force
+	brake local // while everyone goes without the store
 
 	// What is known of the shared state.
-	known   StoreReply
+	known   Reply
 	epochAt clock.Instant // when the epoch became known
 	slots   leases
 	due     clock.Instant // when the head of the line has its slots, zero if it has none or does not wait
@@ -65,10 +70,10 @@ type SharedLimiter struct {
 	errs      int64         // cost of calls that failed, though they were let through
 	refused   int64         // cost of calls that were throttled
 	cost      int           // of the last call that was answered
-	quota     Quota         // the last that a success was told
+	quota     cruise.Quota  // the last that a success was told
 	quotaAt   clock.Instant // when that was, zero if it need not be told
 	throttled bool
-	elsewhere bool // see StoreRequest
+	elsewhere bool // see Request
 	backoff   time.Duration
 	common    clock.Instant // end of everyone's pause; that of the queue may be this worker's own
 	newPause  bool
@@ -92,28 +97,31 @@ type SharedLimiter struct {
 	backTime time.Duration // between the last failure and the next sync
 	settled  clock.Instant // until when local is in force beside the store
 
-	untold  []Event // of syncs
-	telling bool    // somebody tells them
+	untold  []cruise.Event // of syncs
+	telling bool           // somebody tells them
 }
 
-var _ Learner = (*SharedLimiter)(nil)
+type member = limits.Member
 
-// A SharedOption tunes a [SharedLimiter]. Every [LimiterOption] is one.
-type SharedOption interface{ shared(*sharedConfig) }
+var _ cruise.Learner = (*Limiter)(nil)
 
-type sharedConfig struct {
-	adaptiveConfig
+// An Option tunes a [Limiter]. Every [cruise.LimiterOption] is one.
+type Option interface{ limits.Tuning }
+
+type config struct {
+	check.Errors
+	limits.Options
 	timeout   time.Duration
 	fallback  Fallback
 	pauseOnly bool
 }
 
-func (o limiterOption) shared(c *sharedConfig)  { o(&c.adaptiveConfig) }
-func (o observerOption) shared(c *sharedConfig) { o.limiter(&c.adaptiveConfig) }
+type option struct {
+	limits.Tunes
+	set func(*config)
+}
 
-type sharedOption func(*sharedConfig)
-
-func (o sharedOption) shared(c *sharedConfig) { o(c) }
+func tuning(set func(*config)) Option { return option{set: set} }
 
 // DefaultStoreTimeout is that of [WithStoreTimeout].
 const DefaultStoreTimeout = 100 * time.Millisecond
@@ -122,14 +130,14 @@ const DefaultStoreTimeout = 100 * time.Millisecond
 // error, 1 ms to 10 s. After that the limiter goes on by itself, but with [FallbackClosed]. A
 // call waits for the store twice as long at most, where a sync for another call is under way
 // when it comes. Default [DefaultStoreTimeout].
-func WithStoreTimeout(d time.Duration) SharedOption {
-	return sharedOption(func(c *sharedConfig) {
+func WithStoreTimeout(d time.Duration) Option {
+	return tuning(func(c *config) {
 		c.Check(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)
 		c.timeout = d
 	})
 }
 
-// Fallback is what a [SharedLimiter] does while its store cannot be reached.
+// Fallback is what a [Limiter] does while its store cannot be reached.
 // Pauses are kept in any case.
 type Fallback uint8
 
@@ -149,8 +157,8 @@ const (
 
 // WithFallback is what to do while the store cannot be reached. Default
 // [FallbackShare].
-func WithFallback(f Fallback) SharedOption {
-	return sharedOption(func(c *sharedConfig) {
+func WithFallback(f Fallback) Option {
+	return tuning(func(c *config) {
 		c.Check(f <= FallbackOpen, "WithFallback(%d): want FallbackShare, FallbackClosed or FallbackOpen", f)
 		c.fallback = f
 	})
@@ -161,8 +169,8 @@ func WithFallback(f Fallback) SharedOption {
 // stops them all until then. It costs one sync in half a second for each worker
 // that makes calls. Pauses for throttles that name no wait stay the worker's own, and its
 // rates bind nobody else.
-func WithPauseOnly() SharedOption {
-	return sharedOption(func(c *sharedConfig) { c.pauseOnly = true })
+func WithPauseOnly() Option {
+	return tuning(func(c *config) { c.pauseOnly = true })
 }
 
 // Bounds of a shared rate, in calls per second, and its default beginning.
@@ -174,7 +182,7 @@ const (
 	sharedMostEpoch = 1 << 52 // more than congestions in the life of a scope; 2^53 ends whole numbers in Redis
 )
 
-// NewSharedLimiter returns a limiter that shares what it does with all others whose
+// New returns a limiter that shares what it does with all others whose
 // store is of the same scope. It does not ask the store yet.
 //
 // Of the [LimiterOption] values, the rates are those of all workers together, and
@@ -186,57 +194,66 @@ const (
 // [WithBurst] is saved up in common; it is 1 by default.
 //
 // The error names every option that is out of bounds or contradicts another.
-func NewSharedLimiter(store Store, opts ...SharedOption) (*SharedLimiter, error) {
-	c := sharedConfig{adaptiveConfig: defaultAdaptive(), timeout: DefaultStoreTimeout}
-	c.cold = 0 // others of the scope may have succeeded
-	c.Check(!nils.Is(store), "NewSharedLimiter: store is nil: want a Store")
+func New(store Store, opts ...Option) (*Limiter, error) {
+	c := config{timeout: DefaultStoreTimeout}
+	c.Check(!nils.Is(store), "shared.New: store is nil: want a Store")
+	var tunes []cruise.LimiterOption
 	for i, opt := range opts {
-		if c.Check(opt != nil, "option %d is nil", i+1) {
-			opt.shared(&c)
+		switch o := opt.(type) {
+		case option:
+			o.set(&c)
+		case cruise.LimiterOption:
+			tunes = append(tunes, o)
+		default:
+			c.Check(false, "option %d is nil", i+1)
 		}
 	}
+	alone, err := newLocal(tunes...)
+	if err != nil {
+		c.Errors = append(c.Errors, err)
+	}
 	if len(c.Errors) == 0 {
-		c.checkShared()
+		c.Options = alone.Options()
+		c.checkRates()
 	}
 	if len(c.Errors) > 0 {
 		return nil, errors.Join(c.Errors...)
 	}
-	s := &SharedLimiter{store: store, conf: c, sharedLaw: c.law()}
+	s := &Limiter{store: store, conf: c, alone: alone, law: c.law()}
 	conf := queue.Config{Resumed: s.lifted}
 	if c.pauseOnly {
 		conf.Start = clock.Now()
-		s.local = s.newLocal(conf.Start, c.adaptiveConfig)
+		s.local = s.newLocal(conf.Start, c.Options)
 	}
-	s.limiter = s
+	s.member = limits.Join(s, &s.queue)
 	s.queue.Init(s.policy(), conf)
 	return s, nil
 }
 
-func (c *sharedConfig) checkShared() {
-	c.checkRates()
+func (c *config) checkRates() {
 	if c.pauseOnly {
 		return
 	}
 	const bounds = "want %v to %.0f calls per second for a shared rate"
-	c.Check(c.min >= sharedLeastRate && c.min <= sharedMostRate, "WithMinRate(%v): "+bounds, check.LimitText(c.min), sharedLeastRate, sharedMostRate)
-	c.Check(c.max == rate.Inf || c.max <= sharedMostRate, "WithMaxRate(%v): "+bounds, check.LimitText(c.max), sharedLeastRate, sharedMostRate)
-	c.Check(c.initial == rate.Inf || c.initial <= sharedMostRate, "WithInitialRate(%v): "+bounds, check.LimitText(c.initial), sharedLeastRate, sharedMostRate)
-	c.Check(c.burst <= sharedMostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.burst, sharedMostCost)
-	c.Check(c.decrease >= 1e-6 && c.decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.decrease)
-	c.Check(c.increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.increase)
+	c.Check(c.Min >= sharedLeastRate && c.Min <= sharedMostRate, "WithMinRate(%v): "+bounds, check.LimitText(c.Min), sharedLeastRate, sharedMostRate)
+	c.Check(c.Max == rate.Inf || c.Max <= sharedMostRate, "WithMaxRate(%v): "+bounds, check.LimitText(c.Max), sharedLeastRate, sharedMostRate)
+	c.Check(c.Initial == rate.Inf || c.Initial <= sharedMostRate, "WithInitialRate(%v): "+bounds, check.LimitText(c.Initial), sharedLeastRate, sharedMostRate)
+	c.Check(c.Burst <= sharedMostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.Burst, sharedMostCost)
+	c.Check(c.Decrease >= 1e-6 && c.Decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.Decrease)
+	c.Check(c.Increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.Increase)
 }
 
 // law is what a store is told of the options.
-func (c *sharedConfig) law() SharedLaw {
-	law := SharedLaw{
-		Min: microRate(c.min), Max: microRate(c.max), Initial: microRate(min(c.initial, c.max)),
-		Decrease: int64(math.Round(c.decrease * 1e6)), Increase: int64(math.Round(c.increase * 1e6)),
-		Burst: int64(max(1, c.burst)), Forgive: int64(c.forgive), PauseBase: c.pause.base,
+func (c *config) law() Law {
+	law := Law{
+		Min: microRate(c.Min), Max: microRate(c.Max), Initial: microRate(min(c.Initial, c.Max)),
+		Decrease: int64(math.Round(c.Decrease * 1e6)), Increase: int64(math.Round(c.Increase * 1e6)),
+		Burst: int64(max(1, c.Burst)), Forgive: int64(c.Forgive), PauseBase: c.PauseBase,
 	}
 	switch {
 	case c.pauseOnly: // those who share a rate are not to be bound by those of this worker
 		law.Min, law.Max, law.Initial = 1, sharedMostRate*1e6, sharedInitial*1e6
-	case c.initial == rate.Inf:
+	case c.Initial == rate.Inf:
 		law.Initial = min(max(sharedInitial*1e6, law.Min), law.Max)
 	}
 	return law
@@ -261,95 +278,137 @@ func limitOfMicro(r int64) rate.Limit { return rate.Limit(float64(r) / 1e6) }
 // above 10,000. It never returns an error of the store.
 //
 // Every WaitN that returned nil for n above 0 must be followed by one
-// [SharedLimiter.Learn].
-func (s *SharedLimiter) WaitN(ctx context.Context, n int) error {
-	_, _, err := s.admit(ctx, n)
-	return err
+// [Limiter.Learn].
+func (s *Limiter) WaitN(ctx context.Context, n int) error {
+	_, _, err := limits.Admit(ctx, &s.queue, n)
+	return explained(err, n)
+}
+
+// TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
+// It is false while others wait, during a pause, for a negative n, and for one that can never
+// go; n of 0 always may.
+//
+// Every TryN of 1 or more that returned true must be followed by one [Limiter.Learn].
+func (s *Limiter) TryN(n int) bool { return limits.Try(&s.queue, n) }
+
+var reasons = [...]error{
+	queue.DeadlineTooSoon: cruise.ErrDeadline,
+	queue.PauseTooLong:    cruise.ErrServerDelay,
+	queue.QuotaTooLong:    cruise.ErrQuotaExhausted,
+	queue.WaitTooLong:     cruise.ErrMaxWait,
+}
+
+// explained returns an error of the queue as the caller of cost n gets it.
+func explained(err error, n int) error {
+	r, ok := err.(*queue.Refusal)
+	switch {
+	case !ok:
+		return err
+	case r.Why == queue.TooExpensive:
+		return &cruise.Error{Reason: fmt.Errorf("%w: cost %d, at most %d", cruise.ErrCost, n, r.MaxCost)}
+	}
+	return &cruise.Error{Reason: reasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
 }
 
 // MaxCost returns the burst, if one was set.
-func (s sharedPolicy) MaxCost() int {
-	if s.conf.burst > 0 {
-		return s.conf.burst
+func (s policy) MaxCost() int {
+	if s.conf.Burst > 0 {
+		return s.conf.Burst
 	}
 	return sharedMostCost
 }
 
 // Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
 // less is of an attempt that was never admitted, and is ignored.
-func (s *SharedLimiter) Learn(f Feedback) {
-	s.learn(f.ending())
-	reportToParents(&s.queue, f.ending())
+func (s *Limiter) Learn(f cruise.Feedback) {
+	s.policy().Apply(f)
+	f.Quota, f.RetryAfter = nil, 0 // for limiters that the answer is not about
+	if stops(f.Outcome) {
+		f.Outcome = cruise.OutcomeDropped
+	}
+	limits.Report(&s.queue, f)
 }
 
-func (s *SharedLimiter) learn(e ending) {
-	if e.cost <= 0 || !s.queue.Ready() {
+// stops reports whether the server wants no calls for a while.
+func stops(o cruise.Outcome) bool {
+	return o == cruise.OutcomeThrottled || o == cruise.OutcomeQuotaExhausted
+}
+
+// Apply is Learn without the ancestors.
+func (s policy) Apply(f cruise.Feedback) {
+	if f.Cost <= 0 || !s.queue.Ready() {
 		return
 	}
-	e.cost = min(e.cost, s.policy().MaxCost()) // more was never let go
+	f.Cost = min(f.Cost, s.MaxCost()) // more was never let go
 	now := clock.Now()
 	s.queue.Lock()
 	now = s.queue.Advance(now)
-	e.sent = s.queue.At(e.sent)
-	events := s.heed(now, e)
+	sent := s.queue.At(clock.Of(f.Sent))
+	f.Sent = sent.Time()
+	events := s.heed(now, sent, f)
 	s.queue.Unlock()
 	s.tell(events)
 }
 
-// heed is learn under the lock.
-func (s *SharedLimiter) heed(now clock.Instant, e ending) (events []Event) {
-	late := s.epochAt != 0 && e.sent != 0 && e.sent <= s.epochAt
+// heed is Apply under the lock.
+func (s *Limiter) heed(now, sent clock.Instant, e cruise.Feedback) (events []cruise.Event) {
+	late := s.epochAt != 0 && sent != 0 && sent <= s.epochAt
 	slower := false
 	var pause time.Duration // of this worker's own, or asked for
-	if e.outcome.stops() {
-		pause = e.retryAfter
+	if stops(e.Outcome) {
+		pause = e.RetryAfter
 		s.pauseAll(now, pause)
 	}
 	if s.isOpen() {
-		late = s.brake.late(e.sent)
-		pause = max(pause, s.brake.learn(now, e, 0, clock.Never))
+		own := time.Duration(0)
+		own, late = s.brake.Brake(now, e)
+		pause = max(pause, own)
 	}
 	if s.local != nil {
-		was := s.local.law.Rate()
-		this := s.local.decide(now, e, s.queue.Waiting() == 0)
-		if is := s.local.law.Rate(); is != was {
-			s.local.apply(now)
+		was := s.local.Rate()
+		own, old, why := s.local.Adapt(now, e, s.queue.Waiting() == 0)
+		if is := s.local.Rate(); is != was {
 			s.queue.KeepPause(now)
 			slower = is < was
 			if s.isAlone() {
-				events = append(events, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
+				events = append(events, cruise.RateChanged{From: limitOf(was), To: limitOf(is), Why: why})
 			}
 		}
 		if s.isAlone() {
-			late = this.late
-			pause = max(pause, this.pause)
+			late, pause = old, max(pause, own)
 		}
 	}
-	switch e.outcome {
-	case OutcomeSuccess, OutcomePermanent: // an answer in any case
-		if e.outcome == OutcomeSuccess {
+	switch e.Outcome {
+	case cruise.OutcomeSuccess, cruise.OutcomePermanent: // an answer in any case
+		if e.Outcome == cruise.OutcomeSuccess {
 			s.stats.Successes++
 		}
 		if !s.conf.pauseOnly {
 			s.answered(now, e, late)
 		}
-	case OutcomeTransient, OutcomeDropped:
-		went := e.outcome == OutcomeTransient || e.sent != 0 // see aimd
+	case cruise.OutcomeTransient, cruise.OutcomeDropped:
+		went := e.Outcome == cruise.OutcomeTransient || sent != 0 // see aimd
 		if !s.conf.pauseOnly && went {
-			s.errs += int64(e.cost)
+			s.errs += int64(e.Cost)
 		}
-	case OutcomeThrottled:
+	case cruise.OutcomeThrottled:
 		s.stats.Throttles++
 		if !s.conf.pauseOnly {
-			s.refused += int64(e.cost)
+			s.refused += int64(e.Cost)
 		}
 		closed := s.conf.fallback == FallbackClosed && !s.conf.pauseOnly // so it went before the store was lost
 		if !late && (closed || !s.isAlone()) {
 			s.congested(e)
 		}
-		events = append(events, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: late})
+		events = append(events, cruise.ThrottleSeen{RetryAfter: e.RetryAfter, Scope: e.Scope, Late: late})
 	}
-	paused := s.pauseBy(now, e, pause)
+	switch e.Outcome {
+	case cruise.OutcomeQuotaExhausted:
+		s.queue.QuotaUsedUp(now.Add(e.RetryAfter))
+	case cruise.OutcomeThrottled:
+		s.queue.ProbeNext()
+	}
+	paused := s.queue.Pause(now, now.Add(pause))
 	if paused {
 		events = append(events, pausedFor(pause))
 	}
@@ -364,16 +423,16 @@ func (s *SharedLimiter) heed(now clock.Instant, e ending) (events []Event) {
 }
 
 // answered notes a call that the server let through, which is to be told.
-func (s *SharedLimiter) answered(now clock.Instant, e ending, late bool) {
-	s.oks, s.cost = s.oks+int64(e.cost), e.cost
-	if q := e.quota; q != nil {
-		if q.Reset > 0 && q.Remaining < e.cost && s.quota.Remaining >= e.cost {
+func (s *Limiter) answered(now clock.Instant, e cruise.Feedback, late bool) {
+	s.oks, s.cost = s.oks+int64(e.Cost), e.Cost
+	if q := e.Quota; q != nil {
+		if q.Reset > 0 && q.Remaining < e.Cost && s.quota.Remaining >= e.Cost {
 			// Others have used up what slots were fetched for.
 			s.slots.drop()
 			s.urgent = true
 		}
 		s.quotaAt = now
-		s.quota = Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), clock.Year)}
+		s.quota = cruise.Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), clock.Year)}
 	}
 	if s.unproved && !late {
 		// That the door is open again is worth telling at once.
@@ -383,30 +442,27 @@ func (s *SharedLimiter) answered(now clock.Instant, e ending, late bool) {
 }
 
 // congested notes a throttle that is to be told, at once.
-func (s *SharedLimiter) congested(e ending) {
+func (s *Limiter) congested(e cruise.Feedback) {
 	s.throttled, s.urgent = true, true
-	s.elsewhere = elsewhere(e.quota, s.quota)
+	s.elsewhere = elsewhere(e.Quota, s.quota)
 	s.backoff = 0
-	if e.retryAfter <= 0 {
-		s.backoff = min(s.conf.pause.Delay(int(s.known.Level)+1, 0), MaxSharedPause)
+	if e.RetryAfter <= 0 {
+		s.backoff = min(s.alone.Backoff().Delay(int(s.known.Level)+1, 0), MaxPause)
 	}
 	s.slots.drop() // until the store has said how to go on
 }
 
 // tell is called without the lock.
-func (s *SharedLimiter) tell(events []Event) {
-	if s.conf.observer == nil {
-		return
-	}
+func (s *Limiter) tell(events []cruise.Event) {
 	for _, e := range events {
-		notify(context.Background(), s.conf.observer, e)
+		s.alone.Notify(e)
 	}
 }
 
 // tellSyncs tells what syncs have come to, one after the other though each has a goroutine
 // of its own: who heard that the store is back before that it is away would take it for
 // away from then on.
-func (s *SharedLimiter) tellSyncs() {
+func (s *Limiter) tellSyncs() {
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	if s.telling {
@@ -430,12 +486,12 @@ func (s *SharedLimiter) tellSyncs() {
 // store cannot be reached it is 0 with [FallbackClosed]; it is [rate.Inf] with
 // [FallbackOpen], and where the rate was never known and no option sets one. WithPauseOnly
 // knows no fallback.
-func (s *SharedLimiter) Limit() rate.Limit { return s.Stats().Limit }
+func (s *Limiter) Limit() rate.Limit { return s.Stats().Limit }
 
 // Pause lets nobody go for d, on any worker, unless a longer pause is in force
-// already. The others hear of it as they sync, and of [MaxSharedPause] at most. d of 0 or
+// already. The others hear of it as they sync, and of [MaxPause] at most. d of 0 or
 // less does nothing.
-func (s *SharedLimiter) Pause(d time.Duration) {
+func (s *Limiter) Pause(d time.Duration) {
 	if !s.queue.Ready() {
 		return
 	}
@@ -450,14 +506,14 @@ func (s *SharedLimiter) Pause(d time.Duration) {
 	}
 	s.queue.Unlock()
 	if paused {
-		s.tell([]Event{pausedFor(d)})
+		s.tell([]cruise.Event{pausedFor(d)})
 	}
 }
 
 // pauseAll notes a pause that everyone is to hear of at once, unless they know of a longer
 // one. What is longer than may be shared would seem a longer one each time that it is told.
-func (s *SharedLimiter) pauseAll(now clock.Instant, d time.Duration) {
-	if until := now.Add(min(d, MaxSharedPause)); until > max(now, s.common) {
+func (s *Limiter) pauseAll(now clock.Instant, d time.Duration) {
+	if until := now.Add(min(d, MaxPause)); until > max(now, s.common) {
 		s.common, s.newPause, s.urgent = until, true, true
 	}
 }
@@ -468,7 +524,7 @@ func (s *SharedLimiter) pauseAll(now clock.Instant, d time.Duration) {
 // While the store cannot be reached it ends the pause of this worker only; that of
 // the others ends if a sync reaches the store within 5 s. After that it must be given
 // again, as it would end a pause that may have begun since.
-func (s *SharedLimiter) Resume() {
+func (s *Limiter) Resume() {
 	if !s.queue.Ready() {
 		return
 	}
@@ -484,35 +540,39 @@ func (s *SharedLimiter) Resume() {
 	s.queue.Reschedule(now)
 	s.queue.Unlock()
 	if left > 0 {
-		s.tell([]Event{Resumed{Left: left}})
+		s.tell([]cruise.Event{cruise.Resumed{Left: left}})
 	}
 }
 
 // stopped tells the law of this worker until when nobody goes, whatever the server
 // would give.
-func (s *SharedLimiter) stopped(now clock.Instant) {
+func (s *Limiter) stopped(now clock.Instant) {
 	if s.local != nil {
-		s.local.law.Stop(now, max(now, s.queue.PausedUntil()))
+		s.local.Stop(now, max(now, s.queue.PausedUntil()))
 	}
 }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
-func (s *SharedLimiter) PauseLeft() time.Duration { return s.pauseLeft() }
+func (s *Limiter) PauseLeft() time.Duration {
+	s.queue.Lock()
+	defer s.queue.Unlock()
+	return s.queue.PauseLeft(s.queue.Now())
+}
 
 // Stats returns what the limiter is doing now. While Degraded, its Limit is that of this worker
-// alone: see [SharedLimiter.Limit].
-func (s *SharedLimiter) Stats() Stats {
+// alone: see [Limiter.Limit].
+func (s *Limiter) Stats() cruise.Stats {
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	st := s.stats
-	st.Limit = limitOfMicro(s.sharedLaw.Initial)
+	st.Limit = limitOfMicro(s.law.Initial)
 	if s.known.Rate > 0 {
 		st.Limit = limitOfMicro(s.known.Rate)
 	}
 	if s.isAlone() {
 		st.Limit = rate.Inf
 		if s.local != nil {
-			st.Limit = limitOf(s.local.law.Rate())
+			st.Limit = limitOf(s.local.Rate())
 		} else if s.conf.fallback == FallbackClosed {
 			st.Limit = 0
 		}
@@ -523,3 +583,12 @@ func (s *SharedLimiter) Stats() Stats {
 	st.PauseLeft = s.queue.PauseLeft(s.queue.Now())
 	return st
 }
+
+// pausedFor reads the wall clock, which the queue's own times do not follow.
+func pausedFor(d time.Duration) cruise.Paused {
+	d = min(d, clock.Farthest)
+	return cruise.Paused{Until: time.Now().Add(d), For: d}
+}
+
+// limitOf returns a rate as a limit, +Inf as rate.Inf.
+func limitOf(perSecond float64) rate.Limit { return min(rate.Limit(perSecond), rate.Inf) }

@@ -1,4 +1,4 @@
-package cruise
+package shared
 
 import (
 	"context"
@@ -10,7 +10,9 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
@@ -31,18 +33,18 @@ var (
 	errStoreExited  = errors.New("cruise: store exited its goroutine")
 )
 
-// A sharedPolicy is a SharedLimiter as its queue sees it.
-type sharedPolicy struct{ *SharedLimiter }
+// A policy is a Limiter as its queue sees it.
+type policy struct{ *Limiter }
 
-func (s *SharedLimiter) policy() sharedPolicy { return sharedPolicy{s} }
+func (s *Limiter) policy() policy { return policy{s} }
 
 // Pass takes the slots of the call.
-func (s sharedPolicy) Pass(now clock.Instant, n int) time.Duration {
+func (s policy) Pass(now clock.Instant, n int) time.Duration {
 	if wait := s.Peek(now, n); wait > 0 {
 		return wait
 	}
 	if s.local != nil {
-		s.local.policy().Pass(now, n) // as it has just agreed
+		s.local.Pass(now, n) // as it has just agreed
 	}
 	if !s.isAlone() {
 		s.dearest = max(s.dearest, n)
@@ -59,7 +61,7 @@ func (s sharedPolicy) Pass(now clock.Instant, n int) time.Duration {
 }
 
 // Peek is Pass for a call that does not go yet.
-func (s sharedPolicy) Peek(now clock.Instant, n int) time.Duration {
+func (s policy) Peek(now clock.Instant, n int) time.Duration {
 	switch {
 	case s.degraded != 0:
 		return s.fallen(now, n)
@@ -67,7 +69,7 @@ func (s sharedPolicy) Peek(now clock.Instant, n int) time.Duration {
 		if wait := s.fresh(now); wait > 0 {
 			return wait
 		}
-		return s.local.policy().Peek(now, n)
+		return s.local.Peek(now, n)
 	}
 	wait := time.Duration(0)
 	if need := s.need(n); need > 0 {
@@ -81,23 +83,23 @@ func (s sharedPolicy) Peek(now clock.Instant, n int) time.Duration {
 			s.local = nil
 			return 0
 		}
-		wait = min(s.local.policy().Peek(now, n), s.settled.Sub(now))
+		wait = min(s.local.Peek(now, n), s.settled.Sub(now))
 	}
 	return wait
 }
 
 // need is how many slots a call of cost n takes: fewer if calls before it gave some back, more if
 // they owe some, as many as one call may take at most.
-func (s *SharedLimiter) need(n int) int {
+func (s *Limiter) need(n int) int {
 	return min(max(0, n-s.balance), max(n, s.policy().MaxCost()))
 }
 
 // Charge keeps the account of this worker. It gives back no more than its calls take at once, so that
 // no burst is saved up.
-func (s sharedPolicy) Charge(now, sent clock.Instant, n int) {
+func (s policy) Charge(now, sent clock.Instant, n int) {
 	if s.isAlone() {
 		if s.local != nil {
-			s.local.policy().Charge(now, sent, n)
+			s.local.Charge(now, sent, n)
 		}
 		return
 	}
@@ -105,32 +107,32 @@ func (s sharedPolicy) Charge(now, sent clock.Instant, n int) {
 }
 
 // pays is what paid becomes when a call of cost n goes now.
-func (s *SharedLimiter) pays(now clock.Instant, n int) clock.Instant {
+func (s *Limiter) pays(now clock.Instant, n int) clock.Instant {
 	gap := s.leastGap()
 	return max(s.paid, now-clock.Instant(n-1)*gap) + clock.Instant(n)*gap
 }
 
 // leastGap is between two slots at this worker's own maximum rate.
-func (s *SharedLimiter) leastGap() clock.Instant { return clock.Instant(1e15 / s.sharedLaw.Max) }
+func (s *Limiter) leastGap() clock.Instant { return clock.Instant(1e15 / s.law.Max) }
 
 // tooMuch is how long a call must wait although it has its slots, in case the store has
 // given more than the worker's own maximum rate makes. Slots that are late by up to
 // slotLife are not more, nor is a burst that was saved.
-func (s *SharedLimiter) tooMuch(now clock.Instant, n int) time.Duration {
-	saved := clock.Instant(s.sharedLaw.Burst+1) * s.leastGap()
+func (s *Limiter) tooMuch(now clock.Instant, n int) time.Duration {
+	saved := clock.Instant(s.law.Burst+1) * s.leastGap()
 	return max(0, (s.pays(now, n) - saved).Sub(now.Add(slotLife)))
 }
 
 // isAlone reports whether the rate is that of this worker.
-func (s *SharedLimiter) isAlone() bool { return s.conf.pauseOnly || s.degraded != 0 }
+func (s *Limiter) isAlone() bool { return s.conf.pauseOnly || s.degraded != 0 }
 
 // isOpen reports whether nothing but pauses keeps a call.
-func (s *SharedLimiter) isOpen() bool {
+func (s *Limiter) isOpen() bool {
 	return s.degraded != 0 && s.local == nil && s.conf.fallback == FallbackOpen
 }
 
 // slot is how long from now the next call must wait for a slot.
-func (s *SharedLimiter) slot(now clock.Instant, n int) time.Duration {
+func (s *Limiter) slot(now clock.Instant, n int) time.Duration {
 	life := slotLife
 	if s.due != 0 && now.Sub(s.due) > slotLate && s.queue.Waiting() > 0 {
 		// The timer was late, and so may be those of all workers: all that they missed
@@ -166,7 +168,7 @@ func (s *SharedLimiter) slot(now clock.Instant, n int) time.Duration {
 }
 
 // ask asks for news alone, if the last are so old.
-func (s *SharedLimiter) ask(now clock.Instant, old time.Duration) {
+func (s *Limiter) ask(now clock.Instant, old time.Duration) {
 	if !s.syncing && now.Sub(s.syncedAt) >= old {
 		s.send(now, s.account(now))
 	}
@@ -174,7 +176,7 @@ func (s *SharedLimiter) ask(now clock.Instant, old time.Duration) {
 
 // await is begin, and returns how long a call must wait for what the sync brings: never
 // while that is under way, else until it may begin.
-func (s *SharedLimiter) await(now clock.Instant, n int) time.Duration {
+func (s *Limiter) await(now clock.Instant, n int) time.Duration {
 	if s.begin(now, n); s.syncing {
 		return clock.Never
 	}
@@ -183,7 +185,7 @@ func (s *SharedLimiter) await(now clock.Instant, n int) time.Duration {
 
 // fresh is how long a call must wait for news of pauses: 0 unless there have been
 // none for long. One that a limit around has held up would lose its place there.
-func (s *SharedLimiter) fresh(now clock.Instant) time.Duration {
+func (s *Limiter) fresh(now clock.Instant) time.Duration {
 	if now.Sub(s.syncedAt) < syncPeriod {
 		return 0
 	}
@@ -196,11 +198,11 @@ func (s *SharedLimiter) fresh(now clock.Instant) time.Duration {
 
 // isOld reports whether the rate may be another one by now: a worker whose calls wait has
 // news more often.
-func (s *SharedLimiter) isOld(now clock.Instant) bool { return now.Sub(s.syncedAt) > 2*lastProbe }
+func (s *Limiter) isOld(now clock.Instant) bool { return now.Sub(s.syncedAt) > 2*lastProbe }
 
 // period is how often to ask for news alone: as often as a worker syncs that is short
 // of slots, so that a large fleet asks no more than when it runs.
-func (s *SharedLimiter) period() time.Duration {
+func (s *Limiter) period() time.Duration {
 	if s.conf.pauseOnly || s.known.Rate <= 0 {
 		return syncPeriod
 	}
@@ -209,7 +211,7 @@ func (s *SharedLimiter) period() time.Duration {
 
 // lifted asks in a pause, for a call that it holds up, whether another worker has
 // ended it, and returns when to do so again.
-func (s *SharedLimiter) lifted(now clock.Instant) time.Duration {
+func (s *Limiter) lifted(now clock.Instant) time.Duration {
 	if wait := s.period() - now.Sub(s.syncedAt); wait > 0 {
 		return wait
 	}
@@ -217,11 +219,11 @@ func (s *SharedLimiter) lifted(now clock.Instant) time.Duration {
 }
 
 // fallen is how long a call must wait while the store cannot be reached.
-func (s *SharedLimiter) fallen(now clock.Instant, n int) time.Duration {
+func (s *Limiter) fallen(now clock.Instant, n int) time.Duration {
 	wait := s.await(now, n)
 	switch {
 	case s.local != nil:
-		return min(wait, s.local.policy().Peek(now, n))
+		return min(wait, s.local.Peek(now, n))
 	case s.conf.fallback == FallbackClosed:
 		return wait
 	}
@@ -229,16 +231,16 @@ func (s *SharedLimiter) fallen(now clock.Instant, n int) time.Duration {
 }
 
 // deserted tells that nobody waits any more, though nobody went.
-func (s sharedPolicy) Abandoned(now clock.Instant) {
+func (s policy) Abandoned(now clock.Instant) {
 	if s.local != nil {
-		s.local.policy().Abandoned(now)
+		s.local.Abandoned(now)
 	}
 }
 
-func (s sharedPolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
+func (s policy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	switch {
 	case s.isAlone() && s.local != nil:
-		return s.local.policy().AtLeast(now, ahead, n)
+		return s.local.AtLeast(now, ahead, n)
 	case s.isAlone() && s.conf.fallback == FallbackClosed:
 		return max(0, s.next.Sub(now)) // nobody asks sooner whether the store is back
 	case s.isAlone():
@@ -253,11 +255,11 @@ func (s sharedPolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Durati
 	// Who knows when others give way: at best there is nobody else. And who knows the rate,
 	// after a while without news. Within a few calls it can be the ceiling; before the first
 	// throttle it has grown since the last news, and goes on, by e a second at most.
-	if missing -= s.sharedLaw.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
+	if missing -= s.law.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
 		return 0
 	}
 	left := float64(missing)
-	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.sharedLaw.Max)/1e6
+	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.law.Max)/1e6
 	if ceiling == 0 && limit < most {
 		limit = min(most, limit*math.Exp(now.Sub(s.syncedAt).Seconds()))
 		return clock.CeilSeconds(max(math.Log1p(left/limit), left/most))
@@ -265,19 +267,19 @@ func (s sharedPolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Durati
 	return clock.CeilSeconds(left / max(limit, min(ceiling, most)))
 }
 
-func (s sharedPolicy) Pause(now, until clock.Instant) {
+func (s policy) Pause(now, until clock.Instant) {
 	if s.local != nil {
-		s.local.policy().Pause(now, until)
+		s.local.Pause(now, until)
 	}
 }
 
 // Counts reports false: the store keeps what went.
-func (s sharedPolicy) Counts(clock.Instant) bool { return false }
+func (s policy) Counts(clock.Instant) bool { return false }
 
 // ahead is how many slots the worker should have for its calls of the next period, beside
 // those of calls that wait. A call that is not likely within it is none: its slot would be
 // taken from others, and expire.
-func (s *SharedLimiter) ahead() int {
+func (s *Limiter) ahead() int {
 	cost := int64(0)
 	if calls := s.demand * syncPeriod.Seconds(); calls >= 1 {
 		cost = int64(math.Ceil(calls))
@@ -286,7 +288,7 @@ func (s *SharedLimiter) ahead() int {
 }
 
 // want is how many slots to ask for, where the next call is one of cost n.
-func (s *SharedLimiter) want(n int) int {
+func (s *Limiter) want(n int) int {
 	if n <= s.slots.n {
 		return max(0, s.ahead()-s.slots.n)
 	}
@@ -294,7 +296,7 @@ func (s *SharedLimiter) want(n int) int {
 }
 
 // hurry begins a sync if something is to be told at once.
-func (s *SharedLimiter) hurry(now clock.Instant) {
+func (s *Limiter) hurry(now clock.Instant) {
 	if s.urgent && s.degraded == 0 && !s.syncing {
 		s.next = now
 		s.begin(now, 0)
@@ -303,7 +305,7 @@ func (s *SharedLimiter) hurry(now clock.Instant) {
 
 // begin starts a sync, unless there is one or it is too early. n is the cost of
 // the call that asks for it.
-func (s *SharedLimiter) begin(now clock.Instant, n int) {
+func (s *Limiter) begin(now clock.Instant, n int) {
 	if s.syncing || now < s.next {
 		return
 	}
@@ -322,17 +324,17 @@ func (s *SharedLimiter) begin(now clock.Instant, n int) {
 // and it may be seconds until it asks for more. Before the first throttle it tells them at
 // once, as the store must know by then what the server gives, unless the rate is as high
 // as it may be. A quota it tells within a period, as it may be that of a new window.
-func (s *SharedLimiter) report(now clock.Instant) {
+func (s *Limiter) report(now clock.Instant) {
 	switch {
 	case s.slots.n > 0 || s.degraded != 0 || s.syncing:
-	case s.known.Ceiling == 0 && s.known.Rate < s.sharedLaw.Max && now < s.next:
+	case s.known.Ceiling == 0 && s.known.Rate < s.law.Max && now < s.next:
 		s.send(now, s.account(now))
 	case s.quotaAt != 0:
 		s.next = min(s.next, s.syncedAt.Add(syncPeriod))
 	}
 }
 
-func (s *SharedLimiter) send(now clock.Instant, q StoreRequest) {
+func (s *Limiter) send(now clock.Instant, q Request) {
 	s.syncing, s.urgent = true, s.newPause // a pause that account has left for the next sync
 	s.turn++
 	s.stats.Syncs++
@@ -344,21 +346,21 @@ func (s *SharedLimiter) send(now clock.Instant, q StoreRequest) {
 
 // initial is the rate to begin at: unless WithInitialRate says it, it is so many calls of
 // that cost.
-func (s *SharedLimiter) initial(cost int) int64 {
-	if s.conf.initial != rate.Inf {
-		return s.sharedLaw.Initial
+func (s *Limiter) initial(cost int) int64 {
+	if s.conf.Initial != rate.Inf {
+		return s.law.Initial
 	}
-	return min(s.sharedLaw.Initial*int64(cost), s.sharedLaw.Max)
+	return min(s.law.Initial*int64(cost), s.law.Max)
 }
 
 // account is what to tell the store. It is taken off what is yet to be told: failed puts
 // back what must be told again.
-func (s *SharedLimiter) account(now clock.Instant) StoreRequest {
+func (s *Limiter) account(now clock.Instant) Request {
 	if now.Sub(s.resumedAt) > lastProbe+s.conf.timeout {
 		s.resume = false // there may be another pause now
 	}
-	q := StoreRequest{
-		Law: s.sharedLaw, Least: s.cost,
+	q := Request{
+		Law: s.law, Least: s.cost,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
 		Throttled: s.throttled, Elsewhere: s.elsewhere, Backoff: s.backoff, Successes: s.oks, Failed: s.errs, Throttles: s.refused,
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
@@ -384,7 +386,7 @@ func (s *SharedLimiter) account(now clock.Instant) StoreRequest {
 }
 
 // sync asks the store. It runs in a goroutine of its own.
-func (s *SharedLimiter) sync(turn uint64, q StoreRequest, within time.Duration) {
+func (s *Limiter) sync(turn uint64, q Request, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	// Whatever the store does with its context, nobody waits longer.
@@ -398,13 +400,13 @@ func (s *SharedLimiter) sync(turn uint64, q StoreRequest, within time.Duration) 
 		s.queue.Unlock()
 		s.tellSyncs()
 	})
-	reply, err := StoreReply{}, errStoreExited
+	reply, err := Reply{}, errStoreExited
 	defer func() { s.answer(q, reply, err, stop()) }() // also if the store ends the goroutine
 	reply, err = ask(ctx, s.store, q)
 }
 
 // answer takes what a sync has come to.
-func (s *SharedLimiter) answer(q StoreRequest, reply StoreReply, err error, onTime bool) {
+func (s *Limiter) answer(q Request, reply Reply, err error, onTime bool) {
 	if err == nil {
 		err = reply.check(q)
 	}
@@ -427,7 +429,7 @@ func (s *SharedLimiter) answer(q StoreRequest, reply StoreReply, err error, onTi
 }
 
 // ask is Sync of a store, whose panics must not end the program.
-func ask(ctx context.Context, store Store, q StoreRequest) (r StoreReply, err error) {
+func ask(ctx context.Context, store Store, q Request) (r Reply, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("cruise: store panicked: %v", p)
@@ -439,7 +441,7 @@ func ask(ctx context.Context, store Store, q StoreRequest) (r StoreReply, err er
 }
 
 // check is nil unless no store in its senses would give such an answer to q.
-func (r StoreReply) check(q StoreRequest) error {
+func (r Reply) check(q Request) error {
 	switch {
 	case r.Slots < 0 || r.Slots > max(q.Want, q.Least):
 		return fmt.Errorf("cruise: store gave %d slots: want 0 to %d", r.Slots, max(q.Want, q.Least))
@@ -449,8 +451,8 @@ func (r StoreReply) check(q StoreRequest) error {
 		return fmt.Errorf("cruise: store gave slots from %v on: want at most %v", r.Wait, syncHorizon)
 	case r.Epoch < 1 || r.Epoch > sharedMostEpoch || r.Rate < 1 || r.Rate > sharedMostRate*1e6 || r.Ceiling < 0:
 		return fmt.Errorf("cruise: store gave epoch %d, rate %d, ceiling %d: want 1 to %d, 1 to 1000000000000, 0 or more", r.Epoch, r.Rate, r.Ceiling, int64(sharedMostEpoch))
-	case r.Pause < 0 || r.Pause > MaxSharedPause:
-		return fmt.Errorf("cruise: store gave a pause of %v: want 0 to %v", r.Pause, MaxSharedPause)
+	case r.Pause < 0 || r.Pause > MaxPause:
+		return fmt.Errorf("cruise: store gave a pause of %v: want 0 to %v", r.Pause, MaxPause)
 	case r.Workers < 1 || r.Level < 0 || r.Resumes < 0:
 		return fmt.Errorf("cruise: store gave %d workers, level %d, %d resumes: want 1 or more, 0 or more, 0 or more", r.Workers, r.Level, r.Resumes)
 	}
@@ -458,7 +460,7 @@ func (r StoreReply) check(q StoreRequest) error {
 }
 
 // failed is for a sync that failed.
-func (s *SharedLimiter) failed(now clock.Instant, q StoreRequest, err error) (events []Event) {
+func (s *Limiter) failed(now clock.Instant, q Request, err error) (events []cruise.Event) {
 	again := s.degraded == 0 && !s.failing && !errors.Is(err, context.DeadlineExceeded)
 	s.failing = again
 	// The store may have heard it, and only its answer was lost. By the epoch, the
@@ -487,7 +489,7 @@ func (s *SharedLimiter) failed(now clock.Instant, q StoreRequest, err error) (ev
 }
 
 // degrade goes on without the store, after a request that was not answered.
-func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (events []Event) {
+func (s *Limiter) degrade(now clock.Instant, q Request, err error) (events []cruise.Event) {
 	s.degraded, s.err = now, err
 	s.slots.drop()
 	pause := time.Duration(0)
@@ -501,61 +503,59 @@ func (s *SharedLimiter) degrade(now clock.Instant, q StoreRequest, err error) (e
 			s.local = s.fairShare(now, q.Throttled)
 			s.queue.KeepPause(now)
 		}
-		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.law.Rate()))
+		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.Rate()))
 	case s.conf.fallback == FallbackOpen:
-		s.brake = brake{backoff: s.conf.pause, forgive: s.conf.forgive}
+		s.brake = s.newLocal(now, s.conf.Options)
 	default:
 		pause = 0 // nobody goes in any case
 	}
 	if s.queue.Pause(now, now.Add(pause)) {
 		events = append(events, pausedFor(pause))
 	}
-	return append(events, StoreDegraded{Err: err})
+	return append(events, cruise.StoreDegraded{Err: err})
 }
 
 // newLocal is a limiter of this worker alone.
-func (s *SharedLimiter) newLocal(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
-	a := newAdaptive(now, c)
-	a.waiters = &s.queue
-	return a
+func (s *Limiter) newLocal(now clock.Instant, o limits.Options) local {
+	return s.alone.Part(now, &s.queue, o).(local)
 }
 
 // fairShare is a limiter that begins at this worker's share of the rate, with
 // nothing saved.
-func (s *SharedLimiter) fairShare(now clock.Instant, throttled bool) *AdaptiveLimiter {
-	c := s.conf.adaptiveConfig
+func (s *Limiter) fairShare(now clock.Instant, throttled bool) local {
+	o := s.conf.Options
 	if s.known.Rate <= 0 {
-		return s.newLocal(now, c)
+		return s.newLocal(now, o)
 	}
 	known, workers := rate.Limit(s.known.Rate)/1e6, rate.Limit(s.known.Workers)
-	c.min, c.max, c.initial = c.min/workers, known, known/workers
+	o.Min, o.Max, o.Initial = o.Min/workers, known, known/workers
 	if throttled {
-		c.initial *= rate.Limit(c.decrease)
+		o.Initial *= rate.Limit(o.Decrease)
 	}
-	c.initial = max(c.initial, c.min)
-	if c.burst > 0 {
-		c.burst = max(1, c.burst/s.known.Workers)
+	o.Initial = max(o.Initial, o.Min)
+	if o.Burst > 0 {
+		o.Burst = max(1, o.Burst/s.known.Workers)
 	}
-	a := s.newLocal(now, c)
-	a.law.Settle() // it is no newcomer
-	a.policy().Pause(now, now)
-	return a
+	l := s.newLocal(now, o)
+	l.Settle() // it is no newcomer
+	l.Pause(now, now)
+	return l
 }
 
 // adopt takes what the store has answered.
-func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (events []Event) {
+func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.Event) {
 	if s.degraded != 0 {
-		events = append(events, StoreRecovered{After: now.Sub(s.degraded)})
+		events = append(events, cruise.StoreRecovered{After: now.Sub(s.degraded)})
 		// Other workers that were cut off may not be back yet. Until they are, this
 		// one keeps to its share.
 		s.settled = now.Add(2 * s.backTime)
 		s.degraded, s.err, s.backTime = 0, nil, 0
 	}
 	s.failing = false
-	r.Rate = min(r.Rate, s.sharedLaw.Max)
+	r.Rate = min(r.Rate, s.law.Max)
 	was, cut := s.known.Rate, r.Epoch != s.known.Epoch
 	if was == 0 {
-		was = s.sharedLaw.Initial
+		was = s.law.Initial
 	}
 	slots := r.Slots
 	if cut {
@@ -564,7 +564,7 @@ func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (
 		s.throttled = false // a throttle heard during the sync was of an attempt before the cut
 	}
 	if was != r.Rate && !s.conf.pauseOnly {
-		e := RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: CauseSuccess}
+		e := cruise.RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: cruise.CauseSuccess}
 		if e.To < e.From {
 			e.Why = r.Why
 		}
@@ -574,7 +574,7 @@ func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (
 	until := now.Add(r.Pause)
 	paused := false
 	if r.Resumes > s.known.Resumes && !s.newPause && until < s.queue.PausedUntil() {
-		events = append(events, Resumed{Left: s.queue.PauseLeft(now)})
+		events = append(events, cruise.Resumed{Left: s.queue.PauseLeft(now)})
 		if r.Pause > 0 {
 			events = append(events, pausedFor(r.Pause))
 		}
@@ -620,7 +620,7 @@ func (s *SharedLimiter) adopt(now clock.Instant, q StoreRequest, r StoreReply) (
 }
 
 // gap is how long to leave the store alone after an answer.
-func (s *SharedLimiter) gap(q StoreRequest, r StoreReply) time.Duration {
+func (s *Limiter) gap(q Request, r Reply) time.Duration {
 	if r.Slots >= q.Want || r.Pause > 0 {
 		return 0
 	}
@@ -728,4 +728,9 @@ func (l *leases) take(n int) {
 		l.cut(k)
 		n -= k
 	}
+}
+
+// upperHalf is a random time of at most most, and at least half of it.
+func upperHalf(most time.Duration) time.Duration {
+	return most - rand.N(most/2+1)
 }
