@@ -428,49 +428,6 @@ func TestSmallWindow(t *testing.T) {
 	})
 }
 
-// A worker hears why the shared rate has fallen.
-func TestRateSaysWhy(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		end  cruise.Feedback
-		want cruise.Cause
-	}{
-		{"a throttle", cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1}, cruise.CauseThrottle},
-		{"a quota", cruise.Feedback{Outcome: cruise.OutcomeSuccess, Cost: 1, Quota: &cruise.Quota{Limit: 100}}, cruise.CauseQuota},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex // guards both
-				var falls, rises []cruise.Cause
-				s := cruise.Must(New(NewMemoryStore(), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
-					mu.Lock()
-					defer mu.Unlock()
-					if e, ok := e.(cruise.RateChanged); ok && e.To < e.From {
-						falls = append(falls, e.Why)
-					} else if ok && len(falls) > 0 {
-						rises = append(rises, e.Why)
-					}
-				}))))
-				for range 3 {
-					assert.NoError(t, s.WaitN(t.Context(), 1))
-					s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
-				}
-				assert.NoError(t, s.WaitN(t.Context(), 1))
-				time.Sleep(time.Second)
-				tt.end.Sent = time.Now()
-				s.Learn(tt.end)
-				assert.NoError(t, s.WaitN(t.Context(), 1))
-				synctest.Wait()
-				assert.Equal(t, []cruise.Cause{tt.want}, falls)
-				calls(t, s, 60)
-				synctest.Wait()
-				assert.Contains(t, rises, cruise.CauseSuccess)
-				assert.NotContains(t, rises, tt.want, "a rise is no fall")
-			})
-		})
-	}
-}
-
 // The limit grows to four times what it was, and falls back: ten workers follow it up
 // within a minute, and down within three seconds.
 func TestRamp(t *testing.T) {
