@@ -53,8 +53,7 @@ type Limiter struct {
 	member
 	queue queue.Queue // whose lock guards the fields below too
 	stats cruise.Stats
-	local local // of this worker alone; nil unless in force
-	brake local // while everyone goes without the store
+	local local // what else a call needs, beside slots: see free
 
 	// What is known of the shared state.
 	known   Reply
@@ -219,9 +218,10 @@ func New(store Store, opts ...Option) (*Limiter, error) {
 	if len(c.Errors) > 0 {
 		return nil, errors.Join(c.Errors...)
 	}
-	s := &Limiter{store: store, conf: c, alone: alone, law: c.law()}
+	s := &Limiter{store: store, conf: c, alone: alone, local: free{alone}, law: c.law()}
 	conf := queue.Config{Resumed: s.lifted}
 	if c.pauseOnly {
+		s.conf.fallback = FallbackShare
 		conf.Start = clock.Now()
 		s.local = s.newLocal(conf.Start, c.Options)
 	}
@@ -353,30 +353,23 @@ func (s policy) Apply(f cruise.Feedback) {
 // heed is Apply under the lock.
 func (s *Limiter) heed(now, sent clock.Instant, e cruise.Feedback) (events []cruise.Event) {
 	late := s.epochAt != 0 && sent != 0 && sent <= s.epochAt
-	slower := false
-	var pause time.Duration // of this worker's own, or asked for
+	closed := s.conf.fallback == FallbackClosed // so the attempt went before the store was lost
+	var pause time.Duration                     // of this worker's own, or asked for
 	if stops(e.Outcome) {
 		pause = e.RetryAfter
 		s.pauseAll(now, pause)
 	}
-	if s.isOpen() {
-		own := time.Duration(0)
-		own, late = s.brake.Brake(now, e)
-		pause = max(pause, own)
-	}
-	if s.local != nil {
-		was := s.local.Rate()
-		own, old, why := s.local.Adapt(now, e, s.queue.Waiting() == 0)
-		if is := s.local.Rate(); is != was {
-			s.queue.KeepPause(now)
-			slower = is < was
-			if s.isAlone() {
-				events = append(events, cruise.RateChanged{From: limitOf(was), To: limitOf(is), Why: why})
-			}
-		}
+	was := s.local.Rate()
+	own, old, why := s.local.Adapt(now, e, s.queue.Waiting() == 0)
+	is := s.local.Rate()
+	if is != was {
+		s.queue.KeepPause(now)
 		if s.isAlone() {
-			late, pause = old, max(pause, own)
+			events = append(events, cruise.RateChanged{From: limitOf(was), To: limitOf(is), Why: why})
 		}
+	}
+	if s.isAlone() && !closed {
+		late, pause = old, max(pause, own)
 	}
 	switch e.Outcome {
 	case cruise.OutcomeSuccess, cruise.OutcomePermanent: // an answer in any case
@@ -396,7 +389,6 @@ func (s *Limiter) heed(now, sent clock.Instant, e cruise.Feedback) (events []cru
 		if !s.conf.pauseOnly {
 			s.refused += int64(e.Cost)
 		}
-		closed := s.conf.fallback == FallbackClosed && !s.conf.pauseOnly // so it went before the store was lost
 		if !late && (closed || !s.isAlone()) {
 			s.congested(e)
 		}
@@ -414,7 +406,7 @@ func (s *Limiter) heed(now, sent clock.Instant, e cruise.Feedback) (events []cru
 	}
 	s.hurry(now)
 	switch {
-	case paused || slower:
+	case paused || is < was:
 		s.queue.Slowed(now)
 	case s.queue.Waiting() > 0:
 		s.queue.Reschedule(now)
@@ -547,9 +539,7 @@ func (s *Limiter) Resume() {
 // stopped tells the law of this worker until when nobody goes, whatever the server
 // would give.
 func (s *Limiter) stopped(now clock.Instant) {
-	if s.local != nil {
-		s.local.Stop(now, max(now, s.queue.PausedUntil()))
-	}
+	s.local.Stop(now, max(now, s.queue.PausedUntil()))
 }
 
 // PauseLeft returns how long a pause still lasts, 0 unless there is one.
@@ -570,12 +560,7 @@ func (s *Limiter) Stats() cruise.Stats {
 		st.Limit = limitOfMicro(s.known.Rate)
 	}
 	if s.isAlone() {
-		st.Limit = rate.Inf
-		if s.local != nil {
-			st.Limit = limitOf(s.local.Rate())
-		} else if s.conf.fallback == FallbackClosed {
-			st.Limit = 0
-		}
+		st.Limit = limitOf(s.local.Rate())
 	}
 	st.Workers = s.known.Workers
 	st.Degraded, st.Err = s.degraded != 0, s.err

@@ -43,9 +43,7 @@ func (s policy) Pass(now clock.Instant, n int) time.Duration {
 	if wait := s.Peek(now, n); wait > 0 {
 		return wait
 	}
-	if s.local != nil {
-		s.local.Pass(now, n) // as it has just agreed
-	}
+	s.local.Pass(now, n) // as it has just agreed
 	if !s.isAlone() {
 		s.dearest = max(s.dearest, n)
 		need := s.need(n)
@@ -64,12 +62,15 @@ func (s policy) Pass(now clock.Instant, n int) time.Duration {
 func (s policy) Peek(now clock.Instant, n int) time.Duration {
 	switch {
 	case s.degraded != 0:
-		return s.fallen(now, n)
+		return min(s.await(now, n), s.local.Peek(now, n))
 	case s.conf.pauseOnly:
 		if wait := s.fresh(now); wait > 0 {
 			return wait
 		}
 		return s.local.Peek(now, n)
+	}
+	if now >= s.settled {
+		s.local = free{s.alone}
 	}
 	wait := time.Duration(0)
 	if need := s.need(n); need > 0 {
@@ -78,12 +79,8 @@ func (s policy) Peek(now clock.Instant, n int) time.Duration {
 			wait = s.tooMuch(now, need)
 		}
 	}
-	if wait == 0 && s.local != nil {
-		if now >= s.settled {
-			s.local = nil
-			return 0
-		}
-		wait = min(s.local.Peek(now, n), s.settled.Sub(now))
+	if wait == 0 {
+		wait = min(s.local.Peek(now, n), max(0, s.settled.Sub(now)))
 	}
 	return wait
 }
@@ -98,9 +95,7 @@ func (s *Limiter) need(n int) int {
 // no burst is saved up.
 func (s policy) Charge(now, sent clock.Instant, n int) {
 	if s.isAlone() {
-		if s.local != nil {
-			s.local.Charge(now, sent, n)
-		}
+		s.local.Charge(now, sent, n)
 		return
 	}
 	s.balance = min(max(s.balance-n, -math.MaxInt32), s.dearest)
@@ -125,11 +120,6 @@ func (s *Limiter) tooMuch(now clock.Instant, n int) time.Duration {
 
 // isAlone reports whether the rate is that of this worker.
 func (s *Limiter) isAlone() bool { return s.conf.pauseOnly || s.degraded != 0 }
-
-// isOpen reports whether nothing but pauses keeps a call.
-func (s *Limiter) isOpen() bool {
-	return s.degraded != 0 && s.local == nil && s.conf.fallback == FallbackOpen
-}
 
 // slot is how long from now the next call must wait for a slot.
 func (s *Limiter) slot(now clock.Instant, n int) time.Duration {
@@ -218,33 +208,14 @@ func (s *Limiter) lifted(now clock.Instant) time.Duration {
 	return s.await(now, 0)
 }
 
-// fallen is how long a call must wait while the store cannot be reached.
-func (s *Limiter) fallen(now clock.Instant, n int) time.Duration {
-	wait := s.await(now, n)
-	switch {
-	case s.local != nil:
-		return min(wait, s.local.Peek(now, n))
-	case s.conf.fallback == FallbackClosed:
-		return wait
-	}
-	return 0
-}
-
 // deserted tells that nobody waits any more, though nobody went.
 func (s policy) Abandoned(now clock.Instant) {
-	if s.local != nil {
-		s.local.Abandoned(now)
-	}
+	s.local.Abandoned(now)
 }
 
 func (s policy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	switch {
-	case s.isAlone() && s.local != nil:
+	if s.isAlone() {
 		return s.local.AtLeast(now, ahead, n)
-	case s.isAlone() && s.conf.fallback == FallbackClosed:
-		return max(0, s.next.Sub(now)) // nobody asks sooner whether the store is back
-	case s.isAlone():
-		return 0
 	}
 	slots := max(0, ahead+int64(n)-int64(s.balance))
 	missing := slots - int64(s.slots.n)
@@ -268,9 +239,7 @@ func (s policy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 }
 
 func (s policy) Pause(now, until clock.Instant) {
-	if s.local != nil {
-		s.local.Pause(now, until)
-	}
+	s.local.Pause(now, until)
 }
 
 // Counts reports false: the store keeps what went.
@@ -499,15 +468,13 @@ func (s *Limiter) degrade(now clock.Instant, q Request, err error) (events []cru
 	switch {
 	case s.conf.pauseOnly: // its rate is its own in any case
 	case s.conf.fallback == FallbackShare:
-		if s.local == nil || s.known.Rate > 0 {
-			s.local = s.fairShare(now, q.Throttled)
-			s.queue.KeepPause(now)
-		}
+		s.local = s.fairShare(now, q.Throttled)
+		s.queue.KeepPause(now)
 		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.Rate()))
 	case s.conf.fallback == FallbackOpen:
-		s.brake = s.newLocal(now, s.conf.Options)
+		s.local = open{free{s.newLocal(now, s.conf.Options)}}
 	default:
-		pause = 0 // nobody goes in any case
+		s.local, pause = closed{free{s.alone}, s}, 0 // nobody goes in any case
 	}
 	if s.queue.Pause(now, now.Add(pause)) {
 		events = append(events, pausedFor(pause))
@@ -546,9 +513,11 @@ func (s *Limiter) fairShare(now clock.Instant, throttled bool) local {
 func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.Event) {
 	if s.degraded != 0 {
 		events = append(events, cruise.StoreRecovered{After: now.Sub(s.degraded)})
-		// Other workers that were cut off may not be back yet. Until they are, this
-		// one keeps to its share.
-		s.settled = now.Add(2 * s.backTime)
+		if s.conf.fallback == FallbackShare {
+			// Other workers that were cut off may not be back yet. Until they are, this
+			// one keeps to its share.
+			s.settled = now.Add(2 * s.backTime)
+		}
 		s.degraded, s.err, s.backTime = 0, nil, 0
 	}
 	s.failing = false
