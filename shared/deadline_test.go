@@ -28,7 +28,7 @@ func TestDeadline(t *testing.T) {
 		after time.Duration // until it might go
 	}{
 		{"the slots are there", 5, 3, 300 * ms},
-		{"some are missing", 5, 16, time.Second},
+		{"some are missing", 5, 16, 1099 * ms},
 	} {
 		for _, left := range []time.Duration{tt.after - ms, tt.after + ms} {
 			t.Run(fmt.Sprintf("%s, %v left", tt.name, left), func(t *testing.T) {
@@ -143,8 +143,8 @@ func TestDeadlineAtARateOfLongAgo(t *testing.T) {
 		refused int        // of ten calls that have 5.5 s
 	}{
 		{"it is higher", 100, 0},
-		{"it is the same", 1, 3},
-		{"it is lower", .5, 6},
+		{"it is the same", 1, 4},
+		{"it is lower", .5, 7},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -167,6 +167,70 @@ func TestDeadlineAtARateOfLongAgo(t *testing.T) {
 				}
 				group.Wait()
 				assert.EqualValues(t, tt.refused, refused.Load())
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
+
+// A call whose slot comes after its deadline is refused at once where the worker knows the next
+// slot, and as soon as the store has answered where another worker has taken it.
+func TestDeadlineBeforeTheNextSlot(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &distantStore{Store: NewMemoryStore(), rtt: ms}
+		workers := fleet(t, store, 2, steady(1./60)...)
+		require.NoError(t, workers[0].WaitN(t.Context(), 1))
+		for i, s := range workers {
+			start := time.Now()
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := s.WaitN(ctx, 1)
+			var e *cruise.Error
+			require.ErrorAs(t, err, &e, "%v", err)
+			assert.ErrorIs(t, err, cruise.ErrDeadline)
+			assert.InDelta(t, 60, e.RetryAfter.Seconds(), .1)
+			assert.Equal(t, time.Duration(i)*ms, time.Since(start))
+		}
+		start := time.Now()
+		ctx, cancel := context.WithTimeout(t.Context(), 61*time.Second)
+		defer cancel()
+		require.NoError(t, workers[0].WaitN(ctx, 1))
+		assert.InDelta(t, 60, time.Since(start).Seconds(), .1)
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}
+
+// The rate may rise to the ceiling, and a new window may begin: a call that could go then is not
+// refused for its deadline.
+func TestDeadlineAfterTheRateRises(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		ceiling int64
+		why     cruise.Cause
+		refused bool
+	}{
+		{"the rate stays", 1e6, cruise.CauseThrottle, true},
+		{"the rate may rise", 5e6, cruise.CauseThrottle, false},
+		{"a window may end", 1e6, cruise.CauseQuota, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := newFaultyStore()
+				store.fails(func(_ context.Context, q Request) (Reply, error) {
+					time.Sleep(ms)
+					slots := min(q.Want, 1)
+					return Reply{
+						Slots: slots, Span: time.Duration(slots) * time.Second,
+						Epoch: 1, Rate: 1e6, Ceiling: tt.ceiling, Why: tt.why, Workers: 1, Count: 1,
+					}, nil
+				})
+				s := fleet(t, store, 1)[0]
+				require.NoError(t, s.WaitN(t.Context(), 1))
+				ctx, cancel := context.WithTimeout(t.Context(), 500*ms)
+				defer cancel()
+				start := time.Now()
+				err := s.WaitN(ctx, 1)
+				assert.Equal(t, tt.refused, errors.Is(err, cruise.ErrDeadline) && time.Since(start) == 0, "%v", err)
 				time.Sleep(time.Minute) // for the last syncs
 			})
 		})

@@ -56,11 +56,12 @@ type Limiter struct {
 	local local // what else a call needs, beside slots: see free
 
 	// What is known of the shared state.
-	known   Reply
-	epochAt clock.Instant // when the epoch became known
-	slots   leases
-	due     clock.Instant // when the head of the line has its slots, zero if it has none or does not wait
-	paid    clock.Instant // until when the calls that went use up this worker's own maximum rate
+	known    Reply
+	epochAt  clock.Instant // when the epoch became known
+	slots    leases
+	nextSlot clock.Instant // when the store has a slot again, by its last answer; zero if unknown
+	due      clock.Instant // when the head of the line has its slots, zero if it has none or does not wait
+	paid     clock.Instant // until when the calls that went use up this worker's own maximum rate
 
 	unproved bool // nothing has succeeded in this epoch yet
 

@@ -223,19 +223,25 @@ func (s policy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 		wait, _ := s.slots.wait(now, int(slots))
 		return wait
 	}
-	// Who knows when others give way: at best there is nobody else. And who knows the rate,
+	// Nobody knows when other workers leave off: at best there are none. Nor is the rate known
 	// after a while without news. Within a few calls it can be the ceiling; before the first
 	// throttle it has grown since the last news, and goes on, by e a second at most.
-	if missing -= s.law.Burst; missing <= 0 || s.known.Rate <= 0 || s.isOld(now) {
+	if s.known.Rate <= 0 || s.isOld(now) {
 		return 0
 	}
-	left := float64(missing)
+	left, over := float64(missing), max(0, float64(missing-s.law.Burst))
 	limit, ceiling, most := float64(s.known.Rate)/1e6, float64(s.known.Ceiling)/1e6, float64(s.law.Max)/1e6
 	if ceiling == 0 && limit < most {
 		limit = min(most, limit*math.Exp(now.Sub(s.syncedAt).Seconds()))
-		return clock.CeilSeconds(max(math.Log1p(left/limit), left/most))
+		return clock.CeilSeconds(max(math.Log1p(over/limit), over/most))
 	}
-	return clock.CeilSeconds(left / max(limit, min(ceiling, most)))
+	soon := max(limit, min(ceiling, most))
+	wait := over / soon
+	if s.nextSlot != 0 && s.known.Why != cruise.CauseQuota { // a new window may bring slots at once
+		// A rate that rises brings the next slot nearer by what it takes off the interval.
+		wait = max(wait, s.nextSlot.Sub(now).Seconds()-1/limit+left/soon)
+	}
+	return clock.CeilSeconds(wait)
 }
 
 func (s policy) Pause(now, until clock.Instant) {
@@ -461,6 +467,7 @@ func (s *Limiter) failed(now clock.Instant, q Request, err error) (events []crui
 func (s *Limiter) degrade(now clock.Instant, q Request, err error) (events []cruise.Event) {
 	s.degraded, s.err = now, err
 	s.slots.drop()
+	s.nextSlot = 0 // the store may forget
 	pause := time.Duration(0)
 	if q.Throttled {
 		pause = q.Backoff
@@ -565,6 +572,14 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 	if s.throttled || now < s.queue.PausedUntil() {
 		slots = 0
 	}
+	asked := s.answerBy.Add(-s.conf.timeout)
+	switch {
+	case q.Want <= 0 || r.Pause > 0: // tells nothing of slots
+	case r.Slots > 0:
+		s.nextSlot = asked + clock.Instant(r.Wait+r.Span)
+	default:
+		s.nextSlot = asked + clock.Instant(r.Wait+syncHorizon)
+	}
 	if slots > 0 {
 		s.slots.add(now, now+clock.Instant(r.Wait), r.Span/time.Duration(slots), slots)
 	}
@@ -580,7 +595,7 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 	} else if r.Rate > was {
 		s.next = min(s.next, now.Add(rand.N(s.period())))
 	}
-	if paused || now < s.queue.PausedUntil() || r.Rate < was || old {
+	if paused || now < s.queue.PausedUntil() || r.Rate < was || q.Want > 0 && r.Slots == 0 || old {
 		s.queue.Slowed(now)
 	} else {
 		s.queue.Reschedule(now)
