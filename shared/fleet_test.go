@@ -303,7 +303,7 @@ func TestScale(t *testing.T) {
 }
 
 // Throttles that no rate causes teach a shared rate, too: the more of them, the lower. A
-// bound is what they come to without sharedKeeps, or a bit more, and no run with it.
+// bound is what they come to without ceilingKeeps, or a bit more, and no run with it.
 func TestThrottlesByChance(t *testing.T) {
 	takesLong(t)
 	const runs = 5

@@ -10,8 +10,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
-// local is the policy of a [cruise.AdaptiveLimiter], by which a worker goes alone. The methods
-// are documented in the root package.
+// local is the policy of a [cruise.AdaptiveLimiter], as a limit of this worker alone. part.go of
+// the root package documents its methods.
 type local interface {
 	queue.Policy
 	Options() limits.Options
@@ -34,7 +34,8 @@ func newLocal(opts ...cruise.LimiterOption) (local, error) {
 	return limits.QueueOf(l).Policy().(local), nil
 }
 
-// free lets every call go: it is in force while workers share. The policy in it is not used.
+// free lets every call go: it is in force while workers share a rate. The policy in it is not
+// used.
 type free struct{ local }
 
 func (free) Pass(clock.Instant, int) time.Duration           { return 0 }

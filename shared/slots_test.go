@@ -201,7 +201,7 @@ func TestLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
 				require.NoError(t, s.WaitN(t.Context(), 1))
 				time.Sleep(time.Second)
 			}
-			assert.Equal(t, int64(3*sharedMostCost), told)
+			assert.Equal(t, int64(3*mostCost), told)
 		})
 	}
 }

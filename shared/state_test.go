@@ -470,6 +470,6 @@ func TestTurn(t *testing.T) {
 		{10, 1, 1250 * ms},
 		{100, 10, 5 * time.Second},
 	} {
-		assert.Equal(t, tt.want.Microseconds(), sharedTurn(tt.workers, int64(tt.rate*1e6)), "%d workers, %v calls a second", tt.workers, tt.rate)
+		assert.Equal(t, tt.want.Microseconds(), turnTime(tt.workers, int64(tt.rate*1e6)), "%d workers, %v calls a second", tt.workers, tt.rate)
 	}
 }

@@ -199,7 +199,7 @@ func TestStateRemembersALiftedPause(t *testing.T) {
 // calledState is that of a scope whose workers make ten calls a second, as the rate allows.
 func calledState(at int64) State {
 	return State{
-		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + sharedCount,
+		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + countTime,
 		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1, Answers: 100, Refused: 30_000,
 	}
 }
@@ -214,7 +214,7 @@ func TestStateThatIsDamaged(t *testing.T) {
 		"peak":       func(s *State) { s.Peak = -1 },
 		"answers":    func(s *State) { s.Answers = -1 },
 		"refused":    func(s *State) { s.Refused = -1 },
-		"too many":   func(s *State) { s.Refused = sharedMillion + 1 },
+		"too many":   func(s *State) { s.Refused = million + 1 },
 		"cause":      func(s *State) { s.Why = whyQuota + 1 },
 		"no cause":   func(s *State) { s.Why = -1 },
 		"level":      func(s *State) { s.Level = -1 },
@@ -223,8 +223,8 @@ func TestStateThatIsDamaged(t *testing.T) {
 		"cap before": func(s *State) { s.CapBefore = -1 },
 		"pause":      func(s *State) { s.Until = s.At + micros(MaxPause) + 1 },
 		"lifted":     func(s *State) { s.Lifted = s.At + micros(MaxPause) + 1 },
-		"next slot":  func(s *State) { s.Tat = s.At + 100*sharedYear + 1 },
-		"count":      func(s *State) { s.CountEnd = s.At + sharedCount + 1 },
+		"next slot":  func(s *State) { s.Tat = s.At + 100*yearMicros + 1 },
+		"count":      func(s *State) { s.CountEnd = s.At + countTime + 1 },
 		"credit":     func(s *State) { s.Credit = s.At + 1 },
 		"cut":        func(s *State) { s.CutAt = s.At + 1 },
 		"born":       func(s *State) { s.Born = s.At + 1 },

@@ -9,26 +9,24 @@ import (
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
-// A Store is where workers on many machines meet: what they share of one scope,
-// which is one rate, one stream of slots and one pause. [Limiter] asks it,
-// a few times a second while calls go and never while they don't. Module
-// cruiseredis has one in Redis, [MemoryStore] is one for a single process.
+// A Store is the place where workers on many machines meet. It keeps the shared state of one
+// scope: one rate, one stream of slots and one pause. A [Limiter] asks it a few times a second
+// while calls go, and never while none is made. Module cruiseredis has a Store in Redis,
+// [MemoryStore] is one for a single process.
 type Store interface {
-	// Sync carries out a request, atomically, and returns the answer: what
-	// [State.Sync] does, at the time of a clock that is the store's own.
+	// Sync carries out a request, atomically, and returns the answer: it calls [State.Sync], or
+	// does the same, at the time of the store's clock.
 	//
-	// It must return when ctx ends, which is soon, and must not try again by
-	// itself: a request whose answer got lost costs some slots at most, but one
-	// that comes late is stale. It is called by one goroutine at a time for each
-	// limiter.
+	// It must return when ctx ends, which is soon. It must not try again by itself: a request
+	// whose answer got lost costs some slots at most, but a late one is stale. One goroutine at a
+	// time calls it for each limiter.
 	Sync(ctx context.Context, q Request) (Reply, error)
 }
 
-// MemoryStore is a [Store] within a process: for tests, and for limiters that
-// share a limit there although each has a line of its own.
+// A MemoryStore is a [Store] within a process: for tests, and for limiters that share a limit
+// there although each has a queue.
 //
-// A MemoryStore is safe for concurrent use and must not be copied. Make one with
-// [NewMemoryStore].
+// A MemoryStore is safe for concurrent use and must not be copied. Make one with [NewMemoryStore].
 type MemoryStore struct {
 	mu    sync.Mutex // guards the fields below
 	begun clock.Instant
@@ -39,7 +37,7 @@ var _ Store = (*MemoryStore)(nil)
 
 var errZeroStore = errors.New("cruise: MemoryStore not made by NewMemoryStore")
 
-// NewMemoryStore returns a store of a scope that nobody knows yet.
+// NewMemoryStore returns the store of a new scope.
 func NewMemoryStore() *MemoryStore { return &MemoryStore{begun: clock.Now()} }
 
 // Sync carries out a request at once. It fails only if ctx has ended.
