@@ -13,6 +13,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/law"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/pacer"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -54,12 +55,12 @@ import (
 // value admits nothing, with an error that says so. It starts no goroutine that
 // outlives those who wait.
 type AdaptiveLimiter struct {
-	observer Observer
-	burst    int // 0: by the rate
-	min, max rate.Limit
+	observer          Observer
+	burst             int // 0: by the rate
+	initial, min, max rate.Limit
 
 	base                 // whose lock guards the fields below too
-	waiters *queue.Queue // that wait for it: its own queue, or that of the SharedLimiter that it is a part of
+	waiters *queue.Queue // that wait for it: its own queue, or that of the shared limiter that it is a part of
 	law     *law.Law
 	brake   brake
 	cold    int // levels by which pauses are longer while nothing has ever got through
@@ -70,34 +71,18 @@ type AdaptiveLimiter struct {
 	told    clock.Instant // the latest time that the law was told
 
 	mail  mail // what the law is yet to be told
-	stats AdaptiveStats
+	stats Stats
 	quota Quota // that stats points to
 }
 
 var _ Learner = (*AdaptiveLimiter)(nil)
 
-// AdaptiveStats is what an [AdaptiveLimiter] is doing, at one moment.
-type AdaptiveStats struct {
-	Limit     rate.Limit    // calls per second; rate.Inf while there is no rate
-	Waiting   int           // calls that wait
-	PauseLeft time.Duration // 0 unless everyone pauses
-	Admitted  uint64        // attempts let go
-	Successes uint64        // attempts that succeeded
-	Throttles uint64        // attempts that were throttled
-	Quota     *Quota        // as last reported, nil if never
-}
-
-// String returns the stats on one line; a limiter without a rate is unlimited.
-func (s AdaptiveStats) String() string {
-	return ScopeStats{Limit: s.Limit, Waiting: s.Waiting, PauseLeft: s.PauseLeft}.String()
-}
-
-// A LimiterOption tunes an [AdaptiveLimiter], or a [SharedLimiter]. It is an
+// A LimiterOption tunes an [AdaptiveLimiter], or a shared.Limiter. It is an
 // [Option] too: given to [New], it tunes the limiter that the Retrier makes for
 // itself.
 type LimiterOption interface {
 	Option
-	SharedOption
+	limits.Tuning
 	limiter(*adaptiveConfig)
 }
 
@@ -114,17 +99,22 @@ type adaptiveConfig struct {
 	observer Observer
 }
 
-type limiterOption func(*adaptiveConfig)
+type limiterOption struct {
+	limits.Tunes
+	set func(*adaptiveConfig)
+}
 
-func (o limiterOption) limiter(c *adaptiveConfig) { o(c) }
+func (o limiterOption) limiter(c *adaptiveConfig) { o.set(c) }
 func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.limiterOpts, o) }
+
+func tuning(set func(*adaptiveConfig)) LimiterOption { return limiterOption{set: set} }
 
 // WithInitialRate is the rate to begin with, in calls per second: from the minimum to
 // the maximum rate, or [rate.Inf], the default: no limit until the first throttle, and a
 // gentle start. With a rate, the limiter begins with a single token, whatever [WithBurst]
 // says: the burst has to be saved up first.
 func WithInitialRate(limit rate.Limit) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithInitialRate(%v): "+check.WantLimit, check.LimitText(limit))
 		c.initial = limit
 	})
@@ -134,7 +124,7 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 // 0, finite, and at most the maximum rate. Default one call in ten minutes, or the
 // initial or maximum rate if that is less.
 func WithMinRate(limit rate.Limit) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", check.LimitText(limit))
 		c.min = limit
 	})
@@ -148,17 +138,17 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 // [WithoutLimiter] it holds for each key alone; on calls outside a scope it then has no
 // effect.
 func WithMaxRate(limit rate.Limit) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithMaxRate(%v): "+check.WantLimit, check.LimitText(limit))
 		c.max = limit
 	})
 }
 
 // WithBurst is the number of calls that may go at once after a quiet time, and
-// the highest cost of a call: 1 to 2^31-1, of a [SharedLimiter] to 10,000. Default: ten
+// the highest cost of a call: 1 to 2^31-1, of a shared.Limiter to 10,000. Default: ten
 // milliseconds' worth of the rate, at least 1, or the highest cost of a call that went.
 func WithBurst(n int) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsBurst(n), "WithBurst(%d): "+check.WantBurst, n)
 		c.burst = n
 	})
@@ -167,7 +157,7 @@ func WithBurst(n int) LimiterOption {
 // WithDecreaseFactor is what a throttle multiplies the delivered rate by, above 0
 // and below 1. Default 0.5.
 func WithDecreaseFactor(factor float64) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
 		c.decrease = factor
 	})
@@ -177,7 +167,7 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 // share of the last ceiling added over 100 successes, above 0 and at most 1.
 // Default 0.1. The 100 become up to 400 while throttles find the ceiling where it was.
 func WithIncrease(share float64) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
 		c.increase = share
 	})
@@ -202,13 +192,13 @@ func WithIncrease(share float64) LimiterOption {
 // throttle in a row, at most to 1 s or to the longest delay, whichever is less, and drawn
 // from the upper half of that. It is never shorter than asked.
 func WithPauseBackoff(b Backoff) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
+	return tuning(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
 }
 
 // WithForgiveAfter is the number of calls that are not throttled after which the
 // pause backoff goes back by one level, 1 or more. Default 10.
 func WithForgiveAfter(calls int) LimiterOption {
-	return limiterOption(func(c *adaptiveConfig) {
+	return tuning(func(c *adaptiveConfig) {
 		c.Check(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
 		c.forgive = calls
 	})
@@ -263,6 +253,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	a := &AdaptiveLimiter{
 		observer: c.observer,
 		burst:    c.burst,
+		initial:  c.initial,
 		min:      c.min,
 		max:      c.max,
 		law: law.New(law.Config{
@@ -275,7 +266,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 		largest: 1,
 		dearest: 1,
 	}
-	a.limiter, a.waiters = a, &a.queue
+	a.member, a.waiters = limits.Join(a, &a.queue), &a.queue
 	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law knows the time, from which it goes on by whatever clock
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.SetRate(now, float64(initial))
@@ -513,7 +504,7 @@ func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 // changed: the minimum to the maximum rate, or rate.Inf.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	if !a.queue.Ready() {
-		return errZeroLimiter
+		return limits.ErrZero
 	}
 	if !(limit == rate.Inf || limit >= a.min && limit <= a.max) {
 		return fmt.Errorf("cruise: limit %v: want %v to %v, the minimum and maximum rate, or rate.Inf", check.LimitText(limit), check.LimitText(a.min), check.LimitText(a.max))
@@ -570,9 +561,9 @@ func (a *AdaptiveLimiter) stopped() {
 func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.pauseLeft() }
 
 // Stats returns what the limiter is doing now.
-func (a *AdaptiveLimiter) Stats() AdaptiveStats {
+func (a *AdaptiveLimiter) Stats() Stats {
 	if !a.queue.Ready() {
-		return AdaptiveStats{}
+		return Stats{}
 	}
 	a.queue.Lock()
 	defer a.queue.Unlock()

@@ -46,7 +46,7 @@ func TestAdaptiveEvents(t *testing.T) {
 		first, second := letGo(t, a, 1), letGo(t, a, 1)
 		time.Sleep(ms)
 		was := a.Limit()
-		first.l.(Learner).Learn(Feedback{Outcome: OutcomeThrottled, Sent: first.sent.Time(), Cost: 1, RetryAfter: time.Second, Scope: "ACCOUNT"})
+		first.l.Learn(Feedback{Outcome: OutcomeThrottled, Sent: first.sent.Time(), Cost: 1, RetryAfter: time.Second, Scope: "ACCOUNT"})
 		is := a.Limit()
 		assert.Equal(t, []Event{
 			ThrottleSeen{RetryAfter: time.Second, Scope: "ACCOUNT"},

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // steadyPause is a pause backoff without chance: 1 s, doubled to 8 s.
@@ -77,7 +78,7 @@ func TestAdaptiveOptions(t *testing.T) {
 
 func TestAdaptiveDefaults(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
-	assert.Equal(t, AdaptiveStats{Limit: rate.Inf}, a.Stats())
+	assert.Equal(t, Stats{Limit: rate.Inf}, a.Stats())
 	assert.Equal(t, rate.Every(10*time.Minute), a.min)
 	assert.Equal(t, rate.Inf, a.max)
 	assert.Equal(t, rate.Limit(8), Must(NewAdaptiveLimiter(WithMaxRate(8))).Limit(), "a maximum paces from the first call on")
@@ -125,32 +126,27 @@ func TestAdaptiveSetLimit(t *testing.T) {
 	})
 }
 
-// An admitter is a limiter of this package, which tells when it let a call go.
-type admitter interface {
-	admit(ctx context.Context, n int) (came, sent clock.Instant, err error)
-	learn(ending)
-}
-
 // A call is an attempt that was let go.
 type call struct {
-	l    admitter
+	l    Learner
 	sent clock.Instant
 	cost int
 }
 
-func letGo(t *testing.T, l admitter, cost int) call {
+func letGo(t *testing.T, l Learner, cost int) call {
 	t.Helper()
-	_, sent, err := l.admit(t.Context(), cost)
+	_, sent, err := enter(limits.QueueOf(l), t.Context(), cost)
 	require.NoError(t, err)
 	return call{l, sent, cost}
 }
 
 func (c call) ends(o Outcome, asked time.Duration) {
-	c.l.learn(ending{outcome: o, sent: c.sent, cost: c.cost, retryAfter: asked})
+	l, _ := ownOf(c.l)
+	l.learn(ending{outcome: o, sent: c.sent, cost: c.cost, retryAfter: asked})
 }
 
 // calls lets n calls go, one after another, and succeed.
-func calls(t *testing.T, l admitter, n int) {
+func calls(t *testing.T, l Learner, n int) {
 	t.Helper()
 	for range n {
 		letGo(t, l, 1).ends(OutcomeSuccess, 0)
@@ -341,7 +337,7 @@ func TestAdaptiveKnocksOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(5), WithPauseBackoff(Must(ConstantBackoff(ms)))))
 		calls(t, a, 20)
-		for range closedRow {
+		for range 2 { // after which the door is closed
 			c := letGo(t, a, 1)
 			time.Sleep(ms)
 			c.ends(OutcomeThrottled, 0)
@@ -571,7 +567,7 @@ func TestAdaptiveIgnoresFreeCalls(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour})
 	a.Learn(Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour, Cost: -1})
-	assert.Equal(t, AdaptiveStats{Limit: rate.Inf}, a.Stats())
+	assert.Equal(t, Stats{Limit: rate.Inf}, a.Stats())
 }
 
 func TestAdaptiveStats(t *testing.T) {
@@ -584,7 +580,7 @@ func TestAdaptiveStats(t *testing.T) {
 		letGo(t, a, 1).ends(OutcomeThrottled, time.Second)
 		s := a.Stats()
 		s.Limit = 0
-		assert.Equal(t, AdaptiveStats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
+		assert.Equal(t, Stats{PauseLeft: time.Second, Admitted: 8, Successes: 3, Throttles: 1}, s)
 		underWay := letGo(t, a, 1)
 		assert.EqualValues(t, 9, a.Stats().Admitted, "counted when it goes, not when it has ended")
 		underWay.ends(OutcomeSuccess, 0)
@@ -735,34 +731,26 @@ func TestAdaptiveLearnsWhatCallsCost(t *testing.T) {
 // A time in which nobody may go says nothing of the rate, or where it may be a closed
 // time not more than a little. Nor does one after it in which nobody wants to.
 func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
-	type steered interface {
-		admitter
-		Pause(time.Duration)
-		Resume()
-		Limit() rate.Limit
-	}
-	for name, limiter := range map[string]func() steered{
-		"adaptive": func() steered { return Must(NewAdaptiveLimiter(WithInitialRate(100))) },
-		"shared, pause only": func() steered {
-			return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly(), WithInitialRate(100)))
-		},
+	for name, limiter := range map[string]func() Steered{
+		"adaptive":           func() Steered { return Must(NewAdaptiveLimiter(WithInitialRate(100))) },
+		"shared, pause only": func() Steered { return NewShared(true, WithInitialRate(100)) },
 	} {
 		for _, tt := range []struct {
 			name        string
-			stop        func(t *testing.T, l steered, c call)
+			stop        func(t *testing.T, l Steered, c call)
 			least, most rate.Limit // after the next cut
 		}{
-			{"paused", func(_ *testing.T, l steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 120, 160},
-			{"paused and resumed", func(_ *testing.T, l steered, c call) {
+			{"paused", func(_ *testing.T, l Steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 120, 160},
+			{"paused and resumed", func(_ *testing.T, l Steered, c call) {
 				l.Pause(10 * time.Hour)
 				c.ends(OutcomeSuccess, 0)
 				time.Sleep(time.Hour)
 				l.Resume()
 			}, 120, 160},
-			{"quota used up", func(_ *testing.T, _ steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 120, 160},
-			{"a long Retry-After", func(_ *testing.T, _ steered, c call) { c.ends(OutcomeThrottled, time.Hour) }, 5, 15},
-			{"a short Retry-After", func(_ *testing.T, _ steered, c call) { c.ends(OutcomeThrottled, time.Second) }, 33, 60},
-			{"a long Retry-After, resumed", func(t *testing.T, l steered, c call) {
+			{"quota used up", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 120, 160},
+			{"a long Retry-After", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeThrottled, time.Hour) }, 5, 15},
+			{"a short Retry-After", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeThrottled, time.Second) }, 33, 60},
+			{"a long Retry-After, resumed", func(t *testing.T, l Steered, c call) {
 				c.ends(OutcomeThrottled, time.Hour)
 				time.Sleep(time.Second)
 				l.Resume()

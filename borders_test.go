@@ -15,18 +15,19 @@ import (
 // here, and no folder that is listed here imports net/http or log/slog.
 func TestBorders(t *testing.T) {
 	const module = "github.com/a7df5faa/cruise"
-	below := []string{"internal/check", "internal/clock", "internal/law", "internal/nils", "internal/pacer", "internal/queue", "internal/signals", "internal/terms"}
+	below := []string{"internal/check", "internal/clock", "internal/law", "internal/limits", "internal/nils", "internal/pacer", "internal/queue", "internal/signals"}
 	for dir, may := range map[string][]string{
 		".":                below,
 		"delay":            append([]string{""}, below...),
+		"shared":           append([]string{""}, below...),
 		"internal/check":   nil,
 		"internal/clock":   nil,
 		"internal/law":     {"internal/clock"},
+		"internal/limits":  {"internal/clock", "internal/queue"},
 		"internal/nils":    nil,
 		"internal/pacer":   {"internal/clock"},
 		"internal/queue":   {"internal/clock"},
 		"internal/signals": nil,
-		"internal/terms":   nil,
 	} {
 		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
 		require.NoError(t, err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/pacer"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -53,7 +54,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 		tokens: pacer.NewBucket(limit, burst),
 		brake:  ownBrake{brake: newBrake()},
 	}
-	b.limiter = b
+	b.member = limits.Join(b, &b.queue)
 	b.queue.Init(&b.tokens, queue.Config{CatchUp: timerGrain})
 	return b, nil
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // calling is one call on its way: the loop that Do and Attempts share.
@@ -37,7 +38,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	case r == nil || r.maxAttempts == 0:
 		return errZeroRetrier
 	case ctx == nil:
-		return errNilContext
+		return limits.ErrNilContext
 	}
 	c.perCall = r.perCall
 	for _, o := range opts {
@@ -50,7 +51,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	}
 	if ctx.Err() != nil {
 		c.started = clock.Now()
-		return c.giveUp(contextError(ctx), 0)
+		return c.giveUp(limits.ContextError(ctx), 0)
 	}
 	return nil
 }
@@ -119,7 +120,7 @@ func (c *calling) refused(err error) error {
 	}
 	ended := c.ctx.Err() != nil
 	if ended {
-		e.Reason = contextError(c.ctx)
+		e.Reason = limits.ContextError(c.ctx)
 	} else if c.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
 		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
 		// its network.
@@ -187,16 +188,16 @@ func (c *calling) settle(err error) (again bool, final error) {
 	case OutcomeDropped:
 		switch nested := !r.nested && callOf(c.ctx) != nil; {
 		case c.attempts > 1:
-			return false, c.giveUp(withCause(c.ctx, err), 0)
+			return false, c.giveUp(limits.WithCause(c.ctx, err), 0)
 		case c.ctx.Err() == nil || nested:
 			return false, err // somebody else has given up something
 		}
 		c.last = err
-		return false, c.giveUp(contextError(c.ctx), 0)
+		return false, c.giveUp(limits.ContextError(c.ctx), 0)
 	}
 	c.last = err
 	if c.ranOut() && isEnd(c.attemptCtx, err) {
-		c.last = withCause(c.attemptCtx, err) // the caller has set no deadline to think of
+		c.last = limits.WithCause(c.attemptCtx, err) // the caller has set no deadline to think of
 	}
 	if !r.nested && callOf(c.ctx) != nil {
 		return false, err // the outer Retrier decides
@@ -211,7 +212,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 		return false, c.giveUp(ErrPermanent, 0)
 	}
 	if c.ctx.Err() != nil {
-		return false, c.giveUp(contextError(c.ctx), v.RetryAfter)
+		return false, c.giveUp(limits.ContextError(c.ctx), v.RetryAfter)
 	}
 	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
 		c.counted++
@@ -263,7 +264,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	}
 	began := clock.Now()
 	if !sleep(c.ctx, wait) {
-		return false, c.giveUp(contextError(c.ctx), max(0, v.RetryAfter-clock.Now().Sub(began)))
+		return false, c.giveUp(limits.ContextError(c.ctx), max(0, v.RetryAfter-clock.Now().Sub(began)))
 	}
 	if left, reason := c.left(); reason != nil && left <= 0 { // the observer or the timer was late
 		return false, c.giveUpRetry(reason, 0)

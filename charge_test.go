@@ -17,6 +17,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // Calls reserve 2,000 and use 200, of 10,000 a minute.
@@ -30,7 +31,7 @@ func TestChargeGivesBackWhatWasNotUsed(t *testing.T) {
 		},
 		"adaptive": func() cruise.Limiter { return cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(perSecond))) },
 		"shared": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithMaxRate(perSecond), cruise.WithInitialRate(perSecond)))
+			return cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(perSecond), cruise.WithInitialRate(perSecond)))
 		},
 	} {
 		for _, scoped := range []bool{false, true} {
@@ -85,7 +86,7 @@ func TestChargeMore(t *testing.T) {
 			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 10, Per: 10 * time.Second}))
 		},
 		"shared": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithInitialRate(1)))
+			return cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithInitialRate(1)))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

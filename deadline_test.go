@@ -14,6 +14,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/delay"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 var errServer = errors.New("server says 503")
@@ -400,7 +401,7 @@ func TestQuotaIsTheReasonWhileItIsUsedUp(t *testing.T) {
 			return cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})
 		},
 		"delay":  func() (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
-		"shared": func() (cruise.Limiter, error) { return cruise.NewSharedLimiter(cruise.NewMemoryStore()) },
+		"shared": func() (cruise.Limiter, error) { return shared.New(shared.NewMemoryStore()) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

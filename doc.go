@@ -79,9 +79,9 @@
 //
 // # Concurrency and time
 //
-// All exported types are safe for concurrent use, except [Attempt] and [SharedState].
+// All exported types are safe for concurrent use, except [Attempt] and shared.State.
 //
-// There are no background goroutines, and nothing to close. Exceptions: a [SharedLimiter] runs a
+// There are no background goroutines, and nothing to close. Exceptions: a shared.Limiter runs a
 // goroutine during a sync, cruiseredis may connect in the background for up to 5 s, and
 // cruiseotel's Observer has a Close. Time is that of package time, without a clock to inject.
 //

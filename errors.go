@@ -29,7 +29,7 @@ var (
 	ErrServerDelay = errors.New("cruise: told to wait for longer than WithMaxServerDelay allows")
 	// ErrQuotaExhausted: a long quota of the server is used up. With the wait that the
 	// server told, later calls behind that limiter fail by it too, unless
-	// [WithMaxServerDelay] allows them to wait; those of other workers of a [SharedLimiter]
+	// [WithMaxServerDelay] allows them to wait; those of other workers of a shared.Limiter
 	// fail by ErrServerDelay.
 	ErrQuotaExhausted = errors.New("cruise: quota of the server used up")
 	// ErrPermanent: an attempt after the first failed for good. A first attempt that does
@@ -163,29 +163,6 @@ func (t trimmed) String() string {
 	}
 	return strings.TrimPrefix(t.err.Error(), "cruise: ")
 }
-
-// contextError is the end of a context: its error, and its cause where the
-// canceller gave one.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || cause == err {
-		return err
-	}
-	return &causeError{err, cause}
-}
-
-// withCause is err, and the cause of the end of ctx where err does not tell it.
-func withCause(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil && !errors.Is(err, cause) {
-		return &causeError{err, cause}
-	}
-	return err
-}
-
-type causeError struct{ err, cause error }
-
-func (e *causeError) Error() string   { return e.err.Error() + ": " + e.cause.Error() }
-func (e *causeError) Unwrap() []error { return []error{e.err, e.cause} }
 
 // A wrapper is an error with the verdict that its author gave it.
 type wrapper struct {

@@ -16,6 +16,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/delay"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // witness is a limiter that lets everyone go, or refuses, and keeps what it is told.
@@ -362,7 +363,7 @@ func TestOnlyThrottlesPause(t *testing.T) {
 		"bucket":   cruise.Must(cruise.NewTokenBucket(1, 1)),
 		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second})),
 		"delay":    cruise.Must(delay.New(delay.HerokuGradual())),
-		"shared":   cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore())),
+		"shared":   cruise.Must(shared.New(shared.NewMemoryStore())),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, o := range []cruise.Outcome{cruise.OutcomeSuccess, cruise.OutcomeTransient, cruise.OutcomePermanent, cruise.OutcomeDropped} {

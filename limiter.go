@@ -99,28 +99,6 @@ func explained(ctx context.Context, l Limiter, n int, err error) error {
 	return e
 }
 
-// free admits a call that costs nothing.
-func free(ctx context.Context, n int) (came, sent clock.Instant, err error) {
-	if err := checkCost(n); err != nil {
-		return came, sent, err
-	}
-	if ctx == nil {
-		return came, sent, errNilContext
-	}
-	if ctx.Err() != nil {
-		return came, sent, contextError(ctx)
-	}
-	now := clock.Now()
-	return now, now, nil
-}
-
-func checkCost(n int) error {
-	if n < 0 {
-		return fmt.Errorf("cruise: cost %d: want 0 or more", n)
-	}
-	return nil
-}
-
 func costError(n, most int) error {
 	return &Error{Reason: fmt.Errorf("%w: cost %d, at most %d", ErrCost, n, most)}
 }

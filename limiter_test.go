@@ -110,7 +110,7 @@ func TestPauseHoldsAllButFreeCalls(t *testing.T) {
 		"adaptive":       func() limiter { return Must(NewAdaptiveLimiter(WithInitialRate(1))) },
 		"before a rate":  func() limiter { return Must(NewAdaptiveLimiter()) },
 		"sliding window": func() limiter { return Must(NewSlidingWindow(Window{1, time.Second})) },
-		"shared":         func() limiter { return Must(NewSharedLimiter(NewMemoryStore(), WithInitialRate(1))) },
+		"shared":         func() limiter { return NewShared(false, WithInitialRate(1)) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -143,15 +143,11 @@ func TestLiftedPausesLetSlowLimitersGo(t *testing.T) {
 		limiter func() limiter
 		late    time.Duration
 	}{
-		"token bucket":   {func() limiter { return Must(NewTokenBucket(1./64, 1)) }, 0},
-		"adaptive":       {func() limiter { return Must(NewAdaptiveLimiter(slow...)) }, time.Second + 200*ms},
-		"sliding window": {func() limiter { return Must(NewSlidingWindow(Window{1, interval})) }, 0},
-		"shared, pause only": {func() limiter {
-			return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly(), slow[0].(SharedOption), slow[1].(SharedOption)))
-		}, time.Second + 200*ms},
-		"shared": {func() limiter {
-			return Must(NewSharedLimiter(NewMemoryStore(), slow[0].(SharedOption), slow[1].(SharedOption)))
-		}, time.Second + 200*ms},
+		"token bucket":       {func() limiter { return Must(NewTokenBucket(1./64, 1)) }, 0},
+		"adaptive":           {func() limiter { return Must(NewAdaptiveLimiter(slow...)) }, time.Second + 200*ms},
+		"sliding window":     {func() limiter { return Must(NewSlidingWindow(Window{1, interval})) }, 0},
+		"shared, pause only": {func() limiter { return NewShared(true, slow...) }, time.Second + 200*ms},
+		"shared":             {func() limiter { return NewShared(false, slow...) }, time.Second + 200*ms},
 	} {
 		for _, lasts := range []time.Duration{0, 500 * ms} {
 			t.Run(fmt.Sprint(name, ", each ", lasts), func(t *testing.T) {
@@ -290,7 +286,7 @@ func TestLearnIgnoresWhatWasNeverAdmitted(t *testing.T) {
 		"bucket":   func() (Learner, error) { return NewTokenBucket(1, 1) },
 		"window":   func() (Learner, error) { return NewSlidingWindow(Window{1, time.Second}) },
 		"adaptive": func() (Learner, error) { return NewAdaptiveLimiter() },
-		"shared":   func() (Learner, error) { return NewSharedLimiter(NewMemoryStore()) },
+		"shared":   func() (Learner, error) { return NewShared(false), nil },
 	} {
 		for _, outcome := range []Outcome{OutcomeThrottled, OutcomeQuotaExhausted} {
 			t.Run(fmt.Sprintf("%s, %v", name, outcome), func(t *testing.T) {
@@ -391,10 +387,10 @@ func TestWhatMustNotBeCopiedCannotBe(t *testing.T) {
 		}
 		return false
 	}
-	for _, typ := range []reflect.Type{
+	for _, typ := range append([]reflect.Type{
 		reflect.TypeFor[TokenBucket](), reflect.TypeFor[AdaptiveLimiter](), reflect.TypeFor[SlidingWindow](),
-		reflect.TypeFor[SharedLimiter](), reflect.TypeFor[MemoryStore](), reflect.TypeFor[Budget](), reflect.TypeFor[Retrier](),
-	} {
+		reflect.TypeFor[Budget](), reflect.TypeFor[Retrier](),
+	}, SharedTypes...) {
 		assert.True(t, holdsLock(typ), "%v", typ)
 	}
 	assert.False(t, holdsLock(reflect.TypeFor[Backoff]()), "a value")

@@ -14,6 +14,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 func nothing(context.Context) error { return nil }
@@ -176,7 +177,7 @@ func TestTryN(t *testing.T) {
 		window := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 3, Per: 3 * time.Second}))
 		paced := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(1), cruise.WithBurst(3)))
 		time.Sleep(10 * time.Second)
-		shared := cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithBurst(3)))
+		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithBurst(3)))
 		type tryer interface {
 			cruise.Learner
 			TryN(int) bool
@@ -201,12 +202,12 @@ func TestTryN(t *testing.T) {
 			assert.Zero(t, testing.AllocsPerRun(100, func() { l.TryN(1) }), "%T", l)
 		}
 		tries := 0
-		for !shared.TryN(1) { // the first of them ask the store
+		for !fleet.TryN(1) { // the first of them ask the store
 			require.Less(t, tries, 10)
 			tries++
 			time.Sleep(500 * time.Millisecond)
 		}
-		for _, l := range []tryer{&cruise.TokenBucket{}, &cruise.AdaptiveLimiter{}, &cruise.SlidingWindow{}, &cruise.SharedLimiter{}} {
+		for _, l := range []tryer{&cruise.TokenBucket{}, &cruise.AdaptiveLimiter{}, &cruise.SlidingWindow{}, &shared.Limiter{}} {
 			assert.False(t, l.TryN(0))
 			assert.False(t, l.TryN(1))
 		}

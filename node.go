@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
@@ -16,7 +17,7 @@ import (
 type node struct {
 	id      nodeID
 	limiter Limiter      // nil for a Retrier that has none
-	own     own          // limiter, if it is of this package, else nil
+	own     own          // limiter, if it is of this module, else nil
 	queue   *queue.Queue // of own, in the tree of queues
 	// The last ones on the path to this node, it included; nil if there are none:
 	inner   *queue.Queue // queue of a limiter of this package
@@ -38,13 +39,13 @@ type nodeID struct {
 }
 
 func newNode(id nodeID, l Limiter) *node {
-	n := &node{id: id, limiter: l, own: ownOf(l)}
+	n := &node{id: id, limiter: l}
+	n.own, n.queue = ownOf(l)
 	if id.parent != nil {
 		n.foreign, n.inner = id.parent.foreign, id.parent.inner
 	}
 	switch {
 	case n.own != nil:
-		n.queue = n.own.ownQueue()
 		n.inner = n.queue
 	case l != nil:
 		n.foreign = n
@@ -73,7 +74,7 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 		return came, 0, costError(cost, most)
 	}
 	if n.inner != nil {
-		if refused := n.inner.Check(ticket(ctx, cost)); refused != nil {
+		if refused := n.inner.Check(limits.Ticket(ctx, cost)); refused != nil {
 			return came, 0, refusalError(refused, cost)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 )
 
-// An Observer is told what a [Retrier], an [AdaptiveLimiter] or a [SharedLimiter]
+// An Observer is told what a [Retrier], an [AdaptiveLimiter] or a limiter of package shared
 // does, as it happens: give one to its constructor with [WithObserver]. The
 // other limiters tell nothing. It is called without any lock held, from the
 // goroutine in which the thing happened, so it may call back, and it should be
@@ -109,13 +109,13 @@ type Resumed struct {
 	Left time.Duration // what was left of the pause
 }
 
-// StoreDegraded: a [SharedLimiter] cannot reach its store, and goes on by itself
-// as [WithFallback] says. It tries again in the background.
+// StoreDegraded: a limiter of package shared cannot reach its store, and goes on by itself
+// as its fallback says. It tries again in the background.
 type StoreDegraded struct {
 	Err error // what the store said
 }
 
-// StoreRecovered: a [SharedLimiter] shares its limit again.
+// StoreRecovered: a limiter of package shared shares its limit again.
 type StoreRecovered struct {
 	After time.Duration // since StoreDegraded
 }

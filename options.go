@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/check"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -208,7 +209,10 @@ func WithScopeIdle(d time.Duration) Option {
 	})
 }
 
-type observerOption struct{ Observer }
+type observerOption struct {
+	limits.Tunes
+	Observer
+}
 
 func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.observer, &c.Errors) }
 func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.Errors) }
@@ -221,7 +225,7 @@ func (o observerOption) beside(others Observer, f *check.Errors) Observer {
 }
 
 // WithObserver tells o what happens. Given to [New] it is told of the Retrier and
-// of the limiters that the Retrier makes; an [AdaptiveLimiter] or [SharedLimiter] that
+// of the limiters that the Retrier makes; an [AdaptiveLimiter] or a shared.Limiter that
 // you make needs it too, to tell of throttles, rates and pauses. Given more than once,
 // all are told, in that order: logs, metrics and a page to watch go together.
-func WithObserver(o Observer) LimiterOption { return observerOption{o} }
+func WithObserver(o Observer) LimiterOption { return observerOption{Observer: o} }

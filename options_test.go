@@ -40,7 +40,7 @@ func TestNewErrors(t *testing.T) {
 		{"nil function to observe", []cruise.Option{cruise.WithObserver(cruise.ObserverFunc(nil))}, "cruise: WithObserver(nil): want an Observer"},
 		{
 			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithMinRate(1), bucket},
-			"cruise: WithLimiter(*rate.Limiter) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or NewSharedLimiter, or WithScopeLimiter for those of scopes",
+			"cruise: WithLimiter(*rate.Limiter) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or shared.New, or WithScopeLimiter for those of scopes",
 		},
 		{
 			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(0)},

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // api is what a program declares: one Retrier for each API, at package level.
@@ -51,19 +52,19 @@ func TestPackageLevelAdaptive(t *testing.T) {
 // A rate that was given in no bubble grows in the first one, whose clock is decades behind.
 func TestPackageLevelRates(t *testing.T) {
 	rates := []cruise.LimiterOption{cruise.WithInitialRate(2), cruise.WithMaxRate(8)}
-	shared := func(opts ...cruise.SharedOption) *cruise.SharedLimiter {
+	worker := func(opts ...shared.Option) *shared.Limiter {
 		for _, opt := range rates {
 			opts = append(opts, opt)
 		}
-		return cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), opts...))
+		return cruise.Must(shared.New(shared.NewMemoryStore(), opts...))
 	}
 	for name, limiter := range map[string]interface {
 		cruise.Learner
 		Limit() rate.Limit
 	}{
 		"adaptive":            cruise.Must(cruise.NewAdaptiveLimiter(rates...)),
-		"shared":              shared(),
-		"shared, pauses only": shared(cruise.WithPauseOnly()),
+		"shared":              worker(),
+		"shared, pauses only": worker(shared.WithPauseOnly()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

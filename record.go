@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 
 	"github.com/a7df5faa/cruise/internal/clock"
-	"github.com/a7df5faa/cruise/internal/terms"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // record is the context of a call's attempts. It marks what runs under a Retrier,
@@ -23,18 +23,13 @@ type record struct {
 	until      atomic.Int64          // a clock.Instant: no wait of the call for its limiter is longer; 0 outside such waits
 }
 
-type recordKey struct{}
-
-// Value returns the record itself under its key, the scopes of its call, and the longest pause
-// that the call waits for.
+// Value returns the record itself under its key, and the scopes of its call.
 func (r *record) Value(key any) any {
 	switch key {
-	case recordKey{}:
+	case limits.CallKey{}:
 		return r
 	case scopePathKey{}:
 		return r.retrier.path
-	case terms.MaxPauseKey{}:
-		return r.retrier.maxServerDelay
 	}
 	return r.Context.Value(key)
 }
@@ -50,7 +45,7 @@ func (r *record) Value(key any) any {
 func Nested(ctx context.Context) bool { return ctx != nil && callOf(ctx) != nil }
 
 func callOf(ctx context.Context) *record {
-	r, _ := ctx.Value(recordKey{}).(*record)
+	r, _ := ctx.Value(limits.CallKey{}).(*record)
 	return r
 }
 

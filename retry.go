@@ -75,7 +75,7 @@ func New(opts ...Option) (*Retrier, error) {
 		}
 		c.limiter = limiter
 	} else {
-		c.Check(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or NewSharedLimiter, or WithScopeLimiter for those of scopes", c.limiter)
+		c.Check(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or shared.New, or WithScopeLimiter for those of scopes", c.limiter)
 		c.Check(len(c.limiterOpts) == 0 || c.limiter != nil || c.scopeLimiter == nil, "WithScopeLimiter makes all limiters, so that an option such as WithMaxRate tunes none: want it given to their constructor")
 		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
 			c.Errors = append(c.Errors, err)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // Scope returns a Retrier like r, whose calls obey a limiter of their own too:
@@ -87,7 +88,7 @@ func (p *path) unuse(n *node) {
 func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	switch {
 	case cost <= 0:
-		return free(ctx, cost)
+		return limits.Free(ctx, cost)
 	case p.parent == nil:
 		return p.scopes.root.pass(ctx, cost)
 	}

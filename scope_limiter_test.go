@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // stranger is a limiter that learns nothing.
@@ -41,8 +43,8 @@ func TestScopeLimitersOfAllMakes(t *testing.T) {
 		{"failing function", []Option{one(nil, refuses)}, refuses},
 		{"nil", []Option{one(nil, nil)}, errNilScopeLimiter},
 		{"nil of a make", []Option{one((*TokenBucket)(nil), nil)}, errNilScopeLimiter},
-		{"zero", []Option{one(&TokenBucket{}, nil)}, errZeroLimiter},
-		{"below a zero one", []Option{WithLimiter(&AdaptiveLimiter{})}, errZeroLimiter},
+		{"zero", []Option{one(&TokenBucket{}, nil)}, limits.ErrZero},
+		{"below a zero one", []Option{WithLimiter(&AdaptiveLimiter{})}, limits.ErrZero},
 		{"the same twice", []Option{one(shared, nil)}, errUsedScopeLimiter},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -159,7 +161,7 @@ func TestScopeLimiterByHand(t *testing.T) {
 		"adaptive": func() (Limiter, error) { return NewAdaptiveLimiter(WithInitialRate(1e6)) },
 		"bucket":   func() (Limiter, error) { return NewTokenBucket(1e6, 1e6) },
 		"window":   func() (Limiter, error) { return NewSlidingWindow(Window{N: 1e6, Per: time.Second}) },
-		"shared":   func() (Limiter, error) { return NewSharedLimiter(NewMemoryStore(), steady(1e6)...) },
+		"shared":   func() (Limiter, error) { return NewShared(false, WithInitialRate(1e6), WithMaxRate(1e6)), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -14,6 +14,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 var errBusy = errors.New("busy")
@@ -26,7 +28,7 @@ func buckets(limit rate.Limit, burst int) Option {
 func ok(context.Context) error { return nil }
 
 func pauseLeft(l Limiter) time.Duration {
-	_, pause := l.(own).ownQueue().Report()
+	_, pause := limits.QueueOf(l).Report()
 	return pause
 }
 

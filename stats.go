@@ -19,30 +19,37 @@ import (
 // than 64 bytes it has a digest, another one in every process.
 type ScopeKey struct{ Scope, Key string }
 
-// ScopeStats is what one limiter of a [Retrier] is doing, at one moment.
-type ScopeStats struct {
+// Stats describes what a limiter does at one moment, and counts what it has done. A field that
+// does not apply is zero. Path, Limiter, Learns and BudgetLeft come from [Retrier.Scopes] alone.
+type Stats struct {
 	Path      []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
-	Limiter   Limiter       // whose stats these are: one that several Retriers share is the same in each
-	Limit     rate.Limit    // calls per second; rate.Inf if none is known yet, 0 of a limiter that keeps no rate
-	Waiting   int           // calls that wait; the first in line counts where it is held up, here or further out
+	Limiter   Limiter       // several Retriers that share a limiter yield the same one
+	Limit     rate.Limit    // calls per second; rate.Inf while no rate is known, 0 without a rate to tell
+	Waiting   int           // calls that wait; the head of the queue counts where it is held up, here or further out
 	PauseLeft time.Duration // 0 unless everyone pauses
-	Degraded  bool          // a SharedLimiter that cannot reach its store
-	Learns    bool          // its rate follows what the server says
-	// BudgetLeft is how many retries are left in the budget that they are paid from; +Inf if
-	// nothing limits them.
+	Learns    bool          // the rate follows what the server says
+	// BudgetLeft is how many retries are left in the budget that pays for them; +Inf if nothing
+	// limits them.
 	BudgetLeft float64
 
-	// The fields below are those of AdaptiveStats and SharedStats; 0 and nil of
-	// other limiters.
+	// The fields below are those of a limiter that learns.
 
 	Admitted  uint64 // attempts let go
 	Successes uint64 // attempts that succeeded
 	Throttles uint64 // attempts that were throttled
-	Quota     *Quota // as last reported
+	Quota     *Quota // as last reported, nil if never
+
+	// The fields below are those of a shared.Limiter.
+
+	Workers  int    // that synced in the last 5 to 10 s, as last known; 0 before the first sync
+	Degraded bool   // the store cannot be reached
+	Err      error  // why it is Degraded
+	Syncs    uint64 // round trips to the store, failed ones too
+	Failures uint64 // of them
 }
 
 // String returns the stats on one line; a limiter without a rate is unlimited.
-func (s ScopeStats) String() string {
+func (s Stats) String() string {
 	var text strings.Builder
 	for _, k := range s.Path {
 		fmt.Fprintf(&text, "%s %s: ", k.Scope, k.Key)
@@ -64,11 +71,11 @@ func (s ScopeStats) String() string {
 //
 // Which scopes there are is settled when the loop begins; each limiter is asked
 // when its turn comes, and no lock is held in the loop's body. Of a limiter of another
-// package, Path, Limiter and BudgetLeft are known, and what its methods Stats() [AdaptiveStats],
+// package, Path, Limiter and BudgetLeft are known, and what its methods Stats() [Stats],
 // Limit() [rate.Limit], Waiting() int and PauseLeft() [time.Duration] tell, if it has them.
 // Looking does not keep a scope from being forgotten.
-func (r *Retrier) Scopes() iter.Seq[ScopeStats] {
-	return func(yield func(ScopeStats) bool) {
+func (r *Retrier) Scopes() iter.Seq[Stats] {
+	return func(yield func(Stats) bool) {
 		if r == nil || r.path == nil {
 			return
 		}
@@ -114,20 +121,11 @@ func (e *node) retries() float64 {
 }
 
 // stats returns what the limiter tells of itself.
-func (n *node) stats() (s ScopeStats) {
+func (n *node) stats() (s Stats) {
 	switch l := n.limiter.(type) {
-	case interface{ Stats() AdaptiveStats }:
-		a := l.Stats()
-		s = ScopeStats{
-			Limit: a.Limit, Waiting: a.Waiting, PauseLeft: a.PauseLeft, Learns: true,
-			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles, Quota: a.Quota,
-		}
-	case interface{ Stats() SharedStats }:
-		a := l.Stats()
-		s = ScopeStats{
-			Limit: a.Limit, Degraded: a.Degraded, Learns: true,
-			Admitted: a.Admitted, Successes: a.Successes, Throttles: a.Throttles,
-		}
+	case interface{ Stats() Stats }:
+		s = l.Stats()
+		s.Learns = true
 	case interface{ Limit() rate.Limit }:
 		s.Limit = l.Limit()
 	}
@@ -161,7 +159,7 @@ func scopeKeyOf(scope, kept string) ScopeKey {
 }
 
 // ScopeOf returns the scopes that ctx is about, the outermost first, as
-// [ScopeStats] has them: within a call, and for an [Observer] that is told of a call,
+// [Stats] has them: within a call, and for an [Observer] that is told of a call,
 // those of the Retrier that makes it; for an Observer that is told of a limiter, those
 // that the limiter is for, unless it was made by [WithScopeLimiter]. It is nil where
 // there are none.

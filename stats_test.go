@@ -16,6 +16,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/delay"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 func ExampleRetrier_Scopes() {
@@ -88,8 +89,8 @@ func TestScopesTellsWhichLimitersLearn(t *testing.T) {
 	}{
 		{"adaptive", cruise.Must(cruise.NewAdaptiveLimiter()), true},
 		{"adaptive, in a struct", struct{ *cruise.AdaptiveLimiter }{cruise.Must(cruise.NewAdaptiveLimiter())}, true},
-		{"shared", cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore())), true},
-		{"shared, pauses alone", cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithPauseOnly())), true},
+		{"shared", cruise.Must(shared.New(shared.NewMemoryStore())), true},
+		{"shared, pauses alone", cruise.Must(shared.New(shared.NewMemoryStore(), shared.WithPauseOnly())), true},
 		{"bucket", cruise.Must(cruise.NewTokenBucket(2, 1)), false},
 		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), false},
 		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), false},
@@ -148,8 +149,8 @@ func (strangers) WaitN(context.Context, int) error { return nil }
 
 type boundless struct{ strangers }
 
-func (boundless) Stats() cruise.AdaptiveStats {
-	return cruise.AdaptiveStats{Limit: rate.Limit(math.Inf(1))}
+func (boundless) Stats() cruise.Stats {
+	return cruise.Stats{Limit: rate.Limit(math.Inf(1))}
 }
 
 // A scope that has made no retry yet has all that are allowed, whatever others have spent.
@@ -175,12 +176,12 @@ func TestScopesTellTheRetriesOfEach(t *testing.T) {
 func TestScopesTellWhatASharedLimiterCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []cruise.ThrottleSeen
-		shared := cruise.Must(cruise.NewSharedLimiter(cruise.NewMemoryStore(), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			if e, ok := e.(cruise.ThrottleSeen); ok {
 				seen = append(seen, e)
 			}
 		}))))
-		api := cruise.Must(cruise.New(cruise.WithLimiter(shared)))
+		api := cruise.Must(cruise.New(cruise.WithLimiter(fleet)))
 		require.NoError(t, api.Do(t.Context(), succeeds))
 		time.Sleep(time.Second)
 		n := 0
@@ -198,9 +199,9 @@ func TestScopesTellWhatASharedLimiterCounts(t *testing.T) {
 		time.Sleep(time.Minute) // for the last syncs
 	})
 	synctest.Test(t, func(t *testing.T) {
-		shared := cruise.Must(cruise.NewSharedLimiter(lostStore{}))
-		require.NoError(t, shared.WaitN(t.Context(), 1))
-		for s := range cruise.Must(cruise.New(cruise.WithLimiter(shared))).Scopes() {
+		fleet := cruise.Must(shared.New(lostStore{}))
+		require.NoError(t, fleet.WaitN(t.Context(), 1))
+		for s := range cruise.Must(cruise.New(cruise.WithLimiter(fleet))).Scopes() {
 			assert.True(t, s.Degraded)
 		}
 	})
@@ -208,8 +209,8 @@ func TestScopesTellWhatASharedLimiterCounts(t *testing.T) {
 
 type lostStore struct{}
 
-func (lostStore) Sync(context.Context, cruise.StoreRequest) (cruise.StoreReply, error) {
-	return cruise.StoreReply{}, errBoom
+func (lostStore) Sync(context.Context, shared.Request) (shared.Reply, error) {
+	return shared.Reply{}, errBoom
 }
 
 func TestScopesTellWhoseStatsTheyAre(t *testing.T) {

@@ -103,7 +103,7 @@ func learners[T any](t *testing.T, cases []T, f func(t *testing.T, r *Retrier, c
 	t.Helper()
 	for _, l := range append([]learner{
 		{"adaptive", func() Limiter { return Must(NewAdaptiveLimiter()) }},
-		{"shared", func() Limiter { return Must(NewSharedLimiter(NewMemoryStore())) }},
+		{"shared", func() Limiter { return NewShared(false) }},
 	}, others...) {
 		for _, c := range cases {
 			t.Run(fmt.Sprint(l.name, " ", c), func(t *testing.T) {
@@ -572,7 +572,7 @@ func TestWaitersLeaveBeforeQuietTraffic(t *testing.T) {
 		time.Sleep(time.Hour)
 		throttleOnce(t.Context(), r)
 		assert.Greater(t, s.share(t, r, s.call), .6)
-	}, learner{"pause only", func() Limiter { return Must(NewSharedLimiter(NewMemoryStore(), WithPauseOnly())) }})
+	}, learner{"pause only", func() Limiter { return NewShared(true) }})
 }
 
 // The same where limiters are within each other: those who leave one leave them all.

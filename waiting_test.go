@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 func TestPauseLeft(t *testing.T) {
@@ -25,7 +26,7 @@ func TestPauseLeft(t *testing.T) {
 		"adaptive": Must(NewAdaptiveLimiter()),
 		"bucket":   Must(NewTokenBucket(1, 1)),
 		"window":   Must(NewSlidingWindow(Window{1, time.Second})),
-		"shared":   Must(NewSharedLimiter(NewMemoryStore())),
+		"shared":   NewShared(false),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -76,7 +77,7 @@ func TestWaitContext(t *testing.T) {
 		ctx  func(t *testing.T) context.Context
 		is   []error
 	}{
-		{"nil", func(*testing.T) context.Context { return nil }, []error{errNilContext}},
+		{"nil", func(*testing.T) context.Context { return nil }, []error{limits.ErrNilContext}},
 		{"cancelled", func(*testing.T) context.Context {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/check"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/pacer"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -63,7 +64,7 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 		return nil, err
 	}
 	s := &SlidingWindow{windows: pacer.NewWindows(all), brake: ownBrake{brake: newBrake()}}
-	s.limiter = s
+	s.member = limits.Join(s, &s.queue)
 	s.queue.Init(&s.windows, queue.Config{})
 	return s, nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 func TestNewSlidingWindow(t *testing.T) {
@@ -312,7 +313,7 @@ func TestSlidingWindowLearn(t *testing.T) {
 
 func TestZeroSlidingWindow(t *testing.T) {
 	var s SlidingWindow
-	if err := s.WaitN(t.Context(), 1); !errors.Is(err, errZeroLimiter) {
+	if err := s.WaitN(t.Context(), 1); !errors.Is(err, limits.ErrZero) {
 		t.Error(err)
 	}
 	s.Learn(Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: time.Second})

@@ -38,7 +38,7 @@ func (c *config) fail(format string, args ...any) {
 // [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
 // the tuning. A throttle that names no scope teaches the innermost limiter alone, so give
 // WithLimiter what you know, such as a [cruise.TokenBucket], and share what is to be learnt,
-// such as a [cruise.SharedLimiter], by WithScopeLimiter. A classifier given here is not used:
+// such as a shared.Limiter, by WithScopeLimiter. A classifier given here is not used:
 // see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) {

@@ -62,7 +62,7 @@ func WithBase(base http.RoundTripper) Option {
 //     it: then WithScopeLimiter is how to tune those of scopes. A throttle that names no
 //     scope teaches the innermost limiter alone, so give WithLimiter what you know, such as
 //     a [cruise.TokenBucket], and share what is to be learnt, such as a
-//     [cruise.SharedLimiter], by WithScopeLimiter.
+//     shared.Limiter, by WithScopeLimiter.
 //   - Each scope has a budget for its retries, unless [cruise.WithBudget] gives one that
 //     is for all requests.
 //   - [cruise.WithMaxScopes] and [cruise.WithScopeIdle] bound the scopes that are

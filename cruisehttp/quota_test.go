@@ -19,6 +19,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 	"github.com/a7df5faa/cruise/delay"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 func TestTransportLearnsOfThrottlesThatItDoesNotRetry(t *testing.T) {
@@ -284,8 +285,8 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 			return cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Second})
 		},
 		"delay.Limiter": func(string, string) (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
-		"SharedLimiter": func(string, string) (cruise.Limiter, error) {
-			return cruise.NewSharedLimiter(cruise.NewMemoryStore())
+		"shared.Limiter": func(string, string) (cruise.Limiter, error) {
+			return shared.New(shared.NewMemoryStore())
 		},
 	} {
 		for _, host := range []string{"api.example.com", strings.Repeat("long.", 20) + "example.com"} {

@@ -98,7 +98,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 }
 
 // limitOf is rate.Inf of a limiter that keeps no rate.
-func limitOf(s cruise.ScopeStats) rate.Limit {
+func limitOf(s cruise.Stats) rate.Limit {
 	if s.Limit == 0 {
 		return rate.Inf
 	}

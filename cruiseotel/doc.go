@@ -29,7 +29,7 @@
 //
 // The gauges are read when metrics are collected, from the Retriers given to
 // [Observer.Add]. Throttles, rate cuts and pauses are told by a
-// [cruise.AdaptiveLimiter], the default, or a [cruise.SharedLimiter]; one that is made by
+// [cruise.AdaptiveLimiter], the default, or a shared.Limiter; one that is made by
 // hand must have the Observer too.
 //
 // # Scopes

@@ -27,6 +27,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseotel"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 var errBoom = errors.New("boom")
@@ -237,16 +238,16 @@ func (turnstiles) WaitN(context.Context, int) error { return nil }
 // away is a store that cannot be reached.
 type away struct{}
 
-func (away) Sync(context.Context, cruise.StoreRequest) (cruise.StoreReply, error) {
-	return cruise.StoreReply{}, errors.New("connection refused")
+func (away) Sync(context.Context, shared.Request) (shared.Reply, error) {
+	return shared.Reply{}, errors.New("connection refused")
 }
 
 func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
 		o := m.observer(t)
-		for _, store := range []cruise.Store{cruise.NewMemoryStore(), away{}} {
-			api := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewSharedLimiter(store)))))
+		for _, store := range []shared.Store{shared.NewMemoryStore(), away{}} {
+			api := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(shared.New(store)))))
 			o.Add(api)
 			require.NoError(t, api.Do(t.Context(), func(context.Context) error { return nil }))
 		}

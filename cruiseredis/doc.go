@@ -8,7 +8,7 @@
 //
 // All workers of a scope, on whatever machine, find one rate together, take turns
 // at it, and stop together when one of them is told to wait. Losing Redis costs
-// nobody a call: see [cruise.SharedLimiter], which this is.
+// nobody a call: see [github.com/a7df5faa/cruise/shared.Limiter], which this is.
 //
 // A limit for each key of a scope, within the common one:
 //
@@ -30,23 +30,23 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
-// An Option tunes a limiter: every [cruise.SharedOption] and every
+// An Option tunes a limiter: every [shared.Option] and every
 // [cruise.LimiterOption] is one.
-type Option = cruise.SharedOption
+type Option = shared.Option
 
 // NewLimiter returns a limiter that is shared with all others of the scope that
 // use the same Redis: see [NewStore] for the scope and the client, and
-// [cruise.NewSharedLimiter] for the options, which should be the same everywhere.
+// [shared.New] for the options, which should be the same everywhere.
 // It does not ask Redis yet, so it works even if that is down. The error names all
 // that is wrong.
-func NewLimiter(client redis.UniversalClient, scope string, opts ...Option) (*cruise.SharedLimiter, error) {
+func NewLimiter(client redis.UniversalClient, scope string, opts ...Option) (*shared.Limiter, error) {
 	store, err := NewStore(client, scope)
 	if err != nil {
-		_, more := cruise.NewSharedLimiter(cruise.NewMemoryStore(), opts...)
+		_, more := shared.New(shared.NewMemoryStore(), opts...)
 		return nil, errors.Join(err, more)
 	}
-	return cruise.NewSharedLimiter(store, opts...)
+	return shared.New(store, opts...)
 }

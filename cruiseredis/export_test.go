@@ -3,7 +3,7 @@ package cruiseredis
 import (
 	"github.com/redis/go-redis/v9"
 
-	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // What the tests need of the inside.
@@ -16,12 +16,12 @@ var (
 )
 
 // Raw makes a store of any client, as it is.
-func Raw(client Processor, scope string) cruise.Store { return RawScript(client, scope, script) }
+func Raw(client Processor, scope string) shared.Store { return RawScript(client, scope, script) }
 
 // Processor is what a store needs of a client.
 type Processor = processor
 
 // RawScript is Raw with a script of the test's.
-func RawScript(client Processor, scope, text string) cruise.Store {
+func RawScript(client Processor, scope, text string) shared.Store {
 	return &Store{client: client, text: text, hash: redis.NewScript(text).Hash(), keys: []string{keyOf(scope)}}
 }

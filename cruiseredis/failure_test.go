@@ -18,6 +18,7 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // hiccup is by how much all that a call waits for may be late together, on a machine that
@@ -43,12 +44,12 @@ func steady(limit rate.Limit, more ...cruiseredis.Option) []cruiseredis.Option {
 // default.
 const patience = 400 * time.Millisecond
 
-var patient = cruise.WithStoreTimeout(patience)
+var patient = shared.WithStoreTimeout(patience)
 
 // fleet is some workers that share a scope, each with a client of its own.
-func fleet(t *testing.T, n int, addr, scope string, opts ...cruiseredis.Option) []*cruise.SharedLimiter {
+func fleet(t *testing.T, n int, addr, scope string, opts ...cruiseredis.Option) []*shared.Limiter {
 	t.Helper()
-	var workers []*cruise.SharedLimiter
+	var workers []*shared.Limiter
 	for range n {
 		c := redis.NewClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { c.Close() })
@@ -69,7 +70,7 @@ type traffic struct {
 }
 
 // drive has workers call a server that never throttles.
-func drive(t *testing.T, workers []*cruise.SharedLimiter, callers int) *traffic {
+func drive(t *testing.T, workers []*shared.Limiter, callers int) *traffic {
 	t.Helper()
 	return driveTo(t, workers, callers, func(int) cruise.Outcome {
 		time.Sleep(2 * time.Millisecond)
@@ -78,7 +79,7 @@ func drive(t *testing.T, workers []*cruise.SharedLimiter, callers int) *traffic 
 }
 
 // driveTo has workers call a server, which is told who calls.
-func driveTo(t *testing.T, workers []*cruise.SharedLimiter, callers int, serve func(worker int) cruise.Outcome) *traffic {
+func driveTo(t *testing.T, workers []*shared.Limiter, callers int, serve func(worker int) cruise.Outcome) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	tr := &traffic{}
@@ -145,7 +146,7 @@ func (tr *traffic) worst() (worst int) {
 	return worst
 }
 
-func throttles(workers []*cruise.SharedLimiter) (n uint64) {
+func throttles(workers []*shared.Limiter) (n uint64) {
 	for _, l := range workers {
 		n += l.Stats().Throttles
 	}
@@ -153,33 +154,33 @@ func throttles(workers []*cruise.SharedLimiter) (n uint64) {
 }
 
 // eventually waits until something was seen of every worker, for a minute at most.
-func eventually(t *testing.T, workers []*cruise.SharedLimiter, seen func(cruise.SharedStats) bool) {
+func eventually(t *testing.T, workers []*shared.Limiter, seen func(cruise.Stats) bool) {
 	t.Helper()
 	left := slices.Clone(workers)
 	require.Eventually(t, func() bool {
-		left = slices.DeleteFunc(left, func(l *cruise.SharedLimiter) bool { return seen(l.Stats()) })
+		left = slices.DeleteFunc(left, func(l *shared.Limiter) bool { return seen(l.Stats()) })
 		return len(left) == 0
 	}, time.Minute, 10*time.Millisecond)
 }
 
 // recovers waits until all workers share again. Probes are at most 5 s apart.
-func recovers(t *testing.T, workers []*cruise.SharedLimiter) {
+func recovers(t *testing.T, workers []*shared.Limiter) {
 	t.Helper()
-	eventually(t, workers, func(s cruise.SharedStats) bool { return !s.Degraded })
+	eventually(t, workers, func(s cruise.Stats) bool { return !s.Degraded })
 }
 
 // degrade waits until all workers go on alone.
-func degrade(t *testing.T, workers []*cruise.SharedLimiter) {
+func degrade(t *testing.T, workers []*shared.Limiter) {
 	t.Helper()
-	eventually(t, workers, func(s cruise.SharedStats) bool { return s.Degraded })
+	eventually(t, workers, func(s cruise.Stats) bool { return s.Degraded })
 }
 
 // meet waits until all workers share and each knows how many they are, and so what
 // is its share if it goes on alone: before that it would begin with the whole rate.
 // Calls until then are not counted.
-func meet(t *testing.T, workers []*cruise.SharedLimiter, tr *traffic) {
+func meet(t *testing.T, workers []*shared.Limiter, tr *traffic) {
 	t.Helper()
-	eventually(t, workers, func(s cruise.SharedStats) bool { return !s.Degraded && s.Workers >= len(workers) })
+	eventually(t, workers, func(s cruise.Stats) bool { return !s.Degraded && s.Workers >= len(workers) })
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	tr.sent, tr.waited = nil, 0
@@ -214,8 +215,8 @@ func TestPauseReachesAll(t *testing.T) {
 func TestPauseOnly(t *testing.T) {
 	t.Parallel()
 	s := startRedis(t)
-	account := fleet(t, 3, s.addr, "ACCOUNT", steady(50, patient, cruise.WithPauseOnly())...)
-	developer := fleet(t, 3, s.addr, "DEVELOPER", steady(50, patient, cruise.WithPauseOnly())...)
+	account := fleet(t, 3, s.addr, "ACCOUNT", steady(50, patient, shared.WithPauseOnly())...)
+	developer := fleet(t, 3, s.addr, "DEVELOPER", steady(50, patient, shared.WithPauseOnly())...)
 	a, d := drive(t, account, 2), drive(t, developer, 2)
 	time.Sleep(time.Second)
 	account[2].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1, RetryAfter: 2 * time.Second})
@@ -259,7 +260,7 @@ func TestRedisIsKilled(t *testing.T) {
 	s.start()
 	before := workers[0].Stats()
 	workers[0].Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1}) // which asks Redis
-	eventually(t, workers[:1], func(st cruise.SharedStats) bool {
+	eventually(t, workers[:1], func(st cruise.Stats) bool {
 		return st.Syncs-st.Failures > before.Syncs-before.Failures+1 // one may be under way
 	})
 	late := fleet(t, 1, s.addr, scope, steady(100, patient)...)
@@ -303,11 +304,11 @@ func TestRedisStandsStill(t *testing.T) {
 			s.signal(syscall.SIGSTOP)
 			time.Sleep(d)
 			s.signal(syscall.SIGCONT)
-			assert.Less(t, tr.longest(), d/2+cruise.DefaultStoreTimeout+slack())
+			assert.Less(t, tr.longest(), d/2+shared.DefaultStoreTimeout+slack())
 			recovers(t, workers)
 			time.Sleep(time.Second)
 			tr.stop()
-			time.Sleep(2 * cruise.DefaultStoreTimeout)
+			time.Sleep(2 * shared.DefaultStoreTimeout)
 			var syncs uint64
 			for _, l := range workers {
 				syncs += l.Stats().Syncs
@@ -342,9 +343,9 @@ func TestNetworkFaults(t *testing.T) {
 			p := startProxy(t, s.addr)
 			timeout := patience
 			if tt.down {
-				timeout = cruise.DefaultStoreTimeout
+				timeout = shared.DefaultStoreTimeout
 			}
-			workers := fleet(t, 4, p.addr(), scopeOf(t), steady(100, cruise.WithStoreTimeout(timeout))...)
+			workers := fleet(t, 4, p.addr(), scopeOf(t), steady(100, shared.WithStoreTimeout(timeout))...)
 			tr := drive(t, workers, 2)
 			meet(t, workers, tr)
 			p.set(tt.fault)
@@ -381,7 +382,7 @@ func TestResets(t *testing.T) {
 	}
 	recovers(t, workers)
 	tr.stop()
-	assert.Less(t, tr.longest(), time.Second+cruise.DefaultStoreTimeout+slack())
+	assert.Less(t, tr.longest(), time.Second+shared.DefaultStoreTimeout+slack())
 	assert.LessOrEqual(t, tr.worst(), 200+atOnce(200), "some have their share, while the others have the whole rate")
 	assert.Empty(t, tr.failed)
 }
@@ -471,7 +472,7 @@ func TestRedisRefuses(t *testing.T) {
 					}, time.Minute, 20*time.Millisecond)
 				}
 			}
-			assert.Less(t, tr.longest(), cruise.DefaultStoreTimeout+2*slack())
+			assert.Less(t, tr.longest(), shared.DefaultStoreTimeout+2*slack())
 			if tt.heal != nil {
 				tt.heal(t, c, cruiseredis.KeyOf(scope))
 			}
@@ -491,7 +492,7 @@ func TestManyScopes(t *testing.T) {
 	c := s.client()
 	api, err := cruise.New(cruise.WithoutLimiter(), cruise.WithMaxScopes(100), cruise.WithScopeLimiter(
 		func(scope, key string) (cruise.Limiter, error) {
-			return cruiseredis.NewLimiter(c, scope+" "+key, cruise.WithStoreTimeout(10*time.Second))
+			return cruiseredis.NewLimiter(c, scope+" "+key, shared.WithStoreTimeout(10*time.Second))
 		}))
 	require.NoError(t, err)
 	for i := range 10_000 {
@@ -510,7 +511,7 @@ func TestEndedPauseIsRemembered(t *testing.T) {
 	t.Parallel()
 	c := startRedis(t).client()
 	s := cruise.Must(cruiseredis.NewStore(c, "x"))
-	for _, q := range []cruise.StoreRequest{{Law: law, Pause: time.Hour, NewPause: true}, {Law: law, Resume: true}} {
+	for _, q := range []shared.Request{{Law: law, Pause: time.Hour, NewPause: true}, {Law: law, Resume: true}} {
 		_, err := s.Sync(t.Context(), q)
 		require.NoError(t, err)
 	}
@@ -527,10 +528,10 @@ func TestDistantRedisIsReached(t *testing.T) {
 	defer func() { _ = c.Close() }()
 	l, err := cruiseredis.NewLimiter(c, scopeOf(t), patient)
 	require.NoError(t, err)
-	tr := drive(t, []*cruise.SharedLimiter{l}, 2)
+	tr := drive(t, []*shared.Limiter{l}, 2)
 	defer tr.stop()
 	require.Eventually(t, func() bool { return l.Stats().Failures > 0 }, time.Minute, time.Millisecond)
-	recovers(t, []*cruise.SharedLimiter{l})
+	recovers(t, []*shared.Limiter{l})
 }
 
 // A limiter that is made while Redis is down works, and shares once it is up.

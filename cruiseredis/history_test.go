@@ -18,6 +18,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // recorded is the script with a list beside the key, in which it writes down what it
@@ -40,7 +41,7 @@ return answer
 // history reads a log and checks each step of it, against the model and for what
 // slots must keep to whatever the model says.
 type history struct {
-	state cruise.SharedState
+	state shared.State
 	steps int
 
 	epoch int64
@@ -110,10 +111,10 @@ func (h *history) step(line string) error {
 }
 
 // requestOf is the inverse of Args.
-func requestOf(a []int64) cruise.StoreRequest {
+func requestOf(a []int64) shared.Request {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
-	q := cruise.StoreRequest{
-		Law:  cruise.SharedLaw{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
+	q := shared.Request{
+		Law:  shared.Law{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
 		Want: int(a[8]), Least: int(a[9]), Epoch: a[10], Rate: a[11], Ceiling: a[12],
 		Throttled: a[13] == 1, Elsewhere: a[14] == 1, Backoff: us(a[15]), Successes: a[16], Failed: a[17], Throttles: a[18],
 		Pause: us(a[19]), NewPause: a[20] == 1, Resume: a[21] == 1, Resumes: a[22], Count: a[23], Held: us(a[24]),
@@ -170,7 +171,7 @@ func TestHistory(t *testing.T) {
 			wg.Go(func() {
 				rng := rand.New(rand.NewPCG(seed, uint64(done+i)))
 				store := cruiseredis.RawScript(c, scope, script)
-				known := cruise.SharedState{Epoch: lastEpoch, Resumes: lastResumes}
+				known := shared.State{Epoch: lastEpoch, Resumes: lastResumes}
 				for range min(batch, steps-done) / askers {
 					q := randomRequest(rng, &known)
 					q.Epoch = min(q.Epoch, known.Epoch) // else epochs grow by being claimed
@@ -212,12 +213,12 @@ func TestHistoryOfWorkers(t *testing.T) {
 	p := startProxy(t, s.addr)
 	c := s.client()
 	script, scope := recorded(t), scopeOf(t)
-	var workers []*cruise.SharedLimiter
+	var workers []*shared.Limiter
 	for range 8 {
 		client := redis.NewClient(&redis.Options{Addr: p.addr()})
 		t.Cleanup(func() { client.Close() })
-		workers = append(workers, cruise.Must(cruise.NewSharedLimiter(
-			cruiseredis.RawScript(cruise.Must(cruiseredis.Pin(client)), scope, script), cruise.WithInitialRate(200), patient, cruise.WithFallback(cruise.FallbackClosed))))
+		workers = append(workers, cruise.Must(shared.New(
+			cruiseredis.RawScript(cruise.Must(cruiseredis.Pin(client)), scope, script), cruise.WithInitialRate(200), patient, shared.WithFallback(shared.FallbackClosed))))
 	}
 	tr := drive(t, workers, 3)
 	h := &history{}
@@ -246,7 +247,7 @@ func TestHistoryOfWorkers(t *testing.T) {
 func TestRequestOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
-		q := randomRequest(rng, &cruise.SharedState{Epoch: 5, Resumes: 7, Count: 9})
+		q := randomRequest(rng, &shared.State{Epoch: 5, Resumes: 7, Count: 9})
 		times := []*time.Duration{&q.Backoff, &q.Pause, &q.Held, &q.Law.PauseBase, &q.QuotaAge}
 		if q.Quota != nil {
 			times = append(times, &q.Quota.Reset)

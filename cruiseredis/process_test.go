@@ -15,6 +15,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // workerAddr is the variable that makes this test's binary a worker, of the Redis
@@ -27,7 +28,7 @@ const workerAddr = "CRUISE_TEST_WORKER"
 func TestStoppedWorkerHasNoStaleSlots(t *testing.T) {
 	if addr := os.Getenv(workerAddr); addr != "" {
 		l, err := cruiseredis.NewLimiter(redis.NewClient(&redis.Options{Addr: addr}), "stopped",
-			steady(100, patient, cruise.WithFallback(cruise.FallbackClosed))...)
+			steady(100, patient, shared.WithFallback(shared.FallbackClosed))...)
 		require.NoError(t, err)
 		for l.WaitN(t.Context(), 1) == nil {
 			fmt.Println("call")

@@ -9,8 +9,8 @@ import (
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
-	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // An oracle answers as a test wants, and counts what it is asked.
@@ -75,7 +75,7 @@ func TestScriptIsSentAgainOnlyIfUnknown(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := &oracle{evalSha: tt.evalSha, eval: tt.eval}
-			_, err := cruiseredis.Raw(o, "x").Sync(t.Context(), cruise.StoreRequest{})
+			_, err := cruiseredis.Raw(o, "x").Sync(t.Context(), shared.Request{})
 			assert.Equal(t, 1, o.shas)
 			assert.Equal(t, tt.evals, o.evals)
 			if tt.ok {

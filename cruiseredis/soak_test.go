@@ -18,6 +18,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // troubles are what befalls a store, or the way to it. Those that last are healed by
@@ -157,7 +158,7 @@ func TestSoak(t *testing.T) {
 }
 
 // crowd has many callers come at once, and leave soon after.
-func crowd(t *testing.T, l *cruise.SharedLimiter, n int) {
+func crowd(t *testing.T, l *shared.Limiter, n int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 //go:embed sync.lua
@@ -33,12 +34,12 @@ type Store struct {
 	connecting atomic.Bool
 }
 
-var _ cruise.Store = (*Store)(nil)
+var _ shared.Store = (*Store)(nil)
 
 // longScope is up to which length in bytes a scope is part of its key as it is.
 const longScope = 64
 
-// NewStore returns the store of a scope, for [cruise.NewSharedLimiter]; most
+// NewStore returns the store of a scope, for [shared.New]; most
 // programs need only [NewLimiter]. It does not ask Redis yet.
 //
 // Any text that is not empty is a scope. Its key is cruise1:{scope}, where 1 is
@@ -105,7 +106,7 @@ func pin(client redis.UniversalClient) (processor, error) {
 
 // Sync carries out a request in Redis. Only if Redis does not know the script it
 // is sent once more, with the script.
-func (s *Store) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreReply, error) {
+func (s *Store) Sync(ctx context.Context, q shared.Request) (shared.Reply, error) {
 	args := args(q)
 	got, err := s.eval(ctx, "evalsha", s.hash, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
@@ -115,7 +116,7 @@ func (s *Store) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreRe
 		if ctx.Err() != nil {
 			s.connect()
 		}
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: %w", err)
+		return shared.Reply{}, fmt.Errorf("cruiseredis: %w", err)
 	}
 	return parse(got)
 }
@@ -155,7 +156,7 @@ func (s *Store) eval(ctx context.Context, name, what string, args []any) ([]int6
 }
 
 // args are the numbers of a request, in the order of the script.
-func args(q cruise.StoreRequest) []any {
+func args(q shared.Request) []any {
 	quota, age := cruise.Quota{}, int64(-1)
 	if q.Quota != nil {
 		quota, age = *q.Quota, micros(q.QuotaAge)
@@ -168,18 +169,18 @@ func args(q cruise.StoreRequest) []any {
 	}
 }
 
-// causes are in the order of the script, which is that of Why in a SharedState.
+// causes are in the order of the script, which is that of Why in a shared.State.
 var causes = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
 
 // parse is the answer of the script.
-func parse(got []int64) (cruise.StoreReply, error) {
+func parse(got []int64) (shared.Reply, error) {
 	if len(got) != 12 {
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: answer of %d numbers: want 12", len(got))
+		return shared.Reply{}, fmt.Errorf("cruiseredis: answer of %d numbers: want 12", len(got))
 	}
 	if why := got[11]; why < 0 || why >= int64(len(causes)) {
-		return cruise.StoreReply{}, fmt.Errorf("cruiseredis: cause %d: want 0 to %d", why, len(causes)-1)
+		return shared.Reply{}, fmt.Errorf("cruiseredis: cause %d: want 0 to %d", why, len(causes)-1)
 	}
-	return cruise.StoreReply{
+	return shared.Reply{
 		Slots: int(got[0]),
 		Wait:  duration(got[1]),
 		Span:  duration(got[2]),

@@ -16,85 +16,86 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/shared"
 )
 
-var law = cruise.SharedLaw{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
+var law = shared.Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
 
 // conformance is what a Store must do, of whatever make; new makes one of a scope
 // that nobody knows yet.
-func conformance(t *testing.T, newStore func(t *testing.T) cruise.Store) {
-	sync := func(t *testing.T, s cruise.Store, q cruise.StoreRequest) cruise.StoreReply {
+func conformance(t *testing.T, newStore func(t *testing.T) shared.Store) {
+	sync := func(t *testing.T, s shared.Store, q shared.Request) shared.Reply {
 		t.Helper()
 		q.Law = law
 		r, err := s.Sync(t.Context(), q)
 		require.NoError(t, err)
 		return r
 	}
-	for name, test := range map[string]func(t *testing.T, s cruise.Store){
-		"begins at the initial rate, with one worker": func(t *testing.T, s cruise.Store) {
-			r := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
-			assert.Equal(t, cruise.StoreReply{Slots: 1, Span: 100 * time.Millisecond, Epoch: 1, Rate: 10e6, Why: cruise.CauseSuccess, Workers: 1, Count: 1}, r)
+	for name, test := range map[string]func(t *testing.T, s shared.Store){
+		"begins at the initial rate, with one worker": func(t *testing.T, s shared.Store) {
+			r := sync(t, s, shared.Request{Want: 1, Least: 1})
+			assert.Equal(t, shared.Reply{Slots: 1, Span: 100 * time.Millisecond, Epoch: 1, Rate: 10e6, Why: cruise.CauseSuccess, Workers: 1, Count: 1}, r)
 		},
-		"slots follow each other": func(t *testing.T, s cruise.Store) {
-			first := sync(t, s, cruise.StoreRequest{Want: 3, Least: 1})
+		"slots follow each other": func(t *testing.T, s shared.Store) {
+			first := sync(t, s, shared.Request{Want: 3, Least: 1})
 			assert.Equal(t, 3, first.Slots)
-			next := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
+			next := sync(t, s, shared.Request{Want: 1, Least: 1})
 			assert.Equal(t, 1, next.Slots)
 			assert.InDelta(t, .3, next.Wait.Seconds(), .1+hiccup().Seconds())
-			sync(t, s, cruise.StoreRequest{Want: 100, Least: 100})
-			none := sync(t, s, cruise.StoreRequest{Want: 1, Least: 1})
+			sync(t, s, shared.Request{Want: 100, Least: 100})
+			none := sync(t, s, shared.Request{Want: 1, Least: 1})
 			assert.Zero(t, none.Slots)
 		},
-		"pauses only extend": func(t *testing.T, s cruise.Store) {
-			sync(t, s, cruise.StoreRequest{Pause: time.Minute, NewPause: true})
-			r := sync(t, s, cruise.StoreRequest{Pause: time.Second, NewPause: true, Want: 1, Least: 1})
+		"pauses only extend": func(t *testing.T, s shared.Store) {
+			sync(t, s, shared.Request{Pause: time.Minute, NewPause: true})
+			r := sync(t, s, shared.Request{Pause: time.Second, NewPause: true, Want: 1, Least: 1})
 			assert.InDelta(t, 60, r.Pause.Seconds(), 1+hiccup().Seconds())
 			assert.Zero(t, r.Slots)
 		},
-		"a pause is lifted for good": func(t *testing.T, s cruise.Store) {
-			sync(t, s, cruise.StoreRequest{Pause: time.Minute, NewPause: true})
-			assert.Zero(t, sync(t, s, cruise.StoreRequest{Resume: true}).Pause)
-			r := sync(t, s, cruise.StoreRequest{Pause: time.Minute})
+		"a pause is lifted for good": func(t *testing.T, s shared.Store) {
+			sync(t, s, shared.Request{Pause: time.Minute, NewPause: true})
+			assert.Zero(t, sync(t, s, shared.Request{Resume: true}).Pause)
+			r := sync(t, s, shared.Request{Pause: time.Minute})
 			assert.Zero(t, r.Pause, "told by one who did not know")
 			assert.EqualValues(t, 1, r.Resumes)
-			assert.NotZero(t, sync(t, s, cruise.StoreRequest{Pause: time.Minute, Resumes: 1}).Pause)
+			assert.NotZero(t, sync(t, s, shared.Request{Pause: time.Minute, Resumes: 1}).Pause)
 		},
-		"one cut for one congestion": func(t *testing.T, s cruise.Store) {
-			sync(t, s, cruise.StoreRequest{Successes: 10})
-			r := sync(t, s, cruise.StoreRequest{Epoch: 1, Throttled: true, Backoff: time.Hour})
+		"one cut for one congestion": func(t *testing.T, s shared.Store) {
+			sync(t, s, shared.Request{Successes: 10})
+			r := sync(t, s, shared.Request{Epoch: 1, Throttled: true, Backoff: time.Hour})
 			assert.EqualValues(t, 2, r.Epoch)
 			assert.Less(t, r.Rate, int64(10e6))
 			assert.Positive(t, r.Pause)
 			assert.Less(t, r.Pause, 2*time.Second)
-			again := sync(t, s, cruise.StoreRequest{Epoch: 1, Throttled: true})
+			again := sync(t, s, shared.Request{Epoch: 1, Throttled: true})
 			assert.EqualValues(t, 2, again.Epoch)
 			assert.Equal(t, r.Rate, again.Rate)
 		},
-		"takes over what a worker knows": func(t *testing.T, s cruise.Store) {
-			r := sync(t, s, cruise.StoreRequest{Epoch: 9, Rate: 40e6, Ceiling: 50e6, Resumes: 3, Pause: time.Minute})
+		"takes over what a worker knows": func(t *testing.T, s shared.Store) {
+			r := sync(t, s, shared.Request{Epoch: 9, Rate: 40e6, Ceiling: 50e6, Resumes: 3, Pause: time.Minute})
 			assert.EqualValues(t, 9, r.Epoch)
 			assert.EqualValues(t, 40e6, r.Rate)
 			assert.EqualValues(t, 50e6, r.Ceiling)
 			assert.EqualValues(t, 3, r.Resumes)
 			assert.NotZero(t, r.Pause)
 		},
-		"counts workers": func(t *testing.T, s cruise.Store) {
-			r := sync(t, s, cruise.StoreRequest{})
-			assert.Equal(t, 1, sync(t, s, cruise.StoreRequest{Count: r.Count}).Workers)
-			assert.Equal(t, 2, sync(t, s, cruise.StoreRequest{}).Workers)
+		"counts workers": func(t *testing.T, s shared.Store) {
+			r := sync(t, s, shared.Request{})
+			assert.Equal(t, 1, sync(t, s, shared.Request{Count: r.Count}).Workers)
+			assert.Equal(t, 2, sync(t, s, shared.Request{}).Workers)
 		},
-		"ends with its context": func(t *testing.T, s cruise.Store) {
+		"ends with its context": func(t *testing.T, s shared.Store) {
 			ctx, cancel := context.WithCancel(t.Context())
 			cancel()
-			_, err := s.Sync(ctx, cruise.StoreRequest{Law: law})
+			_, err := s.Sync(ctx, shared.Request{Law: law})
 			assert.ErrorIs(t, err, context.Canceled)
 		},
-		"atomic": func(t *testing.T, s cruise.Store) {
-			sync(t, s, cruise.StoreRequest{})
+		"atomic": func(t *testing.T, s shared.Store) {
+			sync(t, s, shared.Request{})
 			got := make(chan int, 50)
 			for range cap(got) {
 				go func() {
-					r, _ := s.Sync(context.Background(), cruise.StoreRequest{Law: law, Want: 1, Least: 1})
+					r, _ := s.Sync(context.Background(), shared.Request{Law: law, Want: 1, Least: 1})
 					got <- r.Slots
 				}()
 			}
@@ -112,11 +113,11 @@ func conformance(t *testing.T, newStore func(t *testing.T) cruise.Store) {
 
 func TestConformance(t *testing.T) {
 	t.Run("memory", func(t *testing.T) {
-		conformance(t, func(*testing.T) cruise.Store { return cruise.NewMemoryStore() })
+		conformance(t, func(*testing.T) shared.Store { return shared.NewMemoryStore() })
 	})
 	t.Run("redis", func(t *testing.T) {
 		client := startRedis(t).client()
-		conformance(t, func(t *testing.T) cruise.Store { return cruise.Must(cruiseredis.NewStore(client, scopeOf(t))) })
+		conformance(t, func(t *testing.T) shared.Store { return cruise.Must(cruiseredis.NewStore(client, scopeOf(t))) })
 	})
 }
 
@@ -140,7 +141,7 @@ func TestScriptIsTheModel(t *testing.T) {
 	for run := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, run))
 		key := cruiseredis.KeyOf(fmt.Sprint("model ", run))
-		var s cruise.SharedState
+		var s shared.State
 		now := time.Duration(1_800_000_000)*time.Second + time.Duration(rng.Int64N(1e9))*time.Microsecond
 		for step := range 250 {
 			now += time.Duration(rng.Int64N(1<<(5+rng.IntN(22)))) * time.Microsecond
@@ -150,10 +151,10 @@ func TestScriptIsTheModel(t *testing.T) {
 			case 1:
 				now += 10 * 365 * 24 * time.Hour
 			case 2: // all is lost
-				s = cruise.SharedState{}
+				s = shared.State{}
 				require.NoError(t, client.Del(t.Context(), key).Err())
 			case 3: // damaged
-				s = cruise.SharedState{}
+				s = shared.State{}
 				require.NoError(t, client.HSet(t.Context(), key, "rate", []string{"nan", "x", "1e400", "-3", "1.5", ""}[rng.IntN(6)]).Err())
 			}
 			q := randomRequest(rng, &s)
@@ -238,8 +239,8 @@ func TestDamagedState(t *testing.T) {
 		{"resumes", -1, false},
 		{"cap", -1, false},
 		{"capBefore", -1, false},
-		{"until", cruise.MaxSharedPause.Microseconds() + 1, true},
-		{"lifted", cruise.MaxSharedPause.Microseconds() + 1, true},
+		{"until", shared.MaxPause.Microseconds() + 1, true},
+		{"lifted", shared.MaxPause.Microseconds() + 1, true},
 		{"tat", 200 * 365 * 24 * time.Hour.Microseconds(), true},
 		{"countEnd", 5_000_001, true},
 		{"credit", 1, true},
@@ -253,7 +254,7 @@ func TestDamagedState(t *testing.T) {
 		t.Run(fmt.Sprint(tt.field, " ", tt.value), func(t *testing.T) {
 			scope := scopeOf(t)
 			store := cruise.Must(cruiseredis.NewStore(client, scope))
-			known, err := store.Sync(t.Context(), cruise.StoreRequest{Law: law, Epoch: 7, Rate: 20e6})
+			known, err := store.Sync(t.Context(), shared.Request{Law: law, Epoch: 7, Rate: 20e6})
 			require.NoError(t, err)
 			key := cruiseredis.KeyOf(scope)
 			value := tt.value
@@ -263,7 +264,7 @@ func TestDamagedState(t *testing.T) {
 				value += at
 			}
 			require.NoError(t, client.HSet(t.Context(), key, tt.field, value, "total", 1000).Err())
-			r, err := store.Sync(t.Context(), cruise.StoreRequest{Law: law, Epoch: known.Epoch, Rate: known.Rate, Count: known.Count, Want: 1, Least: 1})
+			r, err := store.Sync(t.Context(), shared.Request{Law: law, Epoch: known.Epoch, Rate: known.Rate, Count: known.Count, Want: 1, Least: 1})
 			require.NoError(t, err)
 			assert.Equal(t, "0", client.HGet(t.Context(), key, "total").Val())
 			known.Slots, known.Span, known.Count = 1, 50*time.Millisecond, known.Count+1
@@ -273,7 +274,7 @@ func TestDamagedState(t *testing.T) {
 }
 
 // fieldsOf is a state as Redis has it.
-func fieldsOf(s cruise.SharedState) map[string]string {
+func fieldsOf(s shared.State) map[string]string {
 	fields := map[string]string{}
 	v := reflect.ValueOf(s)
 	for i := range v.NumField() {
@@ -283,8 +284,8 @@ func fieldsOf(s cruise.SharedState) map[string]string {
 	return fields
 }
 
-func randomRequest(rng *rand.Rand, s *cruise.SharedState) cruise.StoreRequest {
-	q := cruise.StoreRequest{
+func randomRequest(rng *rand.Rand, s *shared.State) shared.Request {
+	q := shared.Request{
 		Law:     law,
 		Want:    rng.IntN(1 << rng.IntN(12)),
 		Epoch:   max(0, s.Epoch-int64(rng.IntN(2))+int64(rng.IntN(50)/49)),
@@ -351,21 +352,21 @@ func TestExpiry(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		row  int // throttles since the last success
-		q    cruise.StoreRequest
+		q    shared.Request
 		want time.Duration
 	}{
-		{"nothing to keep", 0, cruise.StoreRequest{}, 10 * time.Minute},
-		{"a pause", 0, cruise.StoreRequest{Pause: time.Hour, NewPause: true}, 70 * time.Minute},
-		{"the longest pause", 0, cruise.StoreRequest{Pause: 100 * 365 * 24 * time.Hour, NewPause: true}, cruise.MaxSharedPause + 10*time.Minute},
-		{"a slow rate", 0, cruise.StoreRequest{Epoch: 2, Rate: 1000}, 10*time.Minute + 2000*time.Second},
-		{"a call at a slow rate", 0, cruise.StoreRequest{Epoch: 2, Rate: 1000, Want: 1, Least: 1}, 10*time.Minute + 3000*time.Second},
-		{"a call at a closed door", 2, cruise.StoreRequest{Epoch: 2, Rate: 1000, Want: 1, Least: 1}, 10*time.Minute + 6000*time.Second},
+		{"nothing to keep", 0, shared.Request{}, 10 * time.Minute},
+		{"a pause", 0, shared.Request{Pause: time.Hour, NewPause: true}, 70 * time.Minute},
+		{"the longest pause", 0, shared.Request{Pause: 100 * 365 * 24 * time.Hour, NewPause: true}, shared.MaxPause + 10*time.Minute},
+		{"a slow rate", 0, shared.Request{Epoch: 2, Rate: 1000}, 10*time.Minute + 2000*time.Second},
+		{"a call at a slow rate", 0, shared.Request{Epoch: 2, Rate: 1000, Want: 1, Least: 1}, 10*time.Minute + 3000*time.Second},
+		{"a call at a closed door", 2, shared.Request{Epoch: 2, Rate: 1000, Want: 1, Least: 1}, 10*time.Minute + 6000*time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			tt.q.Law = law
 			scope := scopeOf(t)
 			store := cruise.Must(cruiseredis.NewStore(client, scope))
-			_, err := store.Sync(t.Context(), cruise.StoreRequest{Law: law})
+			_, err := store.Sync(t.Context(), shared.Request{Law: law})
 			require.NoError(t, err)
 			require.NoError(t, client.HSet(t.Context(), cruiseredis.KeyOf(scope), "row", tt.row).Err())
 			_, err = store.Sync(t.Context(), tt.q)
@@ -404,7 +405,7 @@ func TestOptions(t *testing.T) {
 		{"a cluster with defaults", cluster(false), "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.ClusterClient: want true, so that a sync ends in time"},
 		{"a ring with defaults", ring, "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.Ring: want true, so that a sync ends in time"},
 		{"a wrong option", client, "x", []cruiseredis.Option{cruise.WithBurst(0)}, "cruise: WithBurst(0): want 1 to 2147483647"},
-		{"all that is wrong", nil, "", []cruiseredis.Option{cruise.WithStoreTimeout(0)}, "cruiseredis: scope \"\": want a name, the same on all machines\ncruiseredis: client is nil: want a client of go-redis\ncruise: WithStoreTimeout(0s): want 1ms to 10s"},
+		{"all that is wrong", nil, "", []cruiseredis.Option{shared.WithStoreTimeout(0)}, "cruiseredis: scope \"\": want a name, the same on all machines\ncruiseredis: client is nil: want a client of go-redis\ncruise: WithStoreTimeout(0s): want 1ms to 10s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l, err := cruiseredis.NewLimiter(tt.client, tt.scope, tt.opts...)

@@ -1,5 +1,5 @@
 -- One step of the state that the workers of a scope share, at the time of this
--- server. It does what SharedState.Sync of package cruise does, in the same order
+-- server. It does what State.Sync of package shared does, in the same order
 -- and with the same numbers: see there for what the fields mean. Times are
 -- microseconds, rates millionths of a call per second.
 --

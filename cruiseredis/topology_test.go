@@ -16,6 +16,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruiseredis"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // The primary dies in the middle of a pause that its replica has not heard of:
@@ -75,11 +76,11 @@ func TestCluster(t *testing.T) {
 	defer client.Close()
 	require.NoError(t, client.Ping(t.Context()).Err()) // knows the nodes
 
-	var workers []*cruise.SharedLimiter
+	var workers []*shared.Limiter
 	var keys []string
 	on := map[int]bool{}
 	for _, scope := range []string{"a", "b", "c", "d", "e", "f", "g", "h"} {
-		l, err := cruiseredis.NewLimiter(client, scope, steady(20, cruise.WithStoreTimeout(10*time.Second))...)
+		l, err := cruiseredis.NewLimiter(client, scope, steady(20, shared.WithStoreTimeout(10*time.Second))...)
 		require.NoError(t, err)
 		workers, keys = append(workers, l), append(keys, cruiseredis.KeyOf(scope))
 		for range 5 {
@@ -110,7 +111,7 @@ func TestCluster(t *testing.T) {
 			},
 		})
 		defer client.Close()
-		_, err := cruise.Must(cruiseredis.NewStore(client, "i")).Sync(t.Context(), cruise.StoreRequest{})
+		_, err := cruise.Must(cruiseredis.NewStore(client, "i")).Sync(t.Context(), shared.Request{})
 		assert.Error(t, err)
 		assert.EqualValues(t, 1, sent.Load())
 	})

@@ -9,7 +9,7 @@
 // waits.
 //
 // Throttles, rates and pauses are those of a [cruise.AdaptiveLimiter], the default, or a
-// [cruise.SharedLimiter]; one that is made by hand must have the Observer too. Other limiters
+// shared.Limiter; one that is made by hand must have the Observer too. Other limiters
 // tell nothing: behind them a throttle is seen at debug, in the end of an attempt.
 //
 // What repeats itself without changing anything is counted, and told by the

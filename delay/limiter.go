@@ -17,7 +17,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/clock"
-	"github.com/a7df5faa/cruise/internal/terms"
+	"github.com/a7df5faa/cruise/internal/limits"
 )
 
 // A Limiter makes every call wait for one delay that all callers share. The delay is 0 at
@@ -90,10 +90,7 @@ func New(rule Rule) (*Limiter, error) {
 	return &Limiter{rule: rule.withDefaults()}, nil
 }
 
-var (
-	errZero       = errors.New("cruise: delay.Limiter not made by delay.New")
-	errNilContext = errors.New("cruise: nil context")
-)
+var errZero = errors.New("cruise: delay.Limiter not made by delay.New")
 
 // WaitN waits until the delay has passed since the call of WaitN. A negative n is an error, and
 // n of 0 does not wait. WaitN returns the context's error and cause if the context ends first.
@@ -106,19 +103,17 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	case n < 0:
 		return fmt.Errorf("cruise: cost %d: want 0 or more", n)
 	case ctx == nil:
-		return errNilContext
+		return limits.ErrNilContext
 	case ctx.Err() != nil:
-		return contextError(ctx)
+		return limits.ContextError(ctx)
 	case n == 0:
 		return nil
 	}
 	if l.pass() {
 		return nil
 	}
-	w := &waiter{lane: rand.IntN(lanes), maxPause: terms.MaxPause(ctx), left: make(chan struct{})}
-	if t, ok := ctx.Deadline(); ok {
-		w.deadline = clock.Deadline(t)
-	}
+	t := limits.Ticket(ctx, n)
+	w := &waiter{lane: rand.IntN(lanes), maxPause: t.MaxPause, deadline: t.Deadline, left: make(chan struct{})}
 	if err := l.join(w); err != nil {
 		return err
 	}
@@ -126,7 +121,7 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 	case <-w.left:
 	case <-ctx.Done():
 		if l.abandon(w) {
-			return contextError(ctx)
+			return limits.ContextError(ctx)
 		}
 	}
 	return w.err
@@ -411,13 +406,4 @@ func (l *Limiter) Stats() Stats {
 	s := l.stats
 	s.Delay, s.PauseLeft = l.delay, l.pauseLeft(l.now())
 	return s
-}
-
-// contextError returns the error of a context that has ended, with its cause if there is one.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if cause == nil || cause == err {
-		return err
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

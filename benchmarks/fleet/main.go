@@ -1,5 +1,5 @@
 // Fleet has workers call a server that throttles, by three ways to keep to its
-// limit, and prints what came of it: a SharedLimiter of cruise with a real Redis,
+// limit, and prints what came of it: a shared.Limiter of cruise with a real Redis,
 // redis_rate with the same, and an AdaptiveLimiter in each worker. It starts a
 // redis-server of its own, on the loopback interface.
 //

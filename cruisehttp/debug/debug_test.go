@@ -25,6 +25,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruisehttp/debug"
 	"github.com/a7df5faa/cruise/delay"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 var errSecret = &url.Error{Op: "Get", URL: "https://bob:hunter2@api.example.com/v1/things?api_key=s3cr3t", Err: errors.New("connection reset by peer")}
@@ -200,15 +201,15 @@ func inFlight(a debug.API) int {
 // away is a store that cannot be reached.
 type away struct{}
 
-func (away) Sync(context.Context, cruise.StoreRequest) (cruise.StoreReply, error) {
-	return cruise.StoreReply{}, errors.New("connection refused")
+func (away) Sync(context.Context, shared.Request) (shared.Reply, error) {
+	return shared.Reply{}, errors.New("connection refused")
 }
 
 func TestASharedLimiterWithoutItsStoreIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()
 		watch := page.Watch("api")
-		api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithLimiter(cruise.Must(cruise.NewSharedLimiter(away{})))))
+		api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithLimiter(cruise.Must(shared.New(away{})))))
 		watch.Add(api)
 		require.NoError(t, api.Do(t.Context(), func(context.Context) error { return nil }))
 		assert.Contains(t, page.Report().APIs[0].Summary, "The store of a shared limit cannot be reached: this process goes on alone.")
@@ -221,7 +222,7 @@ func TestASharedLimiterThatIsClosedWithoutItsStoreIsTold(t *testing.T) {
 		page := debug.New()
 		watch := page.Watch("api")
 		api := cruise.Must(cruise.New(cruise.WithObserver(watch), cruise.WithMaxElapsed(time.Minute),
-			cruise.WithLimiter(cruise.Must(cruise.NewSharedLimiter(away{}, cruise.WithFallback(cruise.FallbackClosed))))))
+			cruise.WithLimiter(cruise.Must(shared.New(away{}, shared.WithFallback(shared.FallbackClosed))))))
 		watch.Add(api)
 		require.ErrorIs(t, api.Do(t.Context(), func(context.Context) error { return nil }), cruise.ErrMaxElapsed)
 		a := page.Report().APIs[0]

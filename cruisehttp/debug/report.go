@@ -78,7 +78,7 @@ type Limiter struct {
 	past      []Point
 }
 
-// closed reports that it lets nobody go: see [cruise.FallbackClosed].
+// closed reports that it lets nobody go: see shared.FallbackClosed.
 func (l Limiter) closed() bool { return l.Degraded && l.Limit == nil && !l.unlimited }
 
 // QuotaNow is the last [cruise.Quota] that a server reported.

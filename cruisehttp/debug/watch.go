@@ -282,7 +282,7 @@ func (r *ring) upto(now point) []point {
 // A limiter is one that is shown.
 type limiter struct {
 	id    string
-	stats cruise.ScopeStats
+	stats cruise.Stats
 	past  *ring
 }
 

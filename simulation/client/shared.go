@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise"
-
+	"github.com/a7df5faa/cruise/shared"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
 )
@@ -17,25 +17,25 @@ func Shared() engine.Client {
 		scenario *scenario.Scenario
 		seed     uint64
 	}
-	var stores sync.Map // of run: cruise.Store
+	var stores sync.Map // of run: shared.Store
 	return engine.Client{
 		Name:  "cruise-shared",
 		About: "cruise with a limiter that the processes share through a store, unlimited attempts, no retry budget",
 		Own:   true,
 		New: func(e engine.Env) engine.Process {
-			store, _ := stores.LoadOrStore(run{e.Scenario, e.Seed >> 16}, away{cruise.NewMemoryStore()})
-			limiter := cruise.Must(cruise.NewSharedLimiter(store.(cruise.Store)))
+			store, _ := stores.LoadOrStore(run{e.Scenario, e.Seed >> 16}, away{shared.NewMemoryStore()})
+			limiter := cruise.Must(shared.New(store.(shared.Store)))
 			return retrier(e, cruise.WithLimiter(limiter), cruise.WithoutBudget())
 		},
 	}
 }
 
 // away is a store behind a network.
-type away struct{ cruise.Store }
+type away struct{ shared.Store }
 
-func (s away) Sync(ctx context.Context, q cruise.StoreRequest) (cruise.StoreReply, error) {
+func (s away) Sync(ctx context.Context, q shared.Request) (shared.Reply, error) {
 	if err := engine.Sleep(ctx, time.Millisecond); err != nil {
-		return cruise.StoreReply{}, err
+		return shared.Reply{}, err
 	}
 	return s.Store.Sync(ctx, q)
 }

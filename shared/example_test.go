@@ -1,18 +1,19 @@
-package cruise_test
+package shared_test
 
 import (
 	"context"
 	"fmt"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/shared"
 )
 
 // Two workers share a limit. On two machines, each would make its own store of the
 // same scope, such as that of module cruiseredis.
-func ExampleNewSharedLimiter() {
-	store := cruise.NewMemoryStore()
+func ExampleNew() {
+	store := shared.NewMemoryStore()
 	for range 2 {
-		limiter, err := cruise.NewSharedLimiter(store, cruise.WithInitialRate(100))
+		limiter, err := shared.New(store, cruise.WithInitialRate(100))
 		if err != nil {
 			fmt.Println(err)
 			return

@@ -1,4 +1,4 @@
-package cruise
+package shared
 
 import (
 	"context"
@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise"
 )
 
 // distantStore is a store whose answers are under way for a while.
@@ -22,7 +24,7 @@ type distantStore struct {
 	syncs int
 }
 
-func (d *distantStore) Sync(ctx context.Context, q StoreRequest) (StoreReply, error) {
+func (d *distantStore) Sync(ctx context.Context, q Request) (Reply, error) {
 	d.mu.Lock()
 	d.syncs++
 	d.mu.Unlock()
@@ -93,13 +95,13 @@ func (b *tokenServer) admits() bool {
 }
 
 // quota is what is left, nil if the server does not tell.
-func (b *tokenServer) quota() *Quota {
+func (b *tokenServer) quota() *cruise.Quota {
 	if !b.tells {
 		return nil
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	q := &Quota{Limit: int(b.burst), Remaining: int(b.tokens)}
+	q := &cruise.Quota{Limit: int(b.burst), Remaining: int(b.tokens)}
 	if b.window > 0 {
 		q.Reset = b.window - time.Since(b.at)
 	}
@@ -135,7 +137,7 @@ type fleetFigures struct {
 // simulate has workers call a server that answers after 60 ms. Calls come at
 // random, as many as load says, in terms of the limit; 0 is as many as go. What
 // they do after warm is measured, until long is over.
-func simulate(workers []Learner, srv *tokenServer, load float64, warm, long time.Duration) (f fleetFigures) {
+func simulate(workers []cruise.Learner, srv *tokenServer, load float64, warm, long time.Duration) (f fleetFigures) {
 	const latency = 60 * time.Millisecond
 	n, limit := len(workers), srv.limit
 	start := time.Now()
@@ -154,15 +156,15 @@ func simulate(workers []Learner, srv *tokenServer, load float64, warm, long time
 			}
 			sent, waited := time.Now(), time.Since(came)
 			time.Sleep(latency / 2)
-			f := Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}
+			f := cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: sent, Cost: 1}
 			if srv.admits() {
-				f.Outcome = OutcomeSuccess
+				f.Outcome = cruise.OutcomeSuccess
 			}
 			f.Quota = srv.quota()
 			if time.Since(start) > warm {
 				mu.Lock()
 				waits = append(waits, waited)
-				if f.Outcome == OutcomeSuccess {
+				if f.Outcome == cruise.OutcomeSuccess {
 					share[i]++
 					ok++
 				} else {
@@ -212,7 +214,7 @@ func simulate(workers []Learner, srv *tokenServer, load float64, warm, long time
 
 // Workers find a limit together that nobody told them. The figures are those of
 // docs/benchmarks.md; run with -v for all of them.
-func TestSharedFleet(t *testing.T) {
+func TestFleet(t *testing.T) {
 	const warm, long = time.Minute, 2 * time.Minute
 	for _, tt := range []struct {
 		workers     int
@@ -233,10 +235,10 @@ func TestSharedFleet(t *testing.T) {
 		t.Run(fmt.Sprintf("%d workers, %v a second, load %v", tt.workers, tt.limit, tt.load), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
-				var workers, alone []Learner
+				var workers, alone []cruise.Learner
 				for range tt.workers {
-					workers = append(workers, Must(NewSharedLimiter(store)))
-					alone = append(alone, Must(NewAdaptiveLimiter()))
+					workers = append(workers, cruise.Must(New(store)))
+					alone = append(alone, cruise.Must(cruise.NewAdaptiveLimiter()))
 				}
 				f := simulate(workers, newTokenServer(tt.limit), tt.load, warm, long)
 				f.trips *= float64(store.syncs)
@@ -268,7 +270,7 @@ func TestSharedFleet(t *testing.T) {
 // and share it evenly. It is measured for a minute, or until each worker has had
 // its turn 30 times if that is longer. The figures are those of docs/scaling.md;
 // run with -v for all of them.
-func TestSharedScale(t *testing.T) {
+func TestScale(t *testing.T) {
 	for _, limit := range []float64{1, 10, 100, 1000, 10_000} {
 		for _, n := range []int{2, 10, 100} {
 			if !testing.Verbose() && limit*float64(n) > 10_000 {
@@ -277,9 +279,9 @@ func TestSharedScale(t *testing.T) {
 			t.Run(fmt.Sprintf("%v a second, %d workers", limit, n), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
-					var workers []Learner
+					var workers []cruise.Learner
 					for range n {
-						workers = append(workers, Must(NewSharedLimiter(store)))
+						workers = append(workers, cruise.Must(New(store)))
 					}
 					calls := func(n float64) time.Duration { return time.Duration(n / limit * 1e9) }
 					warm := max(time.Minute, calls(300))
@@ -301,8 +303,8 @@ func TestSharedScale(t *testing.T) {
 }
 
 // Throttles that no rate causes teach a shared rate, too: the more of them, the lower. A
-// bound is what they come to without sharedKeeps, or a bit more, and no run with it.
-func TestSharedThrottlesByChance(t *testing.T) {
+// bound is what they come to without ceilingKeeps, or a bit more, and no run with it.
+func TestThrottlesByChance(t *testing.T) {
 	takesLong(t)
 	const runs = 5
 	for _, tt := range []struct{ chance, least float64 }{{.001, .44}, {.005, .11}, {.01, .03}} {
@@ -313,9 +315,9 @@ func TestSharedThrottlesByChance(t *testing.T) {
 					srv := newTokenServer(100)
 					srv.chance = tt.chance
 					store := NewMemoryStore()
-					var workers []Learner
+					var workers []cruise.Learner
 					for range 5 {
-						workers = append(workers, Must(NewSharedLimiter(store)))
+						workers = append(workers, cruise.Must(New(store)))
 					}
 					use += simulate(workers, srv, 0, 30*time.Minute, 40*time.Minute).use / runs
 				})
@@ -328,7 +330,7 @@ func TestSharedThrottlesByChance(t *testing.T) {
 
 // Workers heed what the server says is left of their common quota: it lasts until the
 // window ends, or until there is more. The figures are those of docs/scaling.md.
-func TestSharedQuota(t *testing.T) {
+func TestQuota(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		srv  func() *tokenServer
@@ -346,9 +348,9 @@ func TestSharedQuota(t *testing.T) {
 			run := func(tells bool) (throttled float64) {
 				synctest.Test(t, func(t *testing.T) {
 					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
-					var workers []Learner
+					var workers []cruise.Learner
 					for range 10 {
-						workers = append(workers, Must(NewSharedLimiter(store)))
+						workers = append(workers, cruise.Must(New(store)))
 					}
 					srv := tt.srv()
 					srv.tells = tells
@@ -377,7 +379,7 @@ func TestSharedQuota(t *testing.T) {
 // What is left of a window of three seconds has changed when the workers know of it: they use
 // it up as if they were told nothing. A longer one they use up, and not less of the next for
 // what they knew too late.
-func TestSharedShortWindow(t *testing.T) {
+func TestShortWindow(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		workers int
@@ -399,9 +401,9 @@ func TestSharedShortWindow(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
-				var workers []Learner
+				var workers []cruise.Learner
 				for range tt.workers {
-					workers = append(workers, Must(NewSharedLimiter(store)))
+					workers = append(workers, cruise.Must(New(store)))
 				}
 				srv := tt.srv()
 				srv.tells = true
@@ -420,58 +422,15 @@ func TestSmallWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		srv := newTokenServer(.5).windowed(10 * time.Second)
 		srv.tells = true
-		f := simulate([]Learner{Must(NewAdaptiveLimiter())}, srv, 0, time.Minute, 10*time.Minute)
+		f := simulate([]cruise.Learner{cruise.Must(cruise.NewAdaptiveLimiter())}, srv, 0, time.Minute, 10*time.Minute)
 		assert.GreaterOrEqual(t, f.use, .95)
 		assert.LessOrEqual(t, f.throttled, .02)
 	})
 }
 
-// A worker hears why the shared rate has fallen.
-func TestSharedRateSaysWhy(t *testing.T) {
-	for _, tt := range []struct {
-		name string
-		end  Feedback
-		want Cause
-	}{
-		{"a throttle", Feedback{Outcome: OutcomeThrottled, Cost: 1}, CauseThrottle},
-		{"a quota", Feedback{Outcome: OutcomeSuccess, Cost: 1, Quota: &Quota{Limit: 100}}, CauseQuota},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				var mu sync.Mutex // guards both
-				var falls, rises []Cause
-				s := Must(NewSharedLimiter(NewMemoryStore(), WithObserver(ObserverFunc(func(_ context.Context, e Event) {
-					mu.Lock()
-					defer mu.Unlock()
-					if e, ok := e.(RateChanged); ok && e.To < e.From {
-						falls = append(falls, e.Why)
-					} else if ok && len(falls) > 0 {
-						rises = append(rises, e.Why)
-					}
-				}))))
-				for range 3 {
-					assert.NoError(t, s.WaitN(t.Context(), 1))
-					s.Learn(Feedback{Outcome: OutcomeSuccess, Sent: time.Now(), Cost: 1})
-				}
-				assert.NoError(t, s.WaitN(t.Context(), 1))
-				time.Sleep(time.Second)
-				tt.end.Sent = time.Now()
-				s.Learn(tt.end)
-				assert.NoError(t, s.WaitN(t.Context(), 1))
-				synctest.Wait()
-				assert.Equal(t, []Cause{tt.want}, falls)
-				calls(t, s, 60)
-				synctest.Wait()
-				assert.Contains(t, rises, CauseSuccess)
-				assert.NotContains(t, rises, tt.want, "a rise is no fall")
-			})
-		})
-	}
-}
-
 // The limit grows to four times what it was, and falls back: ten workers follow it up
 // within a minute, and down within three seconds.
-func TestSharedRamp(t *testing.T) {
+func TestRamp(t *testing.T) {
 	const latency, phase, low = 60 * time.Millisecond, 2 * time.Minute, 100.
 	synctest.Test(t, func(t *testing.T) {
 		store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
@@ -485,16 +444,16 @@ func TestSharedRamp(t *testing.T) {
 		var mu sync.Mutex // guards the counts of each second
 		oks, throttles := make([]float64, 3*phase/time.Second+2), make([]float64, 3*phase/time.Second+2)
 		for range 10 {
-			s := Must(NewSharedLimiter(store))
+			s := cruise.Must(New(store))
 			for range 12 {
 				wg.Go(func() {
 					for s.WaitN(ctx, 1) == nil {
 						sent := time.Now()
 						time.Sleep(latency / 2)
-						f := Feedback{Outcome: OutcomeThrottled, Sent: sent, Cost: 1}
+						f := cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: sent, Cost: 1}
 						count := throttles
 						if srv.admits() {
-							f.Outcome, count = OutcomeSuccess, oks
+							f.Outcome, count = cruise.OutcomeSuccess, oks
 						}
 						mu.Lock()
 						count[time.Since(start)/time.Second]++
