@@ -292,11 +292,11 @@ func TestBrownout(t *testing.T) {
 				s.work(r, 20, 5*time.Minute, s.call)
 				s.work(r, 20, b.lasts, s.byChance(b.share))
 				minutes := 1
-				for s.share(t, r, s.call) < .9 && minutes < 120 {
+				for s.share(t, r, s.call) < .9 && minutes < 60 {
 					minutes++
 				}
 				t.Logf("90 %% of what the server gives in minute %d", minutes)
-				assert.Less(t, minutes, 100)
+				assert.Less(t, minutes, 40)
 			})
 		})
 	}
@@ -379,7 +379,7 @@ func TestFirstThrottleInQuietTraffic(t *testing.T) {
 		throttleOnce(t.Context(), r)
 		s.share(t, r, s.call)
 		s.share(t, r, s.call)
-		assert.Greater(t, s.share(t, r, s.call), .7, "in the third minute")
+		assert.Greater(t, s.share(t, r, s.call), .6, "in the third minute")
 	})
 }
 

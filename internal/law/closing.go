@@ -61,7 +61,9 @@ func (l *Law) open(now clock.Instant) {
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling = max(l.Min, given)
 			l.rate = min(l.rate, max(l.Min, openTo*given))
-			l.peak = min(l.peak, given) // what a window gives at first is no peak
+			if calls >= openSure {
+				l.peak = min(l.peak, given) // what a window gives at first is no peak
+			}
 		}
 		l.given = given
 	}

@@ -51,14 +51,14 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
 // what a throttle costs; the evidence for the ceiling is the calls that it was measured by.
 func (l *Law) slope(ceiling float64) float64 {
-	calls := ceiling / l.cost // per second
-	agreed := float64(1 + l.agreed)
-	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
-	over := max(agreed*known/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
 	most := ceiling
 	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs
 		most = math.Sqrt(ceiling * max(ceiling, l.peak))
 	}
+	calls := ceiling / l.cost // per second
+	agreed := float64(1 + l.agreed)
+	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
+	over := max(agreed*known/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
 	slope := l.Increase * most / over
 	switch dear := l.price*calls > longGaps && l.agreed == 0; {
 	case l.rate > ceiling:
