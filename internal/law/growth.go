@@ -55,7 +55,7 @@ func (l *Law) slope(ceiling float64) float64 {
 	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs
 		most = math.Sqrt(ceiling * max(ceiling, l.peak))
 	}
-	calls := ceiling / l.cost // per second
+	calls := most / l.cost // per second
 	agreed := float64(1 + l.agreed)
 	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
 	over := max(agreed*known/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
