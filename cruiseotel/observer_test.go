@@ -466,7 +466,7 @@ func TestSpansTellWhatHappenedToACall(t *testing.T) {
 			"cruise.throttle 1",
 			"cruise.retry 2 throttled 0",
 			"cruise.wait 3 3 0",
-			"cruise.go 2 3",
+			"cruise.go 2 3.04",
 			"cruise.throttle 2",
 			"cruise.give_up attempts_exhausted 2 3",
 		}, told["throttled"])

@@ -42,9 +42,9 @@ func TestSlope(t *testing.T) {
 		{"where throttles are dear there is no way back", state{rate: 50, ceiling: 100, known: 999, price: .31}, 10. / 4},
 		{"they are not yet", state{rate: 50, ceiling: 100, known: 999, price: .3}, .35 * 100 / .05},
 		{"dear, but cuts agree", state{rate: 50, ceiling: 100, known: 999, price: .31, agreed: 1}, .35 * 100 / .05},
-		{"far below the peak", state{rate: 6, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 20 * 9},
-		{"far below the peak, probing", state{rate: 4.9, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 20},
-		{"just too far below the peak", state{rate: 6.9, ceiling: 5, peak: 10, known: 999}, .1 * math.Sqrt(50) / 20 * (1 + 40*.38)},
+		{"far below the peak", state{rate: 6, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 10 * 9},
+		{"far below the peak, probing", state{rate: 4.9, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 10},
+		{"just too far below the peak", state{rate: 6.9, ceiling: 5, peak: 10, known: 999}, .1 * 50 / 100 * (1 + 40*.38)},
 		{"near the peak", state{rate: 7, ceiling: 5, peak: 10, known: 999}, .1 * 5 / 20 * 17},
 		{"a peak below the ceiling", state{rate: 4.5, ceiling: 5, peak: 4, known: 999}, .1 * 5 / 20},
 	} {
