@@ -269,6 +269,7 @@ func TestSharedFleet(t *testing.T) {
 // its turn 30 times if that is longer. The figures are those of docs/scaling.md;
 // run with -v for all of them.
 func TestSharedScale(t *testing.T) {
+	takesLong(t)
 	for _, limit := range []float64{1, 10, 100, 1000, 10_000} {
 		for _, n := range []int{2, 10, 100} {
 			if !testing.Verbose() && limit*float64(n) > 10_000 {
@@ -329,6 +330,7 @@ func TestSharedThrottlesByChance(t *testing.T) {
 // Workers heed what the server says is left of their common quota: it lasts until the
 // window ends, or until there is more. The figures are those of docs/scaling.md.
 func TestSharedQuota(t *testing.T) {
+	takesLong(t)
 	for _, tt := range []struct {
 		name string
 		srv  func() *tokenServer
@@ -378,6 +380,7 @@ func TestSharedQuota(t *testing.T) {
 // it up as if they were told nothing. A longer one they use up, and not less of the next for
 // what they knew too late.
 func TestSharedShortWindow(t *testing.T) {
+	takesLong(t)
 	for _, tt := range []struct {
 		name    string
 		workers int
@@ -472,6 +475,7 @@ func TestSharedRateSaysWhy(t *testing.T) {
 // The limit grows to four times what it was, and falls back: ten workers follow it up
 // within a minute, and down within three seconds.
 func TestSharedRamp(t *testing.T) {
+	takesLong(t)
 	const latency, phase, low = 60 * time.Millisecond, 2 * time.Minute, 100.
 	synctest.Test(t, func(t *testing.T) {
 		store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}

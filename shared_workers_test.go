@@ -63,6 +63,7 @@ func TestSharedSlotsOfSparseCallsAreNotLost(t *testing.T) {
 
 // A worker with a lower maximum is the brake of all, for as long as it works.
 func TestSharedLowestMaximumHolds(t *testing.T) {
+	takesLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		store, srv := nearStore(), newTokenServer(1000)
 		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
@@ -345,6 +346,7 @@ func TestSharedBurstGoesAtOnce(t *testing.T) {
 // A worker that has been away for long knows less than those who learned anew when the
 // store had forgotten.
 func TestSharedRateOfYesterday(t *testing.T) {
+	takesLong(t)
 	synctest.Test(t, func(t *testing.T) {
 		store, srv := &faultyStore{Store: nearStore()}, newTokenServer(10)
 		work := func(l *SharedLimiter, callers int, d time.Duration) {
