@@ -21,7 +21,8 @@ import (
 // Traffic as services have it: quiet hours, jobs that take long, outages, and answers
 // that are no successes. None of it says that the server gives less.
 
-// takesLong is for tests that are about the law alone, and take a minute under the race detector.
+// takesLong is for tests of what comes of many calls in long times of a bubble. Under the race
+// detector each takes many times as long, and hundreds of megabytes that it never gives back.
 func takesLong(t *testing.T) {
 	if calm.Raced || testing.Short() {
 		t.Skip("it takes long, and others race as much")
@@ -161,6 +162,7 @@ func TestLimitThatFell(t *testing.T) {
 // An API that has throttled nobody, and becomes slow, is sent as many calls as before, though
 // more of them are in flight: else those that wait would run into their deadlines.
 func TestAServerThatBecomesSlow(t *testing.T) {
+	takesLong(t)
 	for _, perSecond := range []int{5, 20, 100} {
 		for _, quick := range []time.Duration{5 * ms, 100 * ms} {
 			for _, slow := range []time.Duration{time.Second, 3 * time.Second} {
@@ -308,6 +310,7 @@ type closing struct{ quiet, closed time.Duration }
 func (c closing) String() string { return fmt.Sprint(c.quiet, " quiet, ", c.closed, " closed") }
 
 func TestQuietHoursBeforeAClosing(t *testing.T) {
+	takesLong(t)
 	learners(t, []closing{
 		{0, 100 * ms}, {time.Hour, 100 * ms}, {8 * time.Hour, 100 * ms}, {8 * time.Hour, 5 * time.Second},
 	}, func(t *testing.T, r *Retrier, c closing) {
@@ -329,6 +332,7 @@ func TestQuietHoursBeforeAClosing(t *testing.T) {
 // Jobs of five seconds, one after the other: they wait for nobody, so they stand in no
 // queue, and whoever comes after them need not wait either.
 func TestSlowJobsAreNoQueue(t *testing.T) {
+	takesLong(t)
 	learners(t, []int{0, 40, 200}, func(t *testing.T, r *Retrier, jobs int) {
 		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
@@ -357,6 +361,7 @@ func (s *api) quietly(ctx context.Context, r *Retrier) {
 // A throttle in quiet traffic, though there may be calls beside it that wait at the server
 // for something to happen.
 func TestThrottledInQuietTraffic(t *testing.T) {
+	takesLong(t)
 	const none, long = "no polls", "long polls"
 	learners(t, []string{none, long}, func(t *testing.T, r *Retrier, polls string) {
 		s := newAPI(100)
@@ -372,6 +377,7 @@ func TestThrottledInQuietTraffic(t *testing.T) {
 
 // The same beside polls, in a process that has never been throttled.
 func TestFirstThrottleInQuietTraffic(t *testing.T) {
+	takesLong(t)
 	learners(t, []time.Duration{time.Second, 30 * time.Second}, func(t *testing.T, r *Retrier, poll time.Duration) {
 		s := newAPI(100)
 		defer polling(t.Context(), r, poll)()
@@ -397,6 +403,7 @@ func polling(ctx context.Context, r *Retrier, poll time.Duration) (stop func()) 
 
 // Nobody knows of a limit that fell while nobody used it. It is found with few throttles.
 func TestLimitFallsInQuietTraffic(t *testing.T) {
+	takesLong(t)
 	learners(t, []rate.Limit{50, 10}, func(t *testing.T, r *Retrier, limit rate.Limit) {
 		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
@@ -412,6 +419,7 @@ func TestLimitFallsInQuietTraffic(t *testing.T) {
 
 // After an outage that throttled nobody a server gives a little less than before.
 func TestOutageOfErrors(t *testing.T) {
+	takesLong(t)
 	learners(t, []time.Duration{0, time.Minute, 10 * time.Minute}, func(t *testing.T, r *Retrier, outage time.Duration) {
 		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
@@ -468,6 +476,7 @@ func TestBlackout(t *testing.T) {
 
 // A lookup that finds nothing is an answer, and takes a token of the server like others.
 func TestAnswersThatFailForGood(t *testing.T) {
+	takesLong(t)
 	learners(t, []int64{0, 50, 90, 100}, func(t *testing.T, r *Retrier, percent int64) {
 		s := newAPI(100)
 		var n atomic.Int64
@@ -486,6 +495,7 @@ func TestAnswersThatFailForGood(t *testing.T) {
 
 // The lower the rate falls, the longer the way back, which ends below the ceiling.
 func TestAdaptiveDeepCuts(t *testing.T) {
+	takesLong(t)
 	for _, factor := range []float64{.5, .3, .1, .02} {
 		t.Run(fmt.Sprint(factor), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -540,6 +550,7 @@ func throttleOnce(ctx context.Context, r *Retrier) {
 
 // Whoever waits and goes away wants nothing any more.
 func TestWaitersLeaveBeforeQuietTraffic(t *testing.T) {
+	takesLong(t)
 	const cancelled, refused, batch = "cancelled", "refused", "cancelled batch"
 	learners(t, []string{cancelled, refused, batch}, func(t *testing.T, r *Retrier, how string) {
 		s := newAPI(100)
@@ -614,6 +625,7 @@ func TestBeginsInAnOutage(t *testing.T) {
 
 // Callers may give up on calls under way, as those do that hedge, or search as one types.
 func TestCallersGiveUpOnCalls(t *testing.T) {
+	takesLong(t)
 	learners(t, []int64{50, 90}, func(t *testing.T, r *Retrier, percent int64) {
 		s := newAPI(100)
 		var n atomic.Int64
@@ -692,6 +704,7 @@ func TestCostsOfCalls(t *testing.T) {
 // A window of a hundred calls a minute, of which another process takes all that is left
 // 40 s before it ends: one call waits for its end, and then all is as before.
 func TestWindowUsedUpByAnother(t *testing.T) {
+	takesLong(t)
 	learners(t, []int{1, 100}, func(t *testing.T, r *Retrier, cost int) {
 		const perMinute = 100
 		var mu sync.Mutex
@@ -791,6 +804,7 @@ func (s *hourly) work(r *Retrier, d time.Duration, most int) (n int, longest tim
 
 // Where only some answers tell what is left, the others do not speed up what has to last.
 func TestWindowToldNowAndThen(t *testing.T) {
+	takesLong(t)
 	learners(t, []int{2, 5, 20}, func(t *testing.T, r *Retrier, each int) {
 		s := &hourly{unit: 1, each: each}
 		n, longest := s.work(r, 4*time.Hour-time.Second, Unlimited)

@@ -66,7 +66,7 @@ func (m meters) read(t *testing.T, prefixes ...string) []string {
 				assert.Equal(t, "api", kv.Value.AsString())
 				continue
 			}
-			attrs = append(attrs, kv.Value.String())
+			attrs = append(attrs, fmt.Sprint(kv.Value.AsInterface()))
 		}
 		lines = append(lines, fmt.Sprintf("%s{%s} %v", strings.TrimPrefix(name, "cruise."), strings.Join(attrs, ","), value))
 	}
@@ -456,7 +456,7 @@ func TestSpansTellWhatHappenedToACall(t *testing.T) {
 			for _, e := range span.Events() {
 				text := e.Name
 				for _, a := range e.Attributes {
-					text += " " + a.Value.String()
+					text += " " + fmt.Sprint(a.Value.AsInterface())
 				}
 				told[span.Name()] = append(told[span.Name()], text)
 			}

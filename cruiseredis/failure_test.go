@@ -487,6 +487,9 @@ func TestRedisRefuses(t *testing.T) {
 
 // Ten thousand scopes with a call each leave keys that expire.
 func TestManyScopes(t *testing.T) {
+	if calm.Raced {
+		t.Skip("it takes long, and others race more")
+	}
 	t.Parallel()
 	s := startRedis(t)
 	c := s.client()

@@ -4,16 +4,17 @@ go 1.26.0
 
 require (
 	github.com/a7df5faa/cruise v0.0.0
-	github.com/redis/go-redis/v9 v9.23.0
-	github.com/stretchr/testify v1.12.1
-	golang.org/x/time v0.16.0
+	github.com/redis/go-redis/v9 v9.5.5
+	github.com/stretchr/testify v1.10.0
+	golang.org/x/time v0.1.0
 )
 
 require (
-	github.com/cespare/xxhash/v2 v2.3.0 // indirect
-	go.uber.org/atomic v1.12.0 // indirect
-	go.yaml.in/yaml/v3 v3.0.5 // indirect
-	golang.org/x/sys v0.48.0 // indirect
+	github.com/cespare/xxhash/v2 v2.2.0 // indirect
+	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/dgryski/go-rendezvous v0.0.0-20200823014737-9f7001d12a5f // indirect
+	github.com/pmezard/go-difflib v1.0.0 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
 replace github.com/a7df5faa/cruise => ../

@@ -271,6 +271,7 @@ func TestFleet(t *testing.T) {
 // its turn 30 times if that is longer. The figures are those of docs/scaling.md;
 // run with -v for all of them.
 func TestScale(t *testing.T) {
+	takesLong(t)
 	for _, limit := range []float64{1, 10, 100, 1000, 10_000} {
 		for _, n := range []int{2, 10, 100} {
 			if !testing.Verbose() && limit*float64(n) > 10_000 {
@@ -331,6 +332,7 @@ func TestThrottlesByChance(t *testing.T) {
 // Workers heed what the server says is left of their common quota: it lasts until the
 // window ends, or until there is more. The figures are those of docs/scaling.md.
 func TestQuota(t *testing.T) {
+	takesLong(t)
 	for _, tt := range []struct {
 		name string
 		srv  func() *tokenServer
@@ -380,6 +382,7 @@ func TestQuota(t *testing.T) {
 // it up as if they were told nothing. A longer one they use up, and not less of the next for
 // what they knew too late.
 func TestShortWindow(t *testing.T) {
+	takesLong(t)
 	for _, tt := range []struct {
 		name    string
 		workers int
@@ -431,6 +434,7 @@ func TestSmallWindow(t *testing.T) {
 // The limit grows to four times what it was, and falls back: ten workers follow it up
 // within a minute, and down within three seconds.
 func TestRamp(t *testing.T) {
+	takesLong(t)
 	const latency, phase, low = 60 * time.Millisecond, 2 * time.Minute, 100.
 	synctest.Test(t, func(t *testing.T) {
 		store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}

@@ -381,6 +381,7 @@ func TestLateAnswer(t *testing.T) {
 // After two minutes in which every second attempt was throttled, however slowly they came, the
 // shared rate is back at what the server gives within minutes.
 func TestBrownout(t *testing.T) {
+	takesLong(t)
 	const limit, well, brown = 100, 5 * time.Minute, 2 * time.Minute
 	for name, throttles := range map[string]func(n int) bool{
 		"every second": func(n int) bool { return n%2 == 0 },

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/scenario"
@@ -83,6 +84,9 @@ func TestDifferencesAreOfTheSameScenarios(t *testing.T) {
 }
 
 func TestAChangeIsComparedWithTheLawAsItIs(t *testing.T) {
+	if calm.Raced {
+		t.Skip("it takes long, and others race as much")
+	}
 	var out strings.Builder
 	if err := (settings{seeds: 1, random: 4, from: 5001}).table(&out, "the ceiling is the rate, whatever"); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
@@ -131,6 +132,9 @@ func TestTheSeriesOfALongRunGetsCoarser(t *testing.T) {
 }
 
 func TestTimeoutsAreNoThrottles(t *testing.T) {
+	if calm.Raced {
+		t.Skip("it takes long, and others race as much")
+	}
 	s, err := scenario.Find("metastable-280")
 	if err != nil {
 		t.Fatal(err)

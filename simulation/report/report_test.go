@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -45,6 +46,9 @@ var small = sync.OnceValue(func() Data {
 const charts = 2 + 5*4
 
 func TestThePageIsWholeAndNeedsNoNetwork(t *testing.T) {
+	if calm.Raced {
+		t.Skip("it takes long, and others race as much")
+	}
 	var buf bytes.Buffer
 	if err := small().HTML(&buf); err != nil {
 		t.Fatal(err)
@@ -160,6 +164,9 @@ func TestFilesAreImagesThatTellWhatTheyShow(t *testing.T) {
 }
 
 func TestThePageRendersInABrowser(t *testing.T) {
+	if calm.Raced {
+		t.Skip("it takes long, and others race as much")
+	}
 	chromium, err := exec.LookPath("chromium")
 	if err != nil {
 		if os.Getenv("CRUISE_REQUIRE_SERVICES") == "1" {
