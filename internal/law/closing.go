@@ -22,7 +22,7 @@ const (
 	closedRow   = 2               // throttles in a row by which a server counts as closed
 	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
-	openSure    = 16              // calls between two openings that are a measure; fewer need a second one
+	openSure    = 8               // calls between two openings that are a measure; fewer need a second one
 	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
 	openLike    = .25             // within which the second one agrees
 	openTo      = .95             // of what the window gives, to which the rate falls
@@ -61,7 +61,7 @@ func (l *Law) open(now clock.Instant) {
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling = max(l.Min, given)
 			l.rate = min(l.rate, max(l.Min, openTo*given))
-			if calls >= openSure {
+			if calls >= memoryShort {
 				l.peak = min(l.peak, given) // what a window gives at first is no peak
 			}
 		}
