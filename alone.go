@@ -6,22 +6,21 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// aloneAfter is how many throttles of a call teach the limiter, before it asks whether they
-// concern the call alone. The first ones of a congestion look alike.
+// aloneAfter is the number of throttles of a call that teach the limiter, before it asks whether
+// they concern the call alone. The first ones of a congestion look alike.
 const aloneAfter = 2
 
-// passes tells a throttle that concerns one call from one that concerns everybody. A call may
-// be refused whatever the rate is: by a limit of its own, such as one for a record or a job. A
-// limiter that took that for congestion would hold up all others for nothing. So a call that is
-// throttled again and again, while most others get through in between, is on its own: its throttles
-// teach the limiter nothing, and it waits by itself.
+// passes tells a throttle of one call from a throttle of all. A server may refuse a call at any
+// rate, by a limit for a record or a job. A limiter that took this for congestion would delay all
+// other calls for nothing. So if a call is throttled again and again, while most others get through
+// in between, its throttles teach the limiter nothing, and it waits alone.
 type passes struct {
 	last, before atomic.Int64 // clock.Instants of the last two throttles
 	throttled    atomic.Int64 // attempts that were throttled
-	passed       atomic.Int64 // attempts that got through, though they were sent after the one before the last
+	passed       atomic.Int64 // attempts that got through and were sent after the last throttle but one
 }
 
-// refusals are the throttles of one call in a row.
+// refusals counts the consecutive throttles of one call.
 type refusals struct {
 	n                 int
 	since             clock.Instant // when the first of them was known
@@ -30,9 +29,9 @@ type refusals struct {
 	own               bool          // the last one concerned this call alone
 }
 
-// see notes how an attempt of a call ended, and decides whether a throttle concerns that call
-// alone. If so, it makes of it an attempt that says nothing, and tells whether all throttles since
-// the call's first one were its own.
+// see counts the result of an attempt, and decides whether a throttle concerns its call alone. If
+// so, it turns the result into one that says nothing, and records whether all throttles since the
+// call's first one were its own.
 func (p *passes) see(e *ending, r *refusals) {
 	switch e.outcome {
 	case OutcomeThrottled:

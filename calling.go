@@ -10,7 +10,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
-// calling is one call on its way: the loop that Do and Attempts share.
+// calling is one call on its way: the state of the loop that Do and Attempts share.
 type calling struct {
 	r      *Retrier
 	ctx    context.Context // the caller's
@@ -18,15 +18,15 @@ type calling struct {
 	perCall
 	started    clock.Instant
 	waited     time.Duration // in the limiter, for the attempt
-	sent       clock.Instant // when that let it go
-	begun      clock.Instant // when the call began, where there is an observer, who may be slow to hear of it
+	sent       clock.Instant // when the limiter admitted it
+	begun      clock.Instant // when the call began, after a possibly slow observer; 0 without one
 	attemptCtx context.Context
 	attempts   int           // made
 	counted    int           // of them, towards the maximum
-	paid       *Budget       // has paid for a retry that is not made yet; nil if none has
+	paid       *Budget       // has paid for a retry that is not made yet; nil if none
 	delay      time.Duration // of the last backoff
-	freeDelay  time.Duration // of the last one for a throttle that does not count
-	said       Verdict       // on the attempt, by Attempt.Done; zero if it has not been asked for
+	freeDelay  time.Duration // of the last backoff for an uncounted throttle
+	said       Verdict       // on the attempt, by Attempt.Done; zero before
 	last       error         // of the call itself
 	throttles  refusals
 }
@@ -47,7 +47,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 		}
 	}
 	if r.observer != nil || c.maxElapsed > 0 || !r.path.limits() {
-		c.started = clock.Now() // else the limiter tells when the call came
+		c.started = clock.Now() // else the limiter returns the time
 	}
 	if ctx.Err() != nil {
 		c.started = clock.Now()
@@ -94,7 +94,7 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	came, sent, err := r.path.admit(ctx, c.cost)
 	c.sent = sent
 	if c.started == 0 {
-		if came == 0 { // refused at the door
+		if came == 0 { // refused at once
 			came = clock.Now()
 		}
 		c.started = came
@@ -109,12 +109,12 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	return c.sent.Sub(came), nil
 }
 
-// refused gives up because the limiter did not let the call go.
+// refused gives up since the limiter refused the call.
 func (c *calling) refused(err error) error {
 	e := &Error{Reason: err}
 	if by, ok := errors.AsType[*Error](err); ok && by != nil {
 		e.RetryAfter, e.Paused, e.Ahead = by.RetryAfter, by.Paused, by.Ahead
-		if err == by && by.Last == nil { // else there is more to tell
+		if err == by && by.Last == nil { // else err holds more
 			e.Reason = by.Reason
 		}
 	}
@@ -122,8 +122,7 @@ func (c *calling) refused(err error) error {
 	if ended {
 		e.Reason = limits.ContextError(c.ctx)
 	} else if c.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
-		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
-		// its network.
+		// The reason may be WithMaxElapsed, or a deadline of the limiter, such as its network's.
 		left, why := c.left()
 		if ended = left <= 0; ended || errors.Is(e.Reason, ErrDeadline) {
 			e.Reason = why
@@ -135,9 +134,9 @@ func (c *calling) refused(err error) error {
 	return c.end(e)
 }
 
-// left is the time left for waiting, and the reason to give up with when it is over, nil if
-// there is no end to it. The deadline may lack a monotonic reading, so it is compared with
-// time.Until, as contexts do.
+// left returns the time left for waiting, and the reason for giving up after it, nil if it has no
+// end. The deadline may lack a monotonic reading, so it is compared with time.Until, as contexts
+// do.
 func (c *calling) left() (left time.Duration, reason error) {
 	left = clock.Never
 	if c.maxElapsed > 0 {
@@ -151,8 +150,8 @@ func (c *calling) left() (left time.Duration, reason error) {
 	return left, reason
 }
 
-// attempt calls fn. Should fn not return, or an observer end the goroutine before, the
-// limiter is told all the same.
+// attempt calls fn. The limiter gets a result even if fn does not return, or an observer ends the
+// goroutine before.
 func (c *calling) attempt(fn func(context.Context) error) error {
 	returned := false
 	c.said = Verdict{}
@@ -176,8 +175,8 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 	return err
 }
 
-// settle learns from an attempt and says whether another one will follow, after
-// any backoff. If not, err is what the call ends with.
+// settle learns from an attempt and says whether another one follows, after any backoff. If not,
+// final is the error of the call.
 func (c *calling) settle(err error) (again bool, final error) {
 	v := c.learn(err)
 	r := c.r
@@ -190,14 +189,14 @@ func (c *calling) settle(err error) (again bool, final error) {
 		case c.attempts > 1:
 			return false, c.giveUp(limits.WithCause(c.ctx, err), 0)
 		case c.ctx.Err() == nil || nested:
-			return false, err // somebody else has given up something
+			return false, err // a part of the call was given up elsewhere
 		}
 		c.last = err
 		return false, c.giveUp(limits.ContextError(c.ctx), 0)
 	}
 	c.last = err
 	if c.ranOut() && isEnd(c.attemptCtx, err) {
-		c.last = limits.WithCause(c.attemptCtx, err) // the caller has set no deadline to think of
+		c.last = limits.WithCause(c.attemptCtx, err) // the caller has set no deadline
 	}
 	if !r.nested && callOf(c.ctx) != nil {
 		return false, err // the outer Retrier decides
@@ -257,7 +256,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		c.paid = budget
 	}
 	if backoff == nil {
-		wait = 0 // the limiter pauses for everyone: its line is the place to wait
+		wait = 0 // the limiter pauses everyone: wait in its queue
 	}
 	if r.observer != nil {
 		notify(c.told(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
@@ -272,8 +271,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	return true, nil
 }
 
-// learn finds out what an attempt means, and tells whom it concerns, even should
-// the classifier panic.
+// learn finds the verdict on an attempt and reports it, even if the classifier panics.
 func (c *calling) learn(err error) Verdict {
 	v := Verdict{Outcome: OutcomeDropped}
 	defer func() { c.teach(v, err) }()
@@ -306,7 +304,7 @@ func (c *calling) verdict(err error) Verdict {
 	return v
 }
 
-// judged is the verdict without [WithPermanent].
+// judged returns the verdict without [WithPermanent].
 func (c *calling) judged(err error) Verdict {
 	if c.r.classifier != nil && !retried(err) {
 		if v := c.r.classifier(err); v.valid() {
@@ -329,13 +327,13 @@ func isAny(err error, targets []error) bool {
 	})
 }
 
-// ranOut reports whether the attempt has had all the time that it has for itself.
+// ranOut reports whether the attempt has used up its own timeout.
 func (c *calling) ranOut() bool {
 	return c.tookLong != nil && context.Cause(c.attemptCtx) == c.tookLong
 }
 
-// timedOut reports whether err, which nobody has marked, comes of the time of the attempt
-// alone: that ended it, or a limiter within saw that it would.
+// timedOut reports whether err, which is not marked, comes from the timeout of the attempt alone:
+// it ended the attempt, or a limiter within saw that it would.
 func (c *calling) timedOut(err error) (is bool) {
 	defer func() { _ = recover() }() // methods of err may panic
 	m, marked := errors.AsType[markedError](err)
@@ -358,9 +356,9 @@ func isEnd(ctx context.Context, err error) (is bool) {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
-// retried reports whether another Retrier has given up on err, or on an error that is joined
-// with it, and nobody has marked it anew. A classifier that looks for the server's error would
-// find it in there, and retries would multiply.
+// retried reports whether another Retrier has given up on err, or on an error joined with it,
+// without a new mark since. A classifier that looks for the server's error would find it within,
+// and retries would multiply.
 func retried(err error) (is bool) {
 	each(err, func(n *oneError) bool {
 		e, ok := n.mark.(*Error)
@@ -370,11 +368,11 @@ func retried(err error) (is bool) {
 	return is
 }
 
-// teach tells the limiter and the observer how an attempt ended.
+// teach reports the result of an attempt to the limiter and the observer.
 func (c *calling) teach(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
-	if r.observer != nil { // whom the limiter tells first, and who may be slow
+	if r.observer != nil { // measure before the limiter notifies the observer, which may be slow
 		took = clock.Now().Sub(c.begun)
 	}
 	if r.path.limits() && c.cost > 0 {
@@ -392,7 +390,7 @@ func (c *calling) teach(v Verdict, err error) {
 	}
 }
 
-// giveUpRetry is giveUp where a retry would have been worth it: it would have met the
+// giveUpRetry is giveUp for a call that another attempt might help: that attempt would have met the
 // pause of the limiter too.
 func (c *calling) giveUpRetry(reason error, retryAfter time.Duration) error {
 	if c.cost > 0 {
@@ -414,7 +412,7 @@ func (c *calling) end(e *Error) error {
 	return e
 }
 
-// recorded is the record of the call, which is made when it is first needed.
+// recorded returns the record of the call, made at its first use.
 func (c *calling) recorded() *record {
 	if c.record == nil {
 		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background, cost: c.cost}
@@ -422,7 +420,7 @@ func (c *calling) recorded() *record {
 	return c.record
 }
 
-// told is the context of the call as observers get it.
+// told returns the context of the call's events.
 func (c *calling) told() context.Context { return (*eventContext)(c.recorded()) }
 
 // sleep waits for d, and reports whether ctx is still good.
