@@ -55,20 +55,20 @@ type AdaptiveLimiter struct {
 	burst             int // 0: by the rate
 	initial, min, max rate.Limit
 
-	base                 // whose lock guards the fields below too
-	waiters *queue.Queue // its queue, or the queue of the shared limiter that it is a part of
-	law     *law.Law
-	brake   brake
-	cold    int // levels by which pauses are longer before the first success
-	tokens  pacer.Bucket
-	largest int           // the highest cost of an admitted or waiting call
-	dearest int           // the highest cost of an admitted call
-	spent   bool          // a pause took the saved tokens, and no call went since
-	told    clock.Instant // the latest time that the law was told
+	base                     // whose lock guards the fields below too
+	waiters     *queue.Queue // its queue, or the queue of the shared limiter that it is a part of
+	law         *law.Law
+	brake       brake
+	cold        int // levels by which pauses are longer before the first success
+	tokens      pacer.Bucket
+	maxCost     int           // the highest cost of an admitted or waiting call
+	maxAdmitted int           // the highest cost of an admitted call
+	drained     bool          // a pause took the saved tokens, and no call went since
+	lawTime     clock.Instant // the latest time that the law was told
 
-	mail  mail // successes that the law has not seen yet
-	stats Stats
-	quota Quota // stats points to it
+	pending pendingSuccesses // successes that the law has not seen yet
+	stats   Stats
+	quota   Quota // stats points to it
 }
 
 var _ Learner = (*AdaptiveLimiter)(nil)
@@ -251,17 +251,17 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 			Min: float64(c.min), Max: perSecond(c.max),
 			Decrease: c.decrease, Increase: c.increase,
 		}),
-		brake:   brake{backoff: c.pause, forgive: c.forgive},
-		cold:    c.cold,
-		tokens:  pacer.NewBucket(rate.Inf, 1),
-		largest: 1,
-		dearest: 1,
+		brake:       brake{backoff: c.pause, forgive: c.forgive},
+		cold:        c.cold,
+		tokens:      pacer.NewBucket(rate.Inf, 1),
+		maxCost:     1,
+		maxAdmitted: 1,
 	}
 	a.member, a.waiters = limits.Join(a, &a.queue), &a.queue
 	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law goes on from its own time
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.SetRate(now, float64(initial))
-		a.apply(now)
+		a.applyRate(now)
 	}
 	return a
 }
@@ -280,32 +280,32 @@ func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 // Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less,
 // since such an attempt was never admitted.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
-	a.learn(f.ending())
-	reportToParents(&a.queue, f.ending())
+	a.learn(f.result())
+	reportToParents(&a.queue, f.result())
 }
 
-func (a *AdaptiveLimiter) learn(e ending) {
+func (a *AdaptiveLimiter) learn(e result) {
 	if e.cost <= 0 || !a.queue.Ready() {
 		return
 	}
 	now := clock.Now()
 	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
 	if plain {
-		a.mail.put(now, e)
-		if !a.queue.Busy() { // asked after put: a call that waits later opens the mail
+		a.pending.put(now, e)
+		if !a.queue.Busy() { // asked after put: a call that waits later takes the pending successes
 			return
 		}
 	}
 	a.queue.Lock()
 	now = a.queue.Advance(now)
 	was := a.law.Rate()
-	a.openMail(now)
-	var this lesson
+	a.takePending(now)
+	var d decision
 	if !plain {
-		this = a.tellLaw(now, e)
+		d = a.teachLaw(now, e)
 	}
 	is := a.law.Rate()
-	paused := a.pauseBy(now, e, this.pause)
+	paused := a.pauseBy(now, e, d.pause)
 	switch {
 	case paused || is < was:
 		a.queue.Slowed(now)
@@ -315,30 +315,30 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	a.queue.Unlock()
 
 	if a.observer != nil {
-		a.tell(e, this, paused, was, is)
+		a.notifyAll(e, d, paused, was, is)
 	}
 }
 
-// mail keeps successes for the next holder of the queue's lock. If no call waits, that is the next
-// call, so a call takes the lock once, not twice.
-type mail struct {
+// pendingSuccesses are kept for the next holder of the queue's lock. If no call waits, that is the
+// next call, so a call takes the lock once, not twice.
+type pendingSuccesses struct {
 	at         atomic.Int64                  // when the last one was put in
 	took, cost atomic.Int64                  // sums over all that were ever put in
 	n          atomic.Int64                  // their number
 	opened     struct{ took, cost, n int64 } // sums over all that were taken out; guarded by the lock
 }
 
-func (m *mail) put(at clock.Instant, e ending) {
+func (m *pendingSuccesses) put(at clock.Instant, e result) {
 	m.at.Store(int64(at))
 	m.took.Add(int64(at.Sub(e.sent)))
 	m.cost.Add(int64(e.cost))
 	m.n.Add(1)
 }
 
-// openMail tells the law of the successes in the mail. They came since the law was last told
+// takePending tells the law of the pending successes. They came since the law was last told
 // anything: the law sees them in equal steps, of equal duration and equal cost.
-func (a *AdaptiveLimiter) openMail(now clock.Instant) {
-	m := &a.mail
+func (a *AdaptiveLimiter) takePending(now clock.Instant) {
+	m := &a.pending
 	was := m.opened
 	m.opened.n = m.n.Load()
 	n := m.opened.n - was.n
@@ -348,39 +348,39 @@ func (a *AdaptiveLimiter) openMail(now clock.Instant) {
 	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
 	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
 	last := min(a.queue.At(clock.Instant(m.at.Load())), now)
-	step := max(0, last.Sub(a.told)) / time.Duration(n)
+	step := max(0, last.Sub(a.lawTime)) / time.Duration(n)
 	for i := range n {
 		at := last - clock.Instant(step)*clock.Instant(n-1-i)
 		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
-		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.queue.Reading(at) - clock.Instant(took), cost: int(part)})
+		a.teachLaw(at, result{outcome: OutcomeSuccess, sent: a.queue.Reading(at) - clock.Instant(took), cost: int(part)})
 	}
 }
 
-// tellLaw tells the law how an attempt ended.
-func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
-	a.told = max(a.told, now)
+// teachLaw tells the law the result of an attempt.
+func (a *AdaptiveLimiter) teachLaw(now clock.Instant, e result) decision {
+	a.lawTime = max(a.lawTime, now)
 	e.sent = a.queue.At(e.sent)
 	was := a.law.Rate()
-	this := a.decide(a.told, e, a.queue.Waiting() == 0)
+	d := a.decide(a.lawTime, e, a.queue.Waiting() == 0)
 	if is := a.law.Rate(); is != was {
-		a.apply(a.told)
-		if this.why == CauseQuota && 2*is < was {
+		a.applyRate(a.lawTime)
+		if d.why == CauseQuota && 2*is < was {
 			a.tokens.Drain() // other clients have used up the saved tokens
 		}
 	}
 	a.count(e)
-	return this
+	return d
 }
 
-// lesson is the decision of the law and of the pause backoff on an attempt, beside the new rate.
-type lesson struct {
+// decision holds the pause and the cause of a new rate after an attempt.
+type decision struct {
 	pause time.Duration // for everyone, 0 for none
 	late  bool          // a throttle that says nothing new
 	why   Cause         // of the change of the rate, if it changed
 }
 
 // decide asks the law for the new rate after an attempt, and the backoff for the pause of everyone.
-func (a *AdaptiveLimiter) decide(now clock.Instant, e ending, idle bool) lesson {
+func (a *AdaptiveLimiter) decide(now clock.Instant, e result, idle bool) decision {
 	late := a.brake.late(e.sent)
 	end := law.Attempt{
 		Kind: kindOf(e), Sent: e.sent, Cost: e.cost, RetryAfter: e.retryAfter, Quota: (*law.Quota)(e.quota), Late: late,
@@ -396,16 +396,16 @@ func (a *AdaptiveLimiter) decide(now clock.Instant, e ending, idle bool) lesson 
 			ahead++ // other clients have used it up, and may again
 		}
 	}
-	pause := max(d.Wait, a.brake.learn(now, e, ahead, d.AtMost))
+	pause := max(d.Wait, a.brake.pauseAfter(now, e, ahead, d.AtMost))
 	a.law.Rest(now, end, pause, idle)
-	return lesson{pause: pause, late: late, why: causes[d.Why]}
+	return decision{pause: pause, late: late, why: causes[d.Why]}
 }
 
 // causes maps the causes of the law, in its order.
 var causes = [...]Cause{law.ByGrowth: CauseSuccess, law.ByThrottle: CauseThrottle, law.ByQuota: CauseQuota, law.ByLatency: CauseLatency}
 
 // kindOf returns the kind of an attempt for the law.
-func kindOf(e ending) law.Kind {
+func kindOf(e result) law.Kind {
 	switch e.outcome {
 	case OutcomeSuccess:
 		return law.Success
@@ -423,7 +423,7 @@ func kindOf(e ending) law.Kind {
 	return law.Nothing
 }
 
-func (a *AdaptiveLimiter) count(e ending) {
+func (a *AdaptiveLimiter) count(e result) {
 	switch e.outcome {
 	case OutcomeSuccess:
 		a.stats.Successes++
@@ -436,18 +436,18 @@ func (a *AdaptiveLimiter) count(e ending) {
 	}
 }
 
-// tell notifies the observer. It is called without the lock.
-func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float64) {
+// notifyAll sends the events of an attempt to the observer. It is called without the lock.
+func (a *AdaptiveLimiter) notifyAll(e result, d decision, paused bool, was, is float64) {
 	ctx := context.Background()
 	var pause Paused
 	if paused {
-		pause = pausedFor(this.pause) // from now, as it may take long to tell the rest
+		pause = pausedFor(d.pause) // from now, as it may take long to tell the rest
 	}
 	if e.outcome == OutcomeThrottled {
-		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: this.late})
+		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: d.late})
 	}
 	if was != is {
-		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
+		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: d.why})
 	}
 	if paused {
 		notify(ctx, a.observer, pause)
@@ -460,16 +460,16 @@ func pausedFor(d time.Duration) Paused {
 	return Paused{Until: time.Now().Add(d), For: d}
 }
 
-// apply gives the bucket the rate of the law. Ten milliseconds' worth of calls may go at once,
+// applyRate gives the bucket the rate of the law. Ten milliseconds' worth of calls may go at once,
 // since timers are no finer than that.
-func (a *AdaptiveLimiter) apply(now clock.Instant) {
+func (a *AdaptiveLimiter) applyRate(now clock.Instant) {
 	limit := a.law.Rate()
 	burst := a.burst
 	switch {
 	case burst > 0:
-		burst = max(burst, a.largest) // a worker's share of a burst may be below the cost of a call
+		burst = max(burst, a.maxCost) // a worker's share of a burst may be below the cost of a call
 	case !math.IsInf(limit, 1):
-		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
+		burst = int(min(max(1, limit/100, float64(a.maxCost)), math.MaxInt32))
 	}
 	if burst > 0 && burst != a.tokens.Burst() {
 		a.tokens.SetBurst(now, burst)
@@ -498,11 +498,11 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	}
 	a.queue.Lock()
 	now := a.queue.Now()
-	a.openMail(now)
+	a.takePending(now)
 	was := a.law.Rate()
 	a.law.SetRate(now, perSecond(min(limit, a.max)))
 	is := a.law.Rate()
-	a.apply(now)
+	a.applyRate(now)
 	a.queue.Slowed(now)
 	a.queue.Unlock()
 	if a.observer != nil && was != is {
@@ -516,7 +516,7 @@ func (a *AdaptiveLimiter) Pause(d time.Duration) {
 	if !a.pauseFor(d) {
 		return
 	}
-	a.stopped()
+	a.stopLaw()
 	if a.observer != nil {
 		notify(context.Background(), a.observer, pausedFor(d))
 	}
@@ -525,21 +525,21 @@ func (a *AdaptiveLimiter) Pause(d time.Duration) {
 // Resume ends a pause. Waiting calls go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() {
 	left := a.resumeNow()
-	a.stopped()
+	a.stopLaw()
 	if left > 0 && a.observer != nil {
 		notify(context.Background(), a.observer, Resumed{Left: left})
 	}
 }
 
-// stopped tells the law the end of the pause: until then no call goes, at any rate of the server.
-func (a *AdaptiveLimiter) stopped() {
+// stopLaw tells the law the end of the pause: until then no call goes, at any rate of the server.
+func (a *AdaptiveLimiter) stopLaw() {
 	if !a.queue.Ready() {
 		return
 	}
 	a.queue.Lock()
 	defer a.queue.Unlock()
 	now := a.queue.Now()
-	a.openMail(now)
+	a.takePending(now)
 	a.law.Stop(now, max(now, a.queue.PausedUntil()))
 }
 
@@ -554,7 +554,7 @@ func (a *AdaptiveLimiter) Stats() Stats {
 	a.queue.Lock()
 	defer a.queue.Unlock()
 	now := a.queue.Now()
-	a.openMail(now)
+	a.takePending(now)
 	s := a.stats
 	if s.Quota != nil {
 		s.Quota = new(*s.Quota)
@@ -576,10 +576,10 @@ func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
 		return wait
 	}
 	a.law.Sent(now)
-	a.spent = false
+	a.drained = false
 	a.stats.Admitted++
-	a.dearest = max(a.dearest, n)
-	a.relax(now)
+	a.maxAdmitted = max(a.maxAdmitted, n)
+	a.shrinkBurst(now)
 	return 0
 }
 
@@ -594,31 +594,31 @@ func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
 
 // Abandoned tells the law that the last waiting call has given up.
 func (a adaptivePolicy) Abandoned(now clock.Instant) {
-	a.openMail(now)
-	a.told = max(a.told, now)
-	a.law.Free(a.told)
-	a.relax(a.told)
+	a.takePending(now)
+	a.lawTime = max(a.lawTime, now)
+	a.law.Free(a.lawTime)
+	a.shrinkBurst(a.lawTime)
 }
 
-// relax shrinks the burst again when the expensive call that it was raised for has given up. It
-// keeps the burst while any other call waits here or in a child queue. A call that goes now counts
-// as waiting.
-func (a *AdaptiveLimiter) relax(now clock.Instant) {
-	if a.largest > a.dearest && a.waiters.AlmostEmpty() && a.paced() {
-		a.largest = a.dearest
-		a.apply(now)
+// shrinkBurst lowers the burst again when the expensive call that it was raised for has given up.
+// It keeps the burst while any other call waits here or in a child queue. A call that goes now
+// counts as waiting.
+func (a *AdaptiveLimiter) shrinkBurst(now clock.Instant) {
+	if a.maxCost > a.maxAdmitted && a.waiters.AlmostEmpty() && a.paced() {
+		a.maxCost = a.maxAdmitted
+		a.applyRate(now)
 	}
 }
 
 // ask asks the law, and then the tokens, by pass or peek.
 func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
-	a.openMail(now)
-	a.told = now
+	a.takePending(now)
+	a.lawTime = now
 	wait := a.law.Wait(now)
 	if wait == 0 && a.paced() {
-		if n > max(a.largest, a.burst) {
-			a.largest = n
-			a.apply(now)
+		if n > max(a.maxCost, a.burst) {
+			a.maxCost = n
+			a.applyRate(now)
 		}
 		wait = tokens(&a.tokens, now, n)
 	}
@@ -662,9 +662,9 @@ func (a adaptivePolicy) Pause(now, until clock.Instant) {
 		a.tokens.Pause(now, until)
 	}
 	if a.paced() {
-		if !a.spent { // else pauses shorter than a call interval would stop all calls
+		if !a.drained { // else pauses shorter than a call interval would stop all calls
 			a.tokens.Drain()
-			a.spent = true
+			a.drained = true
 		}
 	}
 }

@@ -142,7 +142,7 @@ func letGo(t *testing.T, l Learner, cost int) call {
 
 func (c call) ends(o Outcome, asked time.Duration) {
 	l, _ := ownOf(c.l)
-	l.learn(ending{outcome: o, sent: c.sent, cost: c.cost, retryAfter: asked})
+	l.learn(result{outcome: o, sent: c.sent, cost: c.cost, retryAfter: asked})
 }
 
 // calls lets n calls go, one after another, and succeed.
@@ -553,7 +553,7 @@ func TestAdaptiveKeepsWhatWasSaved(t *testing.T) {
 		for left := range 3 {
 			time.Sleep(time.Second)
 			c := letGo(t, a, 1)
-			a.learn(ending{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &Quota{Limit: 1000, Remaining: 9 - left}})
+			a.learn(result{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &Quota{Limit: 1000, Remaining: 9 - left}})
 		}
 		assert.Less(t, a.Limit(), rate.Limit(100))
 		start := time.Now()
@@ -592,7 +592,7 @@ func TestAdaptiveStatsOfAQuota(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	c := letGo(t, a, 1)
 	q := Quota{Limit: 100, Remaining: 90}
-	a.learn(ending{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &q})
+	a.learn(result{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &q})
 	q.Remaining = 1
 	a.Stats().Quota.Remaining = 2
 	assert.Equal(t, &Quota{Limit: 100, Remaining: 90}, a.Stats().Quota)
@@ -638,7 +638,7 @@ func TestAdaptiveKnowsWhenTheLastSuccessCame(t *testing.T) {
 		last := clock.Now()
 		time.Sleep(time.Second)
 		assert.EqualValues(t, 3, a.Stats().Successes)
-		assert.Equal(t, last, a.told)
+		assert.Equal(t, last, a.lawTime)
 	})
 }
 

@@ -38,7 +38,7 @@ func (a *Attempt) Done(err error) Verdict {
 		return Classify(err)
 	}
 	v := a.c.verdict(err)
-	a.ended, a.err, a.c.said = true, err, v
+	a.ended, a.err, a.c.doneVerdict = true, err, v
 	return v
 }
 
@@ -86,7 +86,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				return errNotDone
 			})
 			if left {
-				if c.learn(err).Outcome == OutcomeSuccess {
+				if c.judge(err).Outcome == OutcomeSuccess {
 					r.path.succeeded()
 				}
 				return

@@ -17,30 +17,30 @@ type base struct {
 
 type member = limits.Member
 
-// own is a limiter of this module.
-type own interface{ learn(ending) }
+// ownLimiter is a limiter of this module.
+type ownLimiter interface{ learn(result) }
 
 // ownOf returns l and its queue if l is a limiter of this module that was made by its constructor,
 // else nil.
-func ownOf(l Limiter) (own, *queue.Queue) {
+func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
 	q := limits.QueueOf(l)
 	if q == nil {
 		return nil, nil
 	}
-	if o, ok := l.(own); ok {
+	if o, ok := l.(ownLimiter); ok {
 		return o, q
 	}
-	return outside{q.Policy().(applier)}, q
+	return moduleLimiter{q.Policy().(applier)}, q
 }
 
 // An applier is the policy of a limiter that learns, as other packages of this module see it. Apply
 // is Learn for that limiter alone, without its ancestors.
 type applier interface{ Apply(Feedback) }
 
-// outside is a limiter of another package of this module.
-type outside struct{ applier }
+// moduleLimiter is a limiter of another package of this module.
+type moduleLimiter struct{ applier }
 
-func (o outside) learn(e ending) { o.Apply(e.feedback()) }
+func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 
 // admit waits until a call of cost n may go, and returns the times at which it came and went.
 func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
@@ -99,7 +99,7 @@ var refusalReasons = [...]error{
 
 // pauseBy pauses after an attempt, and reports whether that extends the pause. The caller holds the
 // lock.
-func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
+func (b *base) pauseBy(now clock.Instant, e result, d time.Duration) bool {
 	if e.outcome == OutcomeQuotaExhausted {
 		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
 	}
@@ -162,8 +162,8 @@ func (b *base) pauseLeft() time.Duration {
 
 // reportToParents reports a finished attempt to the limiters of the ancestors of a queue. A Retrier
 // reports to the limiters of its own scopes itself.
-func reportToParents(q *queue.Queue, e ending) {
+func reportToParents(q *queue.Queue, e result) {
 	if q.Parent() != nil {
-		limits.Report(q, e.elsewhere().feedback())
+		limits.Report(q, e.unblamed().feedback())
 	}
 }

@@ -27,9 +27,9 @@ const (
 	defaultForgive = 10
 	defaultCold    = 2 // levels by which a pause is longer before the first success: about a second
 
-	// vainMost caps the growth of a short Retry-After that was in vain. A longer one is rounded up,
+	// maxGrown caps the growth of a short Retry-After that was in vain. A longer one is rounded up,
 	// or of a window whose end it does not tell, as HAProxy's: only further probes find the end.
-	vainMost = time.Second
+	maxGrown = time.Second
 )
 
 func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
@@ -46,12 +46,12 @@ func (b *brake) late(sent clock.Instant) bool {
 // An ownBrake is the brake of a limiter that learns nothing else.
 type ownBrake struct {
 	brake
-	set atomic.Bool // the level is above 0; else a success costs next to nothing
+	raised atomic.Bool // the level is above 0; else a success costs next to nothing
 }
 
-// stop learns from an attempt, and pauses the limiter if the attempt asks for it.
-func (b *ownBrake) stop(l *base, e ending) {
-	if e.cost <= 0 || !l.queue.Ready() || !e.outcome.stops() && !b.set.Load() {
+// learn counts an attempt, and pauses the limiter if the attempt asks for it.
+func (b *ownBrake) learn(l *base, e result) {
+	if e.cost <= 0 || !l.queue.Ready() || !e.outcome.refused() && !b.raised.Load() {
 		return
 	}
 	l.queue.Lock()
@@ -64,13 +64,13 @@ func (b *ownBrake) stop(l *base, e ending) {
 		// help, since the rate after each pause is the same.
 		atMost = max(b.backoff.grown(1), now.Sub(b.at)/2)
 	}
-	if l.pauseBy(now, e, b.learn(now, e, 0, atMost)) {
+	if l.pauseBy(now, e, b.pauseAfter(now, e, 0, atMost)) {
 		l.queue.Slowed(now)
 	}
-	b.set.Store(b.level > 0)
+	b.raised.Store(b.level > 0)
 }
 
-// learn returns the pause that an attempt asks for, 0 if none. For a throttle without a Retry-After
+// pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a Retry-After
 // the pause is the backoff's delay at the level, raised by ahead, at most atMost; never means no
 // cap.
 //
@@ -82,7 +82,7 @@ func (b *ownBrake) stop(l *base, e ending) {
 // A Retry-After is waited for exactly. If no call got through since the last throttle, all clients
 // were told the same moment and collided. A Retry-After of less than a second is then the least of
 // a wait that grows by the backoff's multiplier, and is drawn at random.
-func (b *brake) learn(now clock.Instant, e ending, ahead int, atMost time.Duration) time.Duration {
+func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:
 		if b.late(e.sent) {
@@ -98,7 +98,7 @@ func (b *brake) learn(now clock.Instant, e ending, ahead int, atMost time.Durati
 		}
 		if e.retryAfter > 0 {
 			grown := float64(e.retryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
-			b.last = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, vainMost))))
+			b.last = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
 			return b.last
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)

@@ -70,11 +70,11 @@ func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
 // Learn pauses the bucket if the attempt was throttled, or if a quota is exhausted for a known
 // time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
 func (b *TokenBucket) Learn(f Feedback) {
-	b.learn(f.ending())
-	reportToParents(&b.queue, f.ending())
+	b.learn(f.result())
+	reportToParents(&b.queue, f.result())
 }
 
-func (b *TokenBucket) learn(e ending) { b.brake.stop(&b.base, e) }
+func (b *TokenBucket) learn(e result) { b.brake.learn(&b.base, e) }
 
 // Limit returns the limit in calls per second.
 func (b *TokenBucket) Limit() rate.Limit {

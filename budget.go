@@ -60,7 +60,7 @@ func (b *Budget) Left() float64 {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), 0)
+	b.credit(clock.Now(), 0)
 	return max(0, b.capacity-b.spent) // which rounding may have made less
 }
 
@@ -71,7 +71,7 @@ func (b *Budget) success() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), b.ratio)
+	b.credit(clock.Now(), b.ratio)
 }
 
 // rounding is the error that sums of ratios may have: ten times 0.1 is a whole retry.
@@ -84,7 +84,7 @@ func (b *Budget) take() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), 0)
+	b.credit(clock.Now(), 0)
 	if b.spent+1 > b.capacity+rounding {
 		return false
 	}
@@ -100,11 +100,11 @@ func (b *Budget) refund() {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), 1)
+	b.credit(clock.Now(), 1)
 }
 
-// giveBack gives back some tokens and the refill since the last time; mu must be held.
-func (b *Budget) giveBack(now clock.Instant, tokens float64) {
+// credit gives back some tokens and the refill since the last time; mu must be held.
+func (b *Budget) credit(now clock.Instant, tokens float64) {
 	if dt := now.Sub(b.last); dt > 0 {
 		tokens += b.refill * dt.Seconds()
 	}

@@ -16,19 +16,19 @@ type calling struct {
 	ctx    context.Context // the caller's
 	record *record         // nil if nothing needs it
 	perCall
-	started    clock.Instant
-	waited     time.Duration // in the limiter, for the attempt
-	sent       clock.Instant // when the limiter admitted it
-	begun      clock.Instant // when the call began, after a possibly slow observer; 0 without one
-	attemptCtx context.Context
-	attempts   int           // made
-	counted    int           // of them, towards the maximum
-	paid       *Budget       // has paid for a retry that is not made yet; nil if none
-	delay      time.Duration // of the last backoff
-	freeDelay  time.Duration // of the last backoff for an uncounted throttle
-	said       Verdict       // on the attempt, by Attempt.Done; zero before
-	last       error         // of the call itself
-	throttles  refusals
+	started        clock.Instant
+	waited         time.Duration // in the limiter, for the attempt
+	sent           clock.Instant // when the limiter admitted it
+	begun          clock.Instant // when the call began, after a possibly slow observer; 0 without one
+	attemptCtx     context.Context
+	attempts       int           // made
+	counted        int           // of them, towards the maximum
+	paid           *Budget       // has paid for a retry that is not made yet; nil if none
+	delay          time.Duration // of the last backoff
+	uncountedDelay time.Duration // of the last backoff for an uncounted throttle
+	doneVerdict    Verdict       // on the attempt, by Attempt.Done; zero before
+	last           error         // of the call itself
+	throttles      throttleStreak
 }
 
 // begin prepares the first attempt.
@@ -42,7 +42,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	}
 	c.perCall = r.perCall
 	for _, o := range opts {
-		if err := c.choose(o); err != nil {
+		if err := c.apply(o); err != nil {
 			return err
 		}
 	}
@@ -60,8 +60,8 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
-	if !r.bare || c.attempts > 0 || c.background || c.once || c.attemptTimeout > 0 || c.maxElapsed > 0 {
-		c.attemptCtx = c.recorded()
+	if !r.unpaced || c.attempts > 0 || c.background || c.once || c.attemptTimeout > 0 || c.maxElapsed > 0 {
+		c.attemptCtx = c.ensureRecord()
 		if c.attempts > 0 {
 			c.record.retries.Store(int64(c.attempts))
 		}
@@ -154,19 +154,19 @@ func (c *calling) left() (left time.Duration, reason error) {
 // goroutine before.
 func (c *calling) attempt(fn func(context.Context) error) error {
 	returned := false
-	c.said = Verdict{}
+	c.doneVerdict = Verdict{}
 	defer func() {
 		if !returned {
-			c.teach(Verdict{Outcome: OutcomeDropped}, errPanicked)
+			c.report(Verdict{Outcome: OutcomeDropped}, errPanicked)
 		}
 	}()
 	if c.r.observer != nil {
 		c.begun = c.sent // should the observer end the goroutine
-		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
+		notify(c.eventCtx(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
 		c.begun = clock.Now()
 	}
 	if c.attemptTimeout > 0 {
-		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.tookLong)
+		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.timeoutCause)
 		defer cancel()
 		c.attemptCtx = ctx
 	}
@@ -178,7 +178,7 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 // settle learns from an attempt and says whether another one follows, after any backoff. If not,
 // final is the error of the call.
 func (c *calling) settle(err error) (again bool, final error) {
-	v := c.learn(err)
+	v := c.judge(err)
 	r := c.r
 	switch v.Outcome {
 	case OutcomeSuccess:
@@ -213,7 +213,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if c.ctx.Err() != nil {
 		return false, c.giveUp(limits.ContextError(c.ctx), v.RetryAfter)
 	}
-	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
+	if !r.uncountedThrottles || v.Outcome != OutcomeThrottled {
 		c.counted++
 	}
 	if c.once || c.counted >= c.maxAttempts {
@@ -239,8 +239,8 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	wait := v.RetryAfter
 	if backoff != nil {
 		retry, delay := c.counted, &c.delay
-		if r.freeThrottles && v.Outcome == OutcomeThrottled {
-			retry, delay = c.attempts, &c.freeDelay
+		if r.uncountedThrottles && v.Outcome == OutcomeThrottled {
+			retry, delay = c.attempts, &c.uncountedDelay
 		}
 		*delay = max(0, backoff(retry, *delay))
 		wait = max(wait, *delay)
@@ -248,7 +248,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if left, reason := c.left(); reason != nil && wait >= left {
 		return false, c.giveUpRetry(reason, wait)
 	}
-	if !paced || !r.freeThrottles { // see WithUncountedThrottles
+	if !paced || !r.uncountedThrottles { // see WithUncountedThrottles
 		budget := r.Budget()
 		if !budget.take() {
 			return false, c.giveUpRetry(ErrBudgetExhausted, v.RetryAfter)
@@ -259,7 +259,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		wait = 0 // the limiter pauses everyone: wait in its queue
 	}
 	if r.observer != nil {
-		notify(c.told(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
+		notify(c.eventCtx(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
 	}
 	began := clock.Now()
 	if !sleep(c.ctx, wait) {
@@ -271,12 +271,12 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	return true, nil
 }
 
-// learn finds the verdict on an attempt and reports it, even if the classifier panics.
-func (c *calling) learn(err error) Verdict {
+// judge finds the verdict on an attempt and reports it, even if the classifier panics.
+func (c *calling) judge(err error) Verdict {
 	v := Verdict{Outcome: OutcomeDropped}
-	defer func() { c.teach(v, err) }()
-	if c.said.Outcome != OutcomeUnknown {
-		v = c.said
+	defer func() { c.report(v, err) }()
+	if c.doneVerdict.Outcome != OutcomeUnknown {
+		v = c.doneVerdict
 	} else {
 		v = c.verdict(err)
 	}
@@ -294,9 +294,9 @@ func (c *calling) verdict(err error) Verdict {
 	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
-	v := c.judged(err)
+	v := c.classify(err)
 	if isAny(err, c.r.permanent) {
-		if !v.Outcome.stops() {
+		if !v.Outcome.refused() {
 			return Verdict{Outcome: OutcomePermanent}
 		}
 		v.NoRetry = true
@@ -304,8 +304,8 @@ func (c *calling) verdict(err error) Verdict {
 	return v
 }
 
-// judged returns the verdict without [WithPermanent].
-func (c *calling) judged(err error) Verdict {
+// classify returns the verdict without [WithPermanent].
+func (c *calling) classify(err error) Verdict {
 	if c.r.classifier != nil && !retried(err) {
 		if v := c.r.classifier(err); v.valid() {
 			v.RetryAfter = max(0, v.RetryAfter)
@@ -313,7 +313,7 @@ func (c *calling) judged(err error) Verdict {
 		}
 	}
 	v := Classify(err)
-	if c.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
+	if c.timeoutCause != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
 		v.Outcome = OutcomeTransient
 	}
 	return v
@@ -329,7 +329,7 @@ func isAny(err error, targets []error) bool {
 
 // ranOut reports whether the attempt has used up its own timeout.
 func (c *calling) ranOut() bool {
-	return c.tookLong != nil && context.Cause(c.attemptCtx) == c.tookLong
+	return c.timeoutCause != nil && context.Cause(c.attemptCtx) == c.timeoutCause
 }
 
 // timedOut reports whether err, which is not marked, comes from the timeout of the attempt alone:
@@ -368,25 +368,25 @@ func retried(err error) (is bool) {
 	return is
 }
 
-// teach reports the result of an attempt to the limiter and the observer.
-func (c *calling) teach(v Verdict, err error) {
+// report tells the result of an attempt to the limiter and the observer.
+func (c *calling) report(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
 	if r.observer != nil { // measure before the limiter notifies the observer, which may be slow
 		took = clock.Now().Sub(c.begun)
 	}
 	if r.path.limits() && c.cost > 0 {
-		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
+		e := result{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
 		if c.record != nil {
 			e.cost = max(1, e.cost+int(c.record.charged.Load()))
 			if c.record.quota.Load() != nil {
 				e.quota = c.record.quota.Swap(nil)
 			}
 		}
-		r.path.learn(e, &c.throttles)
+		r.path.report(e, &c.throttles)
 	}
 	if r.observer != nil {
-		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
+		notify(c.eventCtx(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
 	}
 }
 
@@ -407,21 +407,21 @@ func (c *calling) end(e *Error) error {
 	c.paid.refund()
 	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
-		notify(c.told(), c.r.observer, GaveUp{Err: e})
+		notify(c.eventCtx(), c.r.observer, GaveUp{Err: e})
 	}
 	return e
 }
 
-// recorded returns the record of the call, made at its first use.
-func (c *calling) recorded() *record {
+// ensureRecord returns the record of the call, made at its first use.
+func (c *calling) ensureRecord() *record {
 	if c.record == nil {
 		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background, cost: c.cost}
 	}
 	return c.record
 }
 
-// told returns the context of the call's events.
-func (c *calling) told() context.Context { return (*eventContext)(c.recorded()) }
+// eventCtx returns the context of the call's events.
+func (c *calling) eventCtx() context.Context { return (*eventContext)(c.ensureRecord()) }
 
 // sleep waits for d, and reports whether ctx is still good.
 func sleep(ctx context.Context, d time.Duration) bool {

@@ -35,8 +35,8 @@ type Learner interface {
 	Learn(Feedback)
 }
 
-// ending is a [Feedback] inside the package: it fits in registers.
-type ending struct {
+// result is a [Feedback] inside the package: it fits in registers.
+type result struct {
 	outcome    Outcome
 	sent       clock.Instant
 	cost       int
@@ -46,11 +46,11 @@ type ending struct {
 	ownSince   clock.Instant // all throttles since then concern this call alone; 0 if not
 }
 
-func (f *Feedback) ending() ending {
-	return ending{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota, 0}
+func (f *Feedback) result() result {
+	return result{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota, 0}
 }
 
-func (e ending) feedback() Feedback {
+func (e result) feedback() Feedback {
 	return Feedback{e.outcome, e.sent.Time(), e.cost, e.retryAfter, e.scope, e.quota}
 }
 

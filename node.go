@@ -17,14 +17,14 @@ import (
 type node struct {
 	id      nodeID
 	limiter Limiter      // nil for a Retrier without one
-	own     own          // limiter, if it is of this module, else nil
+	own     ownLimiter   // limiter, if it is of this module, else nil
 	queue   *queue.Queue // of own, in the tree of queues
 	// The last ones on the path to this node, itself included; nil if there are none:
 	inner   *queue.Queue // queue of a limiter of this package
 	foreign *node        // limiter of another package
 
 	budget atomic.Pointer[Budget] // nil until there is a retry
-	passes passes
+	passes ownThrottles
 
 	// The lock of the scopes guards the fields below.
 	uses        int // calls waiting or in flight, and nodes below
@@ -85,7 +85,7 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 	asked := len(foreign) // all from here on have admitted the call
 	defer func() {
 		if sent == 0 {
-			giveBack(foreign[asked:], cost)
+			reportUnsent(foreign[asked:], cost)
 		}
 	}()
 	for _, x := range slices.Backward(foreign) {
@@ -109,28 +109,28 @@ func (n *node) foreignAbove() *node {
 	return n.id.parent.foreign
 }
 
-// giveBack tells limiters that a call which they admitted was never made, even if one of them
+// reportUnsent tells limiters that a call which they admitted was never made, even if one of them
 // panics.
-func giveBack(nodes []*node, cost int) {
+func reportUnsent(nodes []*node, cost int) {
 	for _, n := range nodes {
-		defer n.tell(ending{outcome: OutcomeDropped, cost: cost})
+		defer n.report(result{outcome: OutcomeDropped, cost: cost})
 	}
 }
 
-// learn tells the limiters of n and of all nodes above, even if one of them panics.
-func (n *node) learn(e ending, blamed *node) {
+// reportAll tells the limiters of n and of all nodes above, even if one of them panics.
+func (n *node) reportAll(e result, blamed *node) {
 	if n == nil {
 		return
 	}
-	defer n.id.parent.learn(e, blamed)
+	defer n.id.parent.reportAll(e, blamed)
 	if n != blamed {
-		e = e.elsewhere()
+		e = e.unblamed()
 	}
-	n.tell(e)
+	n.report(e)
 }
 
-// tell tells the limiter the result of an attempt.
-func (n *node) tell(e ending) {
+// report tells the limiter the result of an attempt.
+func (n *node) report(e result) {
 	if n.own != nil {
 		n.own.learn(e)
 	} else if l, ok := n.limiter.(Learner); ok {
@@ -138,10 +138,10 @@ func (n *node) tell(e ending) {
 	}
 }
 
-// elsewhere returns the result for limiters that the server did not blame.
-func (e ending) elsewhere() ending {
+// unblamed returns the result for limiters that the server did not blame.
+func (e result) unblamed() result {
 	e.quota, e.retryAfter = nil, 0
-	if e.outcome.stops() {
+	if e.outcome.refused() {
 		e.outcome = OutcomeDropped
 	}
 	return e

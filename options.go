@@ -24,24 +24,24 @@ var (
 
 type config struct {
 	check.Errors
-	limiterOpts     []LimiterOption
-	limiter         Limiter
-	limiterSet      bool
-	perCall         // of calls without call options
-	backoff         delays
-	throttleBackoff delays // nil: by the limiter if it learns
-	retries         int    // of the Backoff of WithBackoff; 0: no limit
-	maxServerDelay  time.Duration
-	freeThrottles   bool
-	nested          bool
-	budget          *Budget
-	budgetSet       bool
-	classifier      Classifier
-	permanent       []error // see WithPermanent
-	observer        Observer
-	scopeLimiter    func(scope, key string) (Limiter, error)
-	maxScopes       int           // 0: not set
-	scopeIdle       time.Duration // 0: not set
+	limiterOpts        []LimiterOption
+	limiter            Limiter
+	limiterSet         bool
+	perCall            // of calls without call options
+	backoff            delays
+	throttleBackoff    delays // nil: by the limiter if it learns
+	retries            int    // of the Backoff of WithBackoff; 0: no limit
+	maxServerDelay     time.Duration
+	uncountedThrottles bool
+	nested             bool
+	budget             *Budget
+	budgetSet          bool
+	classifier         Classifier
+	permanent          []error // see WithPermanent
+	observer           Observer
+	scopeLimiter       func(scope, key string) (Limiter, error)
+	maxScopes          int           // 0: not set
+	scopeIdle          time.Duration // 0: not set
 }
 
 // WithLimiter sets the limiter that every attempt passes, first or retry. Retriers may share it.
@@ -119,7 +119,7 @@ func WithMaxServerDelay(d time.Duration) Option {
 // failures. The [Budget] does not pay for their retries where the limiter pauses for them. Bound
 // such calls by a deadline or by [WithMaxElapsed].
 func WithUncountedThrottles() Option {
-	return option(func(c *config) { c.freeThrottles = true })
+	return option(func(c *config) { c.uncountedThrottles = true })
 }
 
 // WithNestedRetries lets Do retry within a call of another Retrier too. By default Do makes one

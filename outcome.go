@@ -45,8 +45,8 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
-// stops reports whether the server refused a call because there were too many.
-func (o Outcome) stops() bool { return o == OutcomeThrottled || o == OutcomeQuotaExhausted }
+// refused reports whether the server refused a call because there were too many.
+func (o Outcome) refused() bool { return o == OutcomeThrottled || o == OutcomeQuotaExhausted }
 
 // Quota is a server's report of a limit: the Limit, Remaining and Reset of the RateLimit header
 // family. Without a known Remaining there is no quota to report.

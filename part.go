@@ -58,19 +58,19 @@ func (a adaptivePolicy) Stop(now, until clock.Instant) { a.law.Stop(now, until) 
 // the attempt says nothing new, and the cause of a change of the rate.
 func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback, idle bool) (pause time.Duration, late bool, why Cause) {
 	was := a.law.Rate()
-	d := a.decide(now, f.ending(), idle)
+	d := a.decide(now, f.result(), idle)
 	if a.law.Rate() != was {
-		a.apply(now)
+		a.applyRate(now)
 	}
 	return d.pause, d.late, d.why
 }
 
 // Brake is Adapt without a change of the rate.
 func (a adaptivePolicy) Brake(now clock.Instant, f Feedback) (pause time.Duration, late bool) {
-	e := f.ending()
+	e := f.result()
 	late = a.brake.late(e.sent)
-	return a.brake.learn(now, e, 0, clock.Never), late
+	return a.brake.pauseAfter(now, e, 0, clock.Never), late
 }
 
 // Apply is Learn without the ancestors.
-func (a adaptivePolicy) Apply(f Feedback) { a.learn(f.ending()) }
+func (a adaptivePolicy) Apply(f Feedback) { a.learn(f.result()) }

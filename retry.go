@@ -34,8 +34,8 @@ const (
 type Retrier struct {
 	_ noCopy
 	config
-	path *path // limiters that a call passes
-	bare bool  // no limiter, observer or limit of time: a first attempt needs no record and no clock
+	path    *path // limiters that a call passes
+	unpaced bool  // no limiter, observer or limit of time: a first attempt needs no record and no clock
 }
 
 type noCopy struct{}
@@ -94,7 +94,7 @@ func New(opts ...Option) (*Retrier, error) {
 		return nil, errors.Join(c.Errors...)
 	}
 	r.path = &path{scopes: newScopes(c)}
-	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0 && !c.background && !c.once
+	r.unpaced = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0 && !c.background && !c.once
 	return r, nil
 }
 
@@ -122,7 +122,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 		return errNilFunc
 	}
 	var c calling
-	if r != nil && r.bare && len(opts) == 0 && ctx != nil && ctx.Err() == nil {
+	if r != nil && r.unpaced && len(opts) == 0 && ctx != nil && ctx.Err() == nil {
 		err := fn(ctx)
 		if err == nil {
 			r.budget.success()

@@ -99,26 +99,26 @@ func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	return came, sent, err
 }
 
-// learn reports a result to each limiter on the path, each with the part that concerns it. refused
+// report tells each limiter on the path the part of a result that concerns it. refused
 // holds the call's throttles so far.
-func (p *path) learn(e ending, refused *refusals) {
+func (p *path) report(e result, refused *throttleStreak) {
 	n, blamed := p.scopes.root, (*node)(nil)
 	if p.parent != nil {
 		n, blamed = p.scopes.blame(p, e)
 		defer p.scopes.unuse(n)
 	}
 	if n != nil {
-		n.passes.see(&e, refused)
+		n.passes.observe(&e, refused)
 	}
 	if root := p.scopes.root; root.queue != nil {
 		// It may belong to another Retrier's scope. First, as a limiter within may panic.
 		reportToParents(root.queue, e)
 	}
 	if p.parent == nil {
-		n.tell(e)
+		n.report(e)
 		return
 	}
-	n.learn(e, blamed)
+	n.reportAll(e, blamed)
 }
 
 // charge adds n to the cost of a call that went at sent; n may be negative. Limiters of other

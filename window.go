@@ -105,11 +105,11 @@ func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 // Learn pauses the limiter if the attempt was throttled, or if a quota is exhausted for a known
 // time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
 func (s *SlidingWindow) Learn(f Feedback) {
-	s.learn(f.ending())
-	reportToParents(&s.queue, f.ending())
+	s.learn(f.result())
+	reportToParents(&s.queue, f.result())
 }
 
-func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.base, e) }
+func (s *SlidingWindow) learn(e result) { s.brake.learn(&s.base, e) }
 
 // Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing.
 func (s *SlidingWindow) Pause(d time.Duration) { s.pauseFor(d) }
