@@ -230,7 +230,7 @@ func defaultAdaptive() adaptiveConfig {
 	}
 }
 
-// checkRates finds a minimum rate where none was given, and checks all three.
+// checkRates sets a minimum rate if none was given, and checks all three rates.
 func (c *adaptiveConfig) checkRates() {
 	if c.min == 0 {
 		c.min = min(defaultMinRate, c.initial, c.max)
@@ -572,7 +572,7 @@ func (a *AdaptiveLimiter) policy() adaptivePolicy { return adaptivePolicy{a} }
 
 // Pass takes the tokens of a call, and counts it as sent.
 func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
-	if wait := a.ask(now, n, (*pacer.Bucket).Pass); wait > 0 {
+	if wait := a.waitTime(now, n, (*pacer.Bucket).Pass); wait > 0 {
 		return wait
 	}
 	a.law.Sent(now)
@@ -585,7 +585,7 @@ func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
 
 // Peek is Pass for a call that does not go yet.
 func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
-	wait := a.ask(now, n, (*pacer.Bucket).Peek)
+	wait := a.waitTime(now, n, (*pacer.Bucket).Peek)
 	if wait == 0 {
 		a.law.Free(now) // only a queue above may hold it up
 	}
@@ -610,8 +610,8 @@ func (a *AdaptiveLimiter) shrinkBurst(now clock.Instant) {
 	}
 }
 
-// ask asks the law, and then the tokens, by pass or peek.
-func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
+// waitTime asks the law for the wait, and then the tokens, by pass or peek.
+func (a *AdaptiveLimiter) waitTime(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
 	a.takePending(now)
 	a.lawTime = now
 	wait := a.law.Wait(now)

@@ -135,7 +135,7 @@ type call struct {
 
 func letGo(t *testing.T, l Learner, cost int) call {
 	t.Helper()
-	_, sent, err := enter(limits.QueueOf(l), t.Context(), cost)
+	_, sent, err := admitPaid(limits.QueueOf(l), t.Context(), cost)
 	require.NoError(t, err)
 	return call{l, sent, cost}
 }

@@ -10,10 +10,10 @@ import (
 // they concern the call alone. The first ones of a congestion look alike.
 const ownAfter = 2
 
-// ownThrottles tells a throttle of one call from a throttle of all. A server may refuse a call at any
-// rate, by a limit for a record or a job. A limiter that took this for congestion would delay all
-// other calls for nothing. So if a call is throttled again and again, while most others get through
-// in between, its throttles teach the limiter nothing, and it waits alone.
+// ownThrottles tells a throttle of one call from a throttle of all. A server may refuse a call at
+// any rate, by a limit for a record or a job. A limiter that took this for congestion would delay
+// all other calls for nothing. So if a call is throttled again and again, while most others get
+// through in between, its throttles teach the limiter nothing, and it waits alone.
 type ownThrottles struct {
 	last, before atomic.Int64 // clock.Instants of the last two throttles
 	throttled    atomic.Int64 // attempts that were throttled
@@ -29,9 +29,9 @@ type throttleStreak struct {
 	own                   bool          // the last one concerned this call alone
 }
 
-// observe counts the result of an attempt, and decides whether a throttle concerns its call alone. If
-// so, it turns the result into one that says nothing, and records whether all throttles since the
-// call's first one were its own.
+// observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
+// If so, it turns the result into one that says nothing, and records whether all throttles since
+// the call's first one were its own.
 func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 	switch e.outcome {
 	case OutcomeThrottled:

@@ -44,7 +44,7 @@ func (a *Attempt) Done(err error) Verdict {
 
 var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done"))
 
-// Attempts is [Retrier.Do] as a loop, for code that does not fit in a function:
+// Attempts runs [Retrier.Do] as a loop, for code that does not fit in a function:
 //
 //	for attempt, err := range retrier.Attempts(ctx) {
 //		if err != nil {

@@ -138,8 +138,8 @@ func AdditiveJitter(extra time.Duration) Jitter {
 //
 //	d = base·multiplierⁿ⁻¹, at most the maximum
 //
-// with jitter. By default d is 100 ms, 200 ms, 400 ms … 20 s, the jitter is full, and retries have
-// no end. The error names every option that is out of range or contradicts another.
+// with jitter. By default d is 100 ms, 200 ms, 400 ms … 20 s, the jitter is full, and retries never
+// end. The error names every option that is out of range or contradicts another.
 func NewBackoff(opts ...BackoffOption) (Backoff, error) {
 	b := Backoff{base: 100 * time.Millisecond, multiplier: 2, max: 20 * time.Second}
 	return b.with(opts)
@@ -166,9 +166,9 @@ func AWSBackoff() Backoff {
 	return Backoff{base: 50 * time.Millisecond, multiplier: 2, max: 20 * time.Second, retries: 2}
 }
 
-// LinearBackoff waits step, 2·step, 3·step … up to maxDelay. It has no jitter
-// and no end of retries unless options say otherwise. The step must be above 0
-// and at most maxDelay.
+// LinearBackoff returns a backoff of step, 2·step, 3·step … up to maxDelay. Without options it has
+// no jitter and its retries never end. The step must be above 0 and at most maxDelay. Any other
+// value is an error.
 func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if step <= 0 || maxDelay < step {
 		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): want a step above 0 and at most the maximum", step, maxDelay)
@@ -177,9 +177,9 @@ func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff
 	return b.with(opts)
 }
 
-// ConstantBackoff waits d before every retry. It has no jitter and no end of
-// retries unless options say otherwise; for jitter above d, raise the maximum
-// with [WithMaxDelay]. d must be above 0.
+// ConstantBackoff returns a backoff of d before every retry. Without options it has no jitter and
+// its retries never end. For jitter above d, raise the maximum with [WithMaxDelay]. d must be above
+// 0. Any other value is an error.
 func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if d <= 0 {
 		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): want above 0", d)

@@ -56,8 +56,8 @@ func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err 
 // Every TryN of 1 or more that returned true must be followed by one Learn.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
-// enter is admit for a cost above 0 that the limiter can admit.
-func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
+// admitPaid is admit for a cost above 0 that the limiter can admit.
+func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	came, sent, err = limits.Enter(ctx, q, n)
 	return came, sent, refusalError(err, n)
 }

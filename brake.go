@@ -14,13 +14,13 @@ import (
 // before the first of them is late. [TokenBucket], [SlidingWindow] and the law of an
 // [AdaptiveLimiter] have one.
 type brake struct {
-	backoff Backoff
-	forgive int           // un-throttled calls that lower the level by one
-	level   int           // 0 without throttles
-	passed  int           // un-throttled calls since the level changed
-	at      clock.Instant // when the level last rose
-	row     int           // consecutive throttles, those of one moment counted once
-	last    time.Duration // the last pause
+	backoff   Backoff
+	forgive   int           // un-throttled calls that lower the level by one
+	level     int           // 0 without throttles
+	passed    int           // un-throttled calls since the level changed
+	raisedAt  clock.Instant // when the level last rose
+	row       int           // consecutive throttles, those of one moment counted once
+	lastPause time.Duration // the last pause
 }
 
 const (
@@ -40,7 +40,7 @@ var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(
 // late reports whether an attempt was sent before the level last rose, so that its
 // throttle says nothing new.
 func (b *brake) late(sent clock.Instant) bool {
-	return sent != 0 && sent <= b.at
+	return sent != 0 && sent <= b.raisedAt
 }
 
 // An ownBrake is the brake of a limiter that learns nothing else.
@@ -59,10 +59,10 @@ func (b *ownBrake) learn(l *base, e result) {
 	now := l.queue.Now()
 	e.sent = l.queue.At(e.sent)
 	atMost := clock.Never
-	if b.row == 0 && b.at != 0 {
+	if b.row == 0 && b.raisedAt != 0 {
 		// Calls got through since the last throttle. If they are too many, longer pauses do not
 		// help, since the rate after each pause is the same.
-		atMost = max(b.backoff.grown(1), now.Sub(b.at)/2)
+		atMost = max(b.backoff.grown(1), now.Sub(b.raisedAt)/2)
 	}
 	if l.pauseBy(now, e, b.pauseAfter(now, e, 0, atMost)) {
 		l.queue.Slowed(now)
@@ -70,9 +70,9 @@ func (b *ownBrake) learn(l *base, e result) {
 	b.raised.Store(b.level > 0)
 }
 
-// pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a Retry-After
-// the pause is the backoff's delay at the level, raised by ahead, at most atMost; never means no
-// cap.
+// pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a
+// Retry-After the pause is the backoff's delay at the level, raised by ahead, at most atMost;
+// never means no cap.
 //
 // atMost comes from the rate, or from the time in which calls got through. With no call through
 // since the last throttle, the server has an outage of unknown length: the cap does not apply. If
@@ -88,28 +88,28 @@ func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.D
 		if b.late(e.sent) {
 			return e.retryAfter
 		}
-		again, gap := b.row > 0, e.sent.Sub(b.at)
+		again, gap := b.row > 0, e.sent.Sub(b.raisedAt)
 		if !again || e.sent != 0 {
 			b.row++
 		}
-		b.at, b.passed = now, 0
+		b.raisedAt, b.passed = now, 0
 		if b.level == 0 || b.backoff.grown(b.level) < b.backoff.max {
 			b.level++ // a higher one would pause no longer, and take more calls to forgive
 		}
 		if e.retryAfter > 0 {
 			grown := float64(e.retryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
-			b.last = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
-			return b.last
+			b.lastPause = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
+			return b.lastPause
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)
 		switch {
 		case atMost == clock.Never:
 		case again:
-			wait = max(b.backoff.Delay(1, 0), b.backoff.after(max(b.last, min(gap, atMost))))
+			wait = max(b.backoff.Delay(1, 0), b.backoff.after(max(b.lastPause, min(gap, atMost))))
 		case wait > atMost:
 			wait = upperHalf(atMost)
 		}
-		b.last = wait
+		b.lastPause = wait
 		return wait
 	case OutcomeQuotaExhausted:
 		return e.retryAfter

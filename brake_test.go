@@ -53,7 +53,7 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 			b, now := brake{backoff: tt.backoff, forgive: 1}, clock.Instant(time.Hour)
 			b.pauseAfter(now, result{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, 10*time.Second)
 			wait := time.Duration(0) // say that the first one was short
-			b.last = wait
+			b.lastPause = wait
 			for _, want := range tt.want {
 				sent := now.Add(max(wait, tt.gap))
 				now = sent.Add(time.Minute) // its answer takes long, which says nothing

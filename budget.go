@@ -24,7 +24,7 @@ import (
 type Budget struct {
 	capacity, ratio, refill float64
 
-	intact atomic.Bool // no token is missing, so that success costs next to nothing
+	full atomic.Bool // no token is missing, so that success costs next to nothing
 
 	mu    sync.Mutex    // guards the fields below
 	spent float64       // tokens missing
@@ -44,7 +44,7 @@ func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 		return nil, errors.Join(f...)
 	}
 	b := &Budget{capacity: capacity, ratio: ratio, refill: refill}
-	b.intact.Store(true)
+	b.full.Store(true)
 	return b, nil
 }
 
@@ -66,7 +66,7 @@ func (b *Budget) Left() float64 {
 
 // success gives back the worth of a success.
 func (b *Budget) success() {
-	if b == nil || b.intact.Load() {
+	if b == nil || b.full.Load() {
 		return
 	}
 	b.mu.Lock()
@@ -89,7 +89,7 @@ func (b *Budget) take() bool {
 		return false
 	}
 	b.spent++
-	b.intact.Store(false)
+	b.full.Store(false)
 	return true
 }
 
@@ -110,6 +110,6 @@ func (b *Budget) credit(now clock.Instant, tokens float64) {
 	}
 	b.last = now // earlier than before on another clock, that of a synctest bubble
 	if b.spent = max(0, b.spent-tokens); b.spent == 0 {
-		b.intact.Store(true)
+		b.full.Store(true)
 	}
 }

@@ -19,11 +19,11 @@ type calling struct {
 	started        clock.Instant
 	waited         time.Duration // in the limiter, for the attempt
 	sent           clock.Instant // when the limiter admitted it
-	begun          clock.Instant // when the call began, after a possibly slow observer; 0 without one
+	fnStarted      clock.Instant // when the call began, after a possibly slow observer; 0 without one
 	attemptCtx     context.Context
 	attempts       int           // made
 	counted        int           // of them, towards the maximum
-	paid           *Budget       // has paid for a retry that is not made yet; nil if none
+	paidBy         *Budget       // has paid for a retry that is not made yet; nil if none
 	delay          time.Duration // of the last backoff
 	uncountedDelay time.Duration // of the last backoff for an uncounted throttle
 	doneVerdict    Verdict       // on the attempt, by Attempt.Done; zero before
@@ -56,7 +56,7 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	return nil
 }
 
-// admit waits for the limiter.
+// admit prepares an attempt and waits for the limiter.
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
@@ -67,16 +67,16 @@ func (c *calling) admit() error {
 		}
 	}
 	var err error
-	if c.waited, err = c.pass(); err != nil {
+	if c.waited, err = c.waitForLimiter(); err != nil {
 		return err
 	}
 	c.attempts++
-	c.paid = nil
+	c.paidBy = nil
 	return nil
 }
 
-// pass waits for the limiter.
-func (c *calling) pass() (waited time.Duration, err error) {
+// waitForLimiter waits until the limiter admits the attempt, and returns the time waited.
+func (c *calling) waitForLimiter() (waited time.Duration, err error) {
 	r, ctx := c.r, c.attemptCtx
 	if !r.path.limits() {
 		c.sent = clock.Now()
@@ -88,8 +88,8 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		ctx = bounded
 	}
 	if c.bounded {
-		c.record.until.Store(int64(clock.Now().Add(c.maxWait)))
-		defer c.record.until.Store(0) // it bounds no wait within the attempt
+		c.record.maxWaitUntil.Store(int64(clock.Now().Add(c.maxWait)))
+		defer c.record.maxWaitUntil.Store(0) // it bounds no wait within the attempt
 	}
 	came, sent, err := r.path.admit(ctx, c.cost)
 	c.sent = sent
@@ -123,7 +123,7 @@ func (c *calling) refused(err error) error {
 		e.Reason = limits.ContextError(c.ctx)
 	} else if c.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
 		// The reason may be WithMaxElapsed, or a deadline of the limiter, such as its network's.
-		left, why := c.left()
+		left, why := c.timeLeft()
 		if ended = left <= 0; ended || errors.Is(e.Reason, ErrDeadline) {
 			e.Reason = why
 		}
@@ -134,10 +134,10 @@ func (c *calling) refused(err error) error {
 	return c.end(e)
 }
 
-// left returns the time left for waiting, and the reason for giving up after it, nil if it has no
+// timeLeft returns the time left for waiting, and the reason for giving up after it, nil if it has no
 // end. The deadline may lack a monotonic reading, so it is compared with time.Until, as contexts
 // do.
-func (c *calling) left() (left time.Duration, reason error) {
+func (c *calling) timeLeft() (left time.Duration, reason error) {
 	left = clock.Never
 	if c.maxElapsed > 0 {
 		left, reason = c.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
@@ -161,9 +161,9 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 		}
 	}()
 	if c.r.observer != nil {
-		c.begun = c.sent // should the observer end the goroutine
+		c.fnStarted = c.sent // should the observer end the goroutine
 		notify(c.eventCtx(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
-		c.begun = clock.Now()
+		c.fnStarted = clock.Now()
 	}
 	if c.attemptTimeout > 0 {
 		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.timeoutCause)
@@ -245,7 +245,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		*delay = max(0, backoff(retry, *delay))
 		wait = max(wait, *delay)
 	}
-	if left, reason := c.left(); reason != nil && wait >= left {
+	if left, reason := c.timeLeft(); reason != nil && wait >= left {
 		return false, c.giveUpRetry(reason, wait)
 	}
 	if !paced || !r.uncountedThrottles { // see WithUncountedThrottles
@@ -253,7 +253,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		if !budget.take() {
 			return false, c.giveUpRetry(ErrBudgetExhausted, v.RetryAfter)
 		}
-		c.paid = budget
+		c.paidBy = budget
 	}
 	if backoff == nil {
 		wait = 0 // the limiter pauses everyone: wait in its queue
@@ -265,7 +265,7 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	if !sleep(c.ctx, wait) {
 		return false, c.giveUp(limits.ContextError(c.ctx), max(0, v.RetryAfter-clock.Now().Sub(began)))
 	}
-	if left, reason := c.left(); reason != nil && left <= 0 { // the observer or the timer was late
+	if left, reason := c.timeLeft(); reason != nil && left <= 0 { // the observer or the timer was late
 		return false, c.giveUpRetry(reason, 0)
 	}
 	return true, nil
@@ -295,7 +295,7 @@ func (c *calling) verdict(err error) Verdict {
 		return Verdict{Outcome: OutcomeDropped}
 	}
 	v := c.classify(err)
-	if isAny(err, c.r.permanent) {
+	if matchesAny(err, c.r.permanent) {
 		if !v.Outcome.refused() {
 			return Verdict{Outcome: OutcomePermanent}
 		}
@@ -306,7 +306,7 @@ func (c *calling) verdict(err error) Verdict {
 
 // classify returns the verdict without [WithPermanent].
 func (c *calling) classify(err error) Verdict {
-	if c.r.classifier != nil && !retried(err) {
+	if c.r.classifier != nil && !alreadyRetried(err) {
 		if v := c.r.classifier(err); v.valid() {
 			v.RetryAfter = max(0, v.RetryAfter)
 			return v
@@ -319,8 +319,8 @@ func (c *calling) classify(err error) Verdict {
 	return v
 }
 
-// isAny reports whether err is one of several.
-func isAny(err error, targets []error) bool {
+// matchesAny reports whether err is one of several.
+func matchesAny(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) (is bool) {
 		defer func() { _ = recover() }() // methods of err may panic
 		return errors.Is(err, target)
@@ -356,13 +356,13 @@ func isEnd(ctx context.Context, err error) (is bool) {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
-// retried reports whether another Retrier has given up on err, or on an error joined with it,
+// alreadyRetried reports whether another Retrier has given up on err, or on an error joined with it,
 // without a new mark since. A classifier that looks for the server's error would find it within,
 // and retries would multiply.
-func retried(err error) (is bool) {
+func alreadyRetried(err error) (is bool) {
 	each(err, func(n *oneError) bool {
 		e, ok := n.mark.(*Error)
-		is = is || ok && !e.madeOnce()
+		is = is || ok && !e.singleAttempt()
 		return n.mark == nil
 	})
 	return is
@@ -373,7 +373,7 @@ func (c *calling) report(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
 	if r.observer != nil { // measure before the limiter notifies the observer, which may be slow
-		took = clock.Now().Sub(c.begun)
+		took = clock.Now().Sub(c.fnStarted)
 	}
 	if r.path.limits() && c.cost > 0 {
 		e := result{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
@@ -404,7 +404,7 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 }
 
 func (c *calling) end(e *Error) error {
-	c.paid.refund()
+	c.paidBy.refund()
 	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
 		notify(c.eventCtx(), c.r.observer, GaveUp{Err: e})

@@ -131,12 +131,11 @@ func (e *Error) Unwrap() []error {
 	return errs
 }
 
-// Verdict is the verdict that [Classify] returns for e: permanent, with the wait, since the Retrier
-// that gave up has already retried. If that Retrier was limited to one attempt, it is the verdict
-// of the last error.
+// Verdict returns the verdict of [Classify] on e: permanent, with the wait, since the Retrier that
+// gave up has already retried. If that Retrier was limited to one attempt, the last error decides.
 func (e *Error) Verdict() Verdict {
 	v := Verdict{Outcome: OutcomePermanent}
-	if e.madeOnce() {
+	if e.singleAttempt() {
 		v = Classify(e.Last)
 	}
 	if e != nil {
@@ -145,8 +144,8 @@ func (e *Error) Verdict() Verdict {
 	return v
 }
 
-// madeOnce reports whether the call was limited to one attempt.
-func (e *Error) madeOnce() bool {
+// singleAttempt reports whether the call was limited to one attempt.
+func (e *Error) singleAttempt() bool {
 	return e != nil && e.Attempts == 1 && e.Reason == ErrAttemptsExhausted && e.Last != nil
 }
 

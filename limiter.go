@@ -58,7 +58,7 @@ func (e result) feedback() Feedback {
 func waitFor(ctx context.Context, l Limiter, n int) error {
 	until := callOf(ctx).waitsUntil()
 	if until == 0 {
-		return explained(ctx, l, n, l.WaitN(ctx, n))
+		return explain(ctx, l, n, l.WaitN(ctx, n))
 	}
 	if l, ok := l.(interface{ AllowN(time.Time, int) bool }); ok && l.AllowN(clock.Now().Time(), n) {
 		return nil
@@ -67,9 +67,9 @@ func waitFor(ctx context.Context, l Limiter, n int) error {
 	bounded, cancel := context.WithTimeout(ctx, max(left, time.Millisecond))
 	defer cancel()
 	if d, ok := ctx.Deadline(); ok && clock.Deadline(d) < until {
-		return explained(ctx, l, n, l.WaitN(ctx, n))
+		return explain(ctx, l, n, l.WaitN(ctx, n))
 	}
-	err := explained(ctx, l, n, l.WaitN(bounded, n))
+	err := explain(ctx, l, n, l.WaitN(bounded, n))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		refused := &Error{Reason: ErrMaxWait}
 		if e, ok := errors.AsType[*Error](err); ok && e != nil {
@@ -80,9 +80,9 @@ func waitFor(ctx context.Context, l Limiter, n int) error {
 	return err
 }
 
-// explained adds the reason to an error of a limiter, and the wait: x/time gives the reason in text
+// explain adds the reason to an error of a limiter, and the wait: x/time gives the reason in text
 // alone, without a wait.
-func explained(ctx context.Context, l Limiter, n int, err error) error {
+func explain(ctx context.Context, l Limiter, n int, err error) error {
 	x, ok := l.(*rate.Limiter)
 	if !ok || err == nil {
 		return err

@@ -53,22 +53,22 @@ func newNode(id nodeID, l Limiter) *node {
 	return n
 }
 
-// pass waits until a call of a cost above 0 may go, and returns the times at which it came and
+// admit waits until a call of a cost above 0 may go, and returns the times at which it came and
 // went. It takes nothing if the call does not go.
-func (n *node) pass(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	if n.foreign != nil {
-		return n.passForeign(ctx, cost)
+		return n.admitForeign(ctx, cost)
 	}
 	if most, is := n.inner.TooExpensive(cost); is {
 		return 0, 0, costError(cost, most)
 	}
-	return enter(n.inner, ctx, cost)
+	return admitPaid(n.inner, ctx, cost)
 }
 
-// passForeign is pass where there are limiters of other packages. They cannot be asked without
+// admitForeign is admit for a path with limiters of other packages. They cannot be asked without
 // taking, so the call waits for one after the other of them, and for all queues after that. If it
 // would wait for the queues in vain, it is refused before.
-func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	came = clock.Now()
 	if most, is := n.inner.TooExpensive(cost); is {
 		return came, 0, costError(cost, most)
@@ -97,7 +97,7 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 	if n.inner == nil {
 		return came, clock.Now(), nil
 	}
-	_, sent, err = enter(n.inner, ctx, cost)
+	_, sent, err = admitPaid(n.inner, ctx, cost)
 	return came, sent, err
 }
 

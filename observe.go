@@ -154,7 +154,7 @@ func (o observers) Observe(ctx context.Context, e Event) {
 	notify(ctx, o[1], e)
 }
 
-func both(first, second Observer) Observer {
+func joinObservers(first, second Observer) Observer {
 	if first == nil {
 		return second
 	}

@@ -18,7 +18,7 @@ func (o option) retrier(c *config) { o(c) }
 
 var (
 	defaultBackoff = Must(NewBackoff()).Delay
-	// defaultThrottleBackoff is for throttles where no limiter pauses.
+	// defaultThrottleBackoff delays the retry of a throttle if no limiter pauses.
 	defaultThrottleBackoff = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(20*time.Second))).Delay
 )
 
@@ -116,7 +116,7 @@ func WithMaxServerDelay(d time.Duration) Option {
 
 // WithUncountedThrottles suits bulk work, which must get through however often it is throttled.
 // Throttled attempts do not count towards [WithMaxAttempts], nor in the [WithBackoff] of other
-// failures. The [Budget] does not pay for their retries where the limiter pauses for them. Bound
+// failures. The [Budget] does not pay for their retries if the limiter pauses for them. Bound
 // such calls by a deadline or by [WithMaxElapsed].
 func WithUncountedThrottles() Option {
 	return option(func(c *config) { c.uncountedThrottles = true })
@@ -214,14 +214,14 @@ type observerOption struct {
 	Observer
 }
 
-func (o observerOption) retrier(c *config)         { c.observer = o.beside(c.observer, &c.Errors) }
-func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.beside(c.observer, &c.Errors) }
+func (o observerOption) retrier(c *config)         { c.observer = o.add(c.observer, &c.Errors) }
+func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.add(c.observer, &c.Errors) }
 
-func (o observerOption) beside(others Observer, f *check.Errors) Observer {
+func (o observerOption) add(others Observer, f *check.Errors) Observer {
 	if !f.Check(!nils.Is(o.Observer), "WithObserver(nil): want an Observer") {
 		return others
 	}
-	return both(others, o.Observer)
+	return joinObservers(others, o.Observer)
 }
 
 // WithObserver sends events to o. Given to [New], o gets events of the Retrier and of the limiters

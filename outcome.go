@@ -219,9 +219,9 @@ type oneError struct {
 	several   []error
 }
 
-// look reads the facts of err. The methods of a typed nil error panic, which must not end the
+// inspect reads the facts of err. The methods of a typed nil error panic, which must not end the
 // caller's goroutine.
-func look(err error) (n oneError) {
+func inspect(err error) (n oneError) {
 	defer func() {
 		if recover() != nil {
 			n = oneError{}
@@ -294,7 +294,7 @@ func as[T any](err error) (t T, ok bool) {
 // each calls f for every error of a tree, the outer ones first, and for the errors within one only
 // if f returned true.
 func each(err error, f func(*oneError) bool) {
-	n := look(err)
+	n := inspect(err)
 	if !f(&n) {
 		return
 	}
@@ -318,7 +318,7 @@ type tree struct {
 
 // add adds the ways through err. above holds the facts of the outer errors.
 func (t *tree) add(err error, above oneError) {
-	n := look(err)
+	n := inspect(err)
 	if n.mark != nil {
 		v := verdictOf(n.mark)
 		t.join(v, v.Outcome.rank())

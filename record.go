@@ -13,14 +13,14 @@ import (
 // it, and describes the attempt to limiters.
 type record struct {
 	context.Context
-	retries    atomic.Int64          // begun; a call may outlive its attempt
-	retrier    *Retrier              // of the call
-	background bool                  // yields to other calls
-	quota      atomic.Pointer[Quota] // reported, for the limiter
-	cost       int                   // of each attempt
-	sent       atomic.Int64          // a clock.Instant: when the attempt was admitted; 0 if none was
-	charged    atomic.Int64          // to the attempt, beside its cost
-	until      atomic.Int64          // a clock.Instant: end of the longest wait for the limiter; 0 for no end
+	retries      atomic.Int64          // begun; a call may outlive its attempt
+	retrier      *Retrier              // of the call
+	background   bool                  // yields to other calls
+	quota        atomic.Pointer[Quota] // reported, for the limiter
+	cost         int                   // of each attempt
+	sent         atomic.Int64          // a clock.Instant: when the attempt was admitted; 0 if none was
+	charged      atomic.Int64          // to the attempt, beside its cost
+	maxWaitUntil atomic.Int64          // a clock.Instant: end of the longest wait for the limiter; 0 for no end
 }
 
 // Value returns the record itself under its key, and the scopes of its call.
@@ -64,7 +64,7 @@ func (r *record) waitsUntil() clock.Instant {
 	if r == nil {
 		return 0
 	}
-	return clock.Instant(r.until.Load())
+	return clock.Instant(r.maxWaitUntil.Load())
 }
 
 // Report tells the limiter the quota that the server reported. Call it from within the call, with

@@ -146,7 +146,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 	}
 }
 
-// DoValue is [Retrier.Do] for a function that returns a value. It returns the value of the last
+// DoValue calls [Retrier.Do] with a function that returns a value. It returns the value of the last
 // attempt, with an error too. A mistake that Do names gives the zero value and an error other than
 // an [*Error].
 func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T, error), opts ...CallOption) (value T, err error) {

@@ -83,7 +83,7 @@ func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	case cost <= 0:
 		return limits.Free(ctx, cost)
 	case p.parent == nil:
-		return p.scopes.root.pass(ctx, cost)
+		return p.scopes.root.admit(ctx, cost)
 	}
 	came = clock.Now()
 	n, err := p.scopes.use(p)
@@ -95,7 +95,7 @@ func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 			p.scopes.unuse(n)
 		}
 	}()
-	_, sent, err = n.pass(ctx, cost)
+	_, sent, err = n.admit(ctx, cost)
 	return came, sent, err
 }
 
@@ -185,7 +185,7 @@ func (p *path) succeeded() {
 		s.common.success()
 		return
 	}
-	if !s.spent.Load() {
+	if !s.anyBudget.Load() {
 		return // no token is missing
 	}
 	s.mu.Lock()

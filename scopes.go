@@ -23,14 +23,14 @@ type scopes struct {
 	max     int
 	idle    time.Duration
 	common  *Budget // of calls outside a scope, nil if nothing limits their retries
-	budgets bool    // each key has a budget of its own; else all share the common one
+	budgets bool    // each key has a budget; else all share the common one
 	root    *node   // above all nodes; it is never forgotten
 
 	mu     sync.Mutex // guards the fields below and the nodes
 	nodes  map[nodeID]*node
 	recent node // ring of nodes, the most recently used next
 
-	spent atomic.Bool // there is a key with a budget; else success costs nothing
+	anyBudget atomic.Bool // there is a key with a budget; else success costs nothing
 }
 
 func newScopes(c *config) *scopes {
@@ -206,7 +206,7 @@ func (s *scopes) budget(n *node) *Budget {
 	if b == nil {
 		n.budget.CompareAndSwap(nil, newDefaultBudget())
 		b = n.budget.Load()
-		s.spent.Store(true)
+		s.anyBudget.Store(true)
 	}
 	return b
 }

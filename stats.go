@@ -34,7 +34,7 @@ type Stats struct {
 
 	// The fields below are those of a limiter that learns.
 
-	Admitted  uint64 // attempts let go
+	Admitted  uint64 // attempts admitted
 	Successes uint64 // attempts that succeeded
 	Throttles uint64 // attempts that were throttled
 	Quota     *Quota // as last reported, nil if never
