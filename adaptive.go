@@ -55,7 +55,7 @@ type AdaptiveLimiter struct {
 	burst             int // 0: by the rate
 	initial, min, max rate.Limit
 
-	base                     // whose lock guards the fields below too
+	base                     // its lock guards the fields below too
 	waiters     *queue.Queue // its queue, or the queue of the shared limiter that it is a part of
 	law         *law.Law
 	brake       brake
@@ -628,7 +628,7 @@ func (a *AdaptiveLimiter) waitTime(now clock.Instant, n int, tokens func(*pacer.
 	return wait
 }
 
-// AtLeast goes by the rate that may come soon.
+// AtLeast returns the least wait at the rate expected soon.
 func (a adaptivePolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	b := a.tokens.WithLimit(limitOf(a.law.Soon())) // do not refuse a call that is in time at the rate expected soon
 	wait := b.AtLeast(now, ahead, n)
@@ -669,7 +669,7 @@ func (a adaptivePolicy) Pause(now, until clock.Instant) {
 	}
 }
 
-// perSecond is a limit as a number, +Inf for none.
+// perSecond returns a limit as a number, +Inf for none.
 func perSecond(l rate.Limit) float64 {
 	if l == rate.Inf {
 		return math.Inf(1)
@@ -677,5 +677,5 @@ func perSecond(l rate.Limit) float64 {
 	return float64(l)
 }
 
-// limitOf is the inverse of perSecond.
+// limitOf inverts perSecond.
 func limitOf(perSecond float64) rate.Limit { return min(rate.Limit(perSecond), rate.Inf) }

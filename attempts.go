@@ -22,7 +22,7 @@ func (a *Attempt) Context() context.Context {
 	return a.c.attemptCtx
 }
 
-// Number returns 1 for the first attempt, and 0 if none was made.
+// Number returns the number of the attempt, 1 for the first, and 0 if none was made.
 func (a *Attempt) Number() int {
 	if a.c == nil {
 		return 0

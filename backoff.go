@@ -119,7 +119,7 @@ func EqualJitter() Jitter { return Jitter{kind: equalJitter} }
 // number of the retry nor the multiplier matters.
 func DecorrelatedJitter() Jitter { return Jitter{kind: decorrelatedJitter} }
 
-// NoJitter waits d. Callers that failed together come back together.
+// NoJitter keeps d. Callers that failed together come back together.
 func NoJitter() Jitter { return Jitter{kind: noJitter} }
 
 // ProportionalJitter draws from d - share·d to d + share·d. The share is from 0
@@ -284,7 +284,7 @@ type Schedule []struct { // the range of the delay before one retry
 	TotalLeast, TotalMost time.Duration
 }
 
-// longestSchedule is how many rows a Schedule has at most.
+// longestSchedule caps the rows of a Schedule.
 const longestSchedule = 10_000
 
 // Schedule returns the ranges of the first n delays, of all if there are fewer, and at most of

@@ -32,7 +32,7 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero value refuses every
 // call with an error that says so.
 type TokenBucket struct {
-	base   // whose lock guards the fields below too
+	base   // its lock guards the fields below too
 	tokens pacer.Bucket
 	brake  ownBrake
 }

@@ -61,7 +61,7 @@ func (b *Budget) Left() float64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.credit(clock.Now(), 0)
-	return max(0, b.capacity-b.spent) // which rounding may have made less
+	return max(0, b.capacity-b.spent) // rounding may make the difference negative
 }
 
 // success gives back the worth of a success.
@@ -108,7 +108,7 @@ func (b *Budget) credit(now clock.Instant, tokens float64) {
 	if dt := now.Sub(b.last); dt > 0 {
 		tokens += b.refill * dt.Seconds()
 	}
-	b.last = now // earlier than before on another clock, that of a synctest bubble
+	b.last = now // may be earlier than before: a synctest bubble has another clock
 	if b.spent = max(0, b.spent-tokens); b.spent == 0 {
 		b.full.Store(true)
 	}

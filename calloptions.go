@@ -101,9 +101,9 @@ func WithoutRetries() CallOption { return CallOption{kind: onceOption} }
 // Default: 5. 0 or less is an error.
 func WithMaxAttempts(n int) CallOption { return CallOption{attemptsOption, int64(n)} }
 
-// WithMaxElapsed ends retries once d has passed since Do was called: no attempt starts later, and
-// no wait that would end later begins. Default: no limit except the context's. 0 or less is an
-// error.
+// WithMaxElapsed bounds a call to d since Do was called: no attempt starts later, and no wait that
+// would end later begins. An attempt under way goes on. Default: no limit except the context's. 0
+// or less is an error.
 func WithMaxElapsed(d time.Duration) CallOption { return CallOption{elapsedOption, int64(d)} }
 
 // WithAttemptTimeout gives the context of each attempt a timeout. An attempt that exceeds it is

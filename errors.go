@@ -49,7 +49,7 @@ type sentinel struct {
 func (s *sentinel) Error() string { return s.text }
 func (s *sentinel) Unwrap() error { return s.is }
 
-// attemptTimeoutError is the end of an attempt by [WithAttemptTimeout].
+// attemptTimeoutError ends an attempt by [WithAttemptTimeout].
 type attemptTimeoutError struct{ after time.Duration }
 
 func (e *attemptTimeoutError) Error() string {

@@ -40,7 +40,7 @@ type Event interface{ event() }
 // Waiting: a limiter of this package does not admit an attempt at once. The event comes when the
 // attempt joins the queue; the AttemptStarted that follows has the length of the wait.
 type Waiting struct {
-	AtLeast time.Duration // from now, as things are
+	AtLeast time.Duration // from now, in the present state
 	Paused  time.Duration // part of it that is a pause of everyone
 	Ahead   int           // cost of the calls that go first
 }
@@ -61,7 +61,7 @@ type AttemptEnded struct {
 
 // RetryScheduled: the attempt failed and another one will follow.
 type RetryScheduled struct {
-	Attempt int           // the one to come, 2 or more
+	Attempt int           // number of the next attempt, 2 or more
 	Delay   time.Duration // of backing off, before the limiter is asked again
 	Reason  Outcome       // of the attempt that failed
 	Err     error         // of the attempt that failed
@@ -120,7 +120,7 @@ type StoreRecovered struct {
 type Cause string
 
 const (
-	CauseThrottle Cause = "throttle" // multiplicative decrease, also once calls go again after several
+	CauseThrottle Cause = "throttle" // multiplicative decrease, also when calls go again after several throttles
 	CauseSuccess  Cause = "success"  // additive increase
 	CauseQuota    Cause = "quota"    // a reported Quota
 	CauseLatency  Cause = "latency"  // calls take so long that the server must be queueing them

@@ -21,7 +21,7 @@ const (
 	OutcomeUnknown Outcome = iota
 	// OutcomeSuccess: the server did the work.
 	OutcomeSuccess
-	// OutcomeThrottled: the server said slow down. Worth retrying, after a pause.
+	// OutcomeThrottled: the server asked to slow down. Worth retrying, after a pause.
 	OutcomeThrottled
 	// OutcomeQuotaExhausted: a long window (a day, a month, a bill) is used up, so retrying soon is
 	// pointless and slowing down does not help.
@@ -68,7 +68,7 @@ type Feedback struct {
 	// Outcome of the attempt.
 	Outcome Outcome
 	// Sent is the time at which the limiter admitted the attempt. A throttle of an attempt sent
-	// before an earlier throttle was known is old news.
+	// before an earlier throttle was known says nothing new.
 	Sent time.Time
 	// Cost is the n that the attempt was admitted with.
 	Cost int
@@ -102,7 +102,7 @@ func (v Verdict) valid() bool { return v.Outcome != OutcomeUnknown && v.Outcome 
 // the zero Verdict, or an Outcome that does not exist, declines, and [Classify] decides.
 type Classifier func(error) Verdict
 
-// The shapes by which errors of SDKs are understood without importing them.
+// Shapes of SDK errors, which need no import of the SDK.
 type (
 	markedError interface { // a wrapper, an Error, or an error with its own verdict
 		error

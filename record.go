@@ -68,10 +68,11 @@ func (r *record) waitsUntil() clock.Instant {
 }
 
 // Report tells the limiter the quota that the server reported. Call it from within the call, with
-// the headers of any response. It reaches the limiter of the [Retrier] that made ctx, or if that
-// has none of the next one around it. The last report of an attempt counts. A throttle with a
-// report does not wait until the quota's reset: give the error [RetryAfter] too. Without a limiter,
-// with a negative Remaining, or from a free call ([WithCost]), Report does nothing.
+// the headers of any response. It reaches the limiter of the [Retrier] that made ctx. A Retrier
+// without a limiter passes it on to the Retrier around it. The last report of an attempt counts. A
+// throttle with a report does not wait until the quota's reset: give the error [RetryAfter] too.
+// Without a limiter, with a negative Remaining, or from a free call ([WithCost]), Report does
+// nothing.
 func Report(ctx context.Context, q Quota) {
 	if ctx == nil || q.Remaining < 0 {
 		return
@@ -87,8 +88,9 @@ func Report(ctx context.Context, q Quota) {
 // Charge adds n to the cost of the attempt of ctx; n may be negative. It suits APIs that count
 // units known only afterwards, such as the tokens of a language model. It does not wait: later
 // calls wait for the missing tokens, or use the returned ones at once. Like [Report] it reaches the
-// limiter of the [Retrier] that made ctx, with all around a scope's, or if that has none the next
-// one around it. Call it from within the call, after the answer, as often as need be.
+// limiter of the [Retrier] that made ctx, with all limiters around a scope's. A Retrier without a
+// limiter passes it on to the Retrier around it. Call it from within the call, after the answer, as
+// often as need be.
 //
 // A call waits until its whole reservation is there, even if it will use less: a [SlidingWindow] of
 // 10,000 gives at most 8,200 if each call reserves 2,000 and uses 200. Reserve the likely cost, and

@@ -23,10 +23,10 @@ type ScopeKey struct{ Scope, Key string }
 // zero. Path, Limiter, Learns and BudgetLeft come from [Retrier.Scopes] alone.
 type Stats struct {
 	Path      []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
-	Limiter   Limiter       // several Retriers that share a limiter yield the same one
+	Limiter   Limiter       // the same one from all Retriers that share it
 	Limit     rate.Limit    // calls per second; rate.Inf while no rate is known, 0 without a rate to tell
 	Waiting   int           // waiting calls; the head of a queue counts at the limiter that delays it, here or further out
-	PauseLeft time.Duration // 0 unless everyone pauses
+	PauseLeft time.Duration // time left of the current pause, 0 if there is none
 	Learns    bool          // the rate follows the server's answers
 	// BudgetLeft is the number of retries left in the budget that pays for them; +Inf if nothing
 	// limits them.
@@ -41,11 +41,11 @@ type Stats struct {
 
 	// The fields below are those of a shared.Limiter.
 
-	Workers  int    // that synced in the last 5 to 10 s, as last known; 0 before the first sync
+	Workers  int    // workers that synced in the last 5 to 10 s, as last known; 0 before the first sync
 	Degraded bool   // the store cannot be reached
 	Err      error  // why it is Degraded
 	Syncs    uint64 // round trips to the store, failed ones too
-	Failures uint64 // of them
+	Failures uint64 // failed round trips
 }
 
 // String returns the stats on one line; a limiter without a rate is unlimited.

@@ -46,7 +46,7 @@ type Window struct {
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero value refuses every
 // call with an error that says so.
 type SlidingWindow struct {
-	base    // whose lock guards the fields below too
+	base    // its lock guards the fields below too
 	windows pacer.Windows
 	brake   ownBrake
 }
