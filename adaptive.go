@@ -18,68 +18,63 @@ import (
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
-// AdaptiveLimiter finds the rate that a server gives, keeps to it, and makes
-// everyone behind it pause the moment the server says stop.
+// AdaptiveLimiter finds the rate that a server allows and keeps to it. It pauses every caller as
+// soon as the server throttles one.
 //
-// It begins without a rate, and more gently than TCP: one call in flight, and one more for
-// each seven that succeed. From five on that is one for up to 33 of fast ones, and for fewer
-// of those that take seconds. Where many calls begin
-// at once and have a deadline, set the [WithMaxRate] that you would ever send, or the last
-// of them will miss it. The first throttle shows the limit. From then on it is a token
-// bucket. A throttle cuts its rate to half of what the server delivered, once for one
-// congestion. Success raises it: quickly back to just below where the throttle came,
-// slowly from there on to find the limit, and quickly again beyond it, but only while
-// the rate is what holds calls back. An attempt that failed for good is an answer like
-// others, and counts as a success here.
+// It begins without a rate, more gently than TCP: concurrency starts at 1 and grows by one per 7
+// successes. Above five calls in flight it takes up to 33 successes of fast calls, fewer if calls
+// take seconds. If many calls begin at once and have a deadline, set the highest rate that you
+// would ever send by [WithMaxRate], or the last of them miss it. The first throttle shows the
+// limit, and the limiter becomes a token bucket. A throttle cuts the rate to half of the delivered
+// one, once per congestion. Successes raise it: quickly back to just below the last throttle, then
+// slowly to find the limit, then quickly beyond it, but only while the rate is the bottleneck. A
+// permanent failure is an answer too, and counts as a success here.
 //
-// Until there is a rate, a call within a call of the same limiter may wait for a second,
-// as the one around it is in flight. Give the outer one a Retrier of its own, such as one
-// [WithoutLimiter], or set a [WithMaxRate].
+// Until there is a rate, a call within a call of the same limiter may wait for a second, since the
+// outer one is in flight. Give the outer call another Retrier, such as one [WithoutLimiter], or set
+// a [WithMaxRate].
 //
-// A throttle pauses everyone for the server's Retry-After. Without one the pause is two
-// intervals between calls at most, and doubles while throttles follow each other: see
-// [WithPauseBackoff].
+// A throttle pauses everyone for the server's Retry-After. Without one, the pause lasts at most two
+// intervals between calls, and doubles while throttles follow each other: see [WithPauseBackoff].
 //
-// When the server reports a [Quota], the limiter slows down before it is
-// throttled: it spreads the last tenth of a window over the time until its reset. Where others
-// use a window too, the limiter spreads the part of it that it has. Where nothing of that is left and the reset
-// is at most 10 s away, everyone pauses until then. Some quotas are too small to pace by
-// and are ignored: quotas whose reset is never more than 5 s away; windows of fewer than 4
-// calls; other limits below 10, or below twice the calls in flight.
+// A reported [Quota] slows the limiter down before a throttle: it spreads the last tenth of a
+// window over the time until its reset. If other clients use a window too, the limiter spreads its
+// own share. If the window is used up and its reset is at most 10 s away, everyone pauses until
+// then. The limiter ignores quotas that are too small to pace by: quotas whose reset is never more
+// than 5 s away; windows of fewer than 4 calls; other limits below 10, or below twice the calls in
+// flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten.
 //
-// Prefer a [TokenBucket] where the limit is known, fixed and yours alone.
+// Prefer a [TokenBucket] for a limit that is known, fixed and yours alone.
 //
-// An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero
-// value admits nothing, with an error that says so. It starts no goroutine that
-// outlives those who wait.
+// An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero value refuses
+// every call with an error that says so. It starts no goroutine that outlives a waiting call.
 type AdaptiveLimiter struct {
 	observer          Observer
 	burst             int // 0: by the rate
 	initial, min, max rate.Limit
 
-	base                 // whose lock guards the fields below too
-	waiters *queue.Queue // that wait for it: its own queue, or that of the shared limiter that it is a part of
-	law     *law.Law
-	brake   brake
-	cold    int // levels by which pauses are longer while nothing has ever got through
-	tokens  pacer.Bucket
-	largest int           // the highest cost of calls that went, or that wait
-	dearest int           // the highest cost of calls that went
-	spent   bool          // a pause took what was saved, and nobody went since
-	told    clock.Instant // the latest time that the law was told
+	base                     // its lock guards the fields below too
+	waiters     *queue.Queue // its queue, or the queue of the shared limiter that it is a part of
+	law         *law.Law
+	brake       brake
+	cold        int // levels by which pauses are longer before the first success
+	tokens      pacer.Bucket
+	maxCost     int           // the highest cost of an admitted or waiting call
+	maxAdmitted int           // the highest cost of an admitted call
+	drained     bool          // a pause took the saved tokens, and no call went since
+	lawTime     clock.Instant // the latest time that the law was told
 
-	mail  mail // what the law is yet to be told
-	stats Stats
-	quota Quota // that stats points to
+	pending pendingSuccesses // successes that the law has not seen yet
+	stats   Stats
+	quota   Quota // stats points to it
 }
 
 var _ Learner = (*AdaptiveLimiter)(nil)
 
-// A LimiterOption tunes an [AdaptiveLimiter], or a shared.Limiter. It is an
-// [Option] too: given to [New], it tunes the limiter that the Retrier makes for
-// itself.
+// A LimiterOption tunes an [AdaptiveLimiter], or a shared.Limiter. It is an [Option] too: given to
+// [New], it tunes the limiters that the Retrier makes.
 type LimiterOption interface {
 	Option
 	limits.Tuning
@@ -109,10 +104,10 @@ func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.lim
 
 func tuning(set func(*adaptiveConfig)) LimiterOption { return limiterOption{set: set} }
 
-// WithInitialRate is the rate to begin with, in calls per second: from the minimum to
-// the maximum rate, or [rate.Inf], the default: no limit until the first throttle, and a
-// gentle start. With a rate, the limiter begins with a single token, whatever [WithBurst]
-// says: the burst has to be saved up first.
+// WithInitialRate sets the rate to begin with, in calls per second. The limiter then begins with a
+// single token: [WithBurst] has to be saved up first. Default: [rate.Inf], no limit until the first
+// throttle and a gentle start. Range: the minimum to the maximum rate, or rate.Inf. Any other value
+// is an error.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithInitialRate(%v): "+check.WantLimit, check.LimitText(limit))
@@ -120,9 +115,9 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithMinRate is the lowest rate, in calls per second, however many are throttled: above
-// 0, finite, and at most the maximum rate. Default one call in ten minutes, or the
-// initial or maximum rate if that is less.
+// WithMinRate sets the lowest rate, in calls per second, to which throttles may cut. Default: one
+// call in ten minutes, or the initial or maximum rate if that is lower. Range: above 0, finite, and
+// at most the maximum rate. Any other value is an error.
 func WithMinRate(limit rate.Limit) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", check.LimitText(limit))
@@ -130,13 +125,12 @@ func WithMinRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithMaxRate is the highest rate, in calls per second, however many calls succeed: above
-// 0 or exactly [rate.Inf], and at least the minimum rate. Default rate.Inf: none. With a
-// maximum, the limiter is paced from its first call on.
+// WithMaxRate caps the rate, in calls per second, to which successes may raise it. With a maximum,
+// the limiter paces calls from the first one on. Default: [rate.Inf], no maximum. Range: above 0,
+// and at least the minimum rate. Any other value is an error.
 //
 // Given to [New], it holds for each key of each scope, and for all calls together. Beside
-// [WithoutLimiter] it holds for each key alone; on calls outside a scope it then has no
-// effect.
+// [WithoutLimiter] it holds for each key alone, and has no effect on calls outside a scope.
 func WithMaxRate(limit rate.Limit) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithMaxRate(%v): "+check.WantLimit, check.LimitText(limit))
@@ -144,9 +138,10 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithBurst is the number of calls that may go at once after a quiet time, and
-// the highest cost of a call: 1 to 2^31-1, of a shared.Limiter to 10,000. Default: ten
-// milliseconds' worth of the rate, at least 1, or the highest cost of a call that went.
+// WithBurst sets the number of calls that may go at once after a quiet time, which is also the
+// highest cost of a call. Default: ten milliseconds' worth of the rate, at least 1, or the highest
+// cost of an admitted call. Range: 1 to 2^31-1, of a shared.Limiter to 10,000. Any other value is
+// an error.
 func WithBurst(n int) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsBurst(n), "WithBurst(%d): "+check.WantBurst, n)
@@ -154,8 +149,8 @@ func WithBurst(n int) LimiterOption {
 	})
 }
 
-// WithDecreaseFactor is what a throttle multiplies the delivered rate by, above 0
-// and below 1. Default 0.5.
+// WithDecreaseFactor sets the factor by which a throttle multiplies the delivered rate. Default:
+// 0.5. Range: above 0 and below 1. Any other value is an error.
 func WithDecreaseFactor(factor float64) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
@@ -163,9 +158,9 @@ func WithDecreaseFactor(factor float64) LimiterOption {
 	})
 }
 
-// WithIncrease is how much the rate grows while it probes for a higher limit: the
-// share of the last ceiling added over 100 successes, above 0 and at most 1.
-// Default 0.1. The 100 become up to 400 while throttles find the ceiling where it was.
+// WithIncrease sets the growth of the rate while it probes for a higher limit, as a share of the
+// last ceiling per 100 successes. The 100 become up to 400 while throttles find the ceiling
+// unchanged. Default: 0.1. Range: above 0 and at most 1. Any other value is an error.
 func WithIncrease(share float64) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
@@ -173,30 +168,28 @@ func WithIncrease(share float64) LimiterOption {
 	})
 }
 
-// WithPauseBackoff is how long everyone pauses for a throttle that names no wait,
-// by how many follow each other; [WithForgiveAfter] says how a series ends. Default
-// 0.3 s, doubled to a minute, equal jitter. While it has no rate, and no call has ever
-// succeeded, an [AdaptiveLimiter] takes four times that, about a second as in the AWS SDKs.
-// It is eight times if the throttle comes with a [Quota] that has a Limit and nothing left of
-// it. A backoff given here is taken as it is.
+// WithPauseBackoff sets the pause of everyone after a throttle without a Retry-After, by the number
+// of throttles in a series. [WithForgiveAfter] says how a series ends. Default: 0.3 s, doubled to a
+// minute, equal jitter. Before the first rate and the first success, the default of an
+// [AdaptiveLimiter] is four times that, about a second as in the AWS SDKs, or eight times if the
+// throttle comes with a [Quota] that has a Limit and no Remaining. A given backoff is used
+// unchanged. Every Backoff is valid.
 //
-// Once there is a rate, a pause lasts no longer than two intervals between calls at the
-// rate after the cut. That bound does not hold where nothing got through since the last
-// throttle. Then the backoff begins anew, and each pause is longer than the last one by
-// its multiplier or step; or than the time until the next attempt, if the rate held that up
-// for longer. So pauses reach the backoff's own length only where throttles go on.
+// Once there is a rate, a pause lasts at most two intervals between calls at the rate after the
+// cut. This cap does not hold if no call got through since the last throttle. Each pause is then
+// longer than the one before it, so pauses reach the backoff's own length only while throttles go
+// on.
 //
-// A wait that the server names is waited for exactly. Only one of less than a second may
-// become longer, if nothing got through since the last throttle, as others were told the
-// same moment: the wait is then multiplied by the backoff's multiplier for each such
-// throttle in a row, at most to 1 s or to the longest delay, whichever is less, and drawn
-// from the upper half of that. It is never shorter than asked.
+// A Retry-After is waited for exactly. One of less than a second may be raised, if no call got
+// through since the last throttle: it is multiplied by the backoff's multiplier for each
+// consecutive throttle, up to 1 s or the longest delay, whichever is less, and drawn from the upper
+// half of that. It is never shortened.
 func WithPauseBackoff(b Backoff) LimiterOption {
 	return tuning(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
 }
 
-// WithForgiveAfter is the number of calls that are not throttled after which the
-// pause backoff goes back by one level, 1 or more. Default 10.
+// WithForgiveAfter sets the number of calls without a throttle that lower the pause backoff by one
+// level. Default: 10. 0 or less is an error.
 func WithForgiveAfter(calls int) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
@@ -204,13 +197,11 @@ func WithForgiveAfter(calls int) LimiterOption {
 	})
 }
 
-// defaultMinRate is slow enough for any API, and quick enough to notice within
-// minutes that it is well again.
+// defaultMinRate is slow enough for any API, and fast enough to notice a recovery within minutes.
 var defaultMinRate = rate.Every(10 * time.Minute)
 
-// NewAdaptiveLimiter returns a limiter that knows nothing yet, unless told by
-// [WithInitialRate]. The error names every option that is out of bounds or
-// contradicts another.
+// NewAdaptiveLimiter returns a limiter without a rate, unless [WithInitialRate] or [WithMaxRate]
+// sets one. The error names every option that is out of range or contradicts another.
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	c := defaultAdaptive()
 	for i, opt := range opts {
@@ -239,7 +230,7 @@ func defaultAdaptive() adaptiveConfig {
 	}
 }
 
-// checkRates finds a minimum rate where none was given, and checks all three.
+// checkRates sets a minimum rate if none was given, and checks all three rates.
 func (c *adaptiveConfig) checkRates() {
 	if c.min == 0 {
 		c.min = min(defaultMinRate, c.initial, c.max)
@@ -260,63 +251,61 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 			Min: float64(c.min), Max: perSecond(c.max),
 			Decrease: c.decrease, Increase: c.increase,
 		}),
-		brake:   brake{backoff: c.pause, forgive: c.forgive},
-		cold:    c.cold,
-		tokens:  pacer.NewBucket(rate.Inf, 1),
-		largest: 1,
-		dearest: 1,
+		brake:       brake{backoff: c.pause, forgive: c.forgive},
+		cold:        c.cold,
+		tokens:      pacer.NewBucket(rate.Inf, 1),
+		maxCost:     1,
+		maxAdmitted: 1,
 	}
 	a.member, a.waiters = limits.Join(a, &a.queue), &a.queue
-	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law knows the time, from which it goes on by whatever clock
+	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law goes on from its own time
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.SetRate(now, float64(initial))
-		a.apply(now)
+		a.applyRate(now)
 	}
 	return a
 }
 
-// WaitN waits until a call of cost n may go, and takes n tokens. A negative n is
-// an error, and n of 0 does not wait. It returns the context's error and cause if
-// that ends first; [ErrDeadline] in an [*Error] at once if the wait could not end
-// in time; and [ErrCost] if n is above a burst that was set by [WithBurst], or above
-// 2^31-1.
+// WaitN waits until a call of cost n may go, and takes n tokens. n of 0 does not wait. It returns
+// the context's error and cause if that ends first. It returns at once with an [*Error] of
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst of
+// [WithBurst] or above 2^31-1, and with an error for a negative n.
 //
-// Every WaitN that returned nil for n above 0 must be followed by one
-// [AdaptiveLimiter.Learn].
+// Every WaitN that returned nil for n above 0 must be followed by one [AdaptiveLimiter.Learn].
 func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
 	_, _, err := a.admit(ctx, n)
 	return err
 }
 
-// Learn takes what became of an attempt: see [Feedback]. A Feedback of Cost 0 or
-// less is of an attempt that was never admitted, and is ignored.
+// Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less,
+// since such an attempt was never admitted.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
-	a.learn(f.ending())
-	reportToParents(&a.queue, f.ending())
+	a.learn(f.result())
+	reportToParents(&a.queue, f.result())
 }
 
-func (a *AdaptiveLimiter) learn(e ending) {
+func (a *AdaptiveLimiter) learn(e result) {
 	if e.cost <= 0 || !a.queue.Ready() {
 		return
 	}
 	now := clock.Now()
 	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
 	if plain {
-		a.mail.put(now, e)
-		if !a.queue.Busy() { // asked after put: whoever comes to wait later opens the mail
+		a.pending.put(now, e)
+		if !a.queue.Busy() { // asked after put: a call that waits later takes the pending successes
 			return
 		}
 	}
 	a.queue.Lock()
 	now = a.queue.Advance(now)
 	was := a.law.Rate()
-	a.openMail(now)
-	var this lesson
+	a.takePending(now)
+	var d decision
 	if !plain {
-		this = a.tellLaw(now, e)
+		d = a.teachLaw(now, e)
 	}
 	is := a.law.Rate()
-	paused := a.pauseBy(now, e, this.pause)
+	paused := a.pauseBy(now, e, d.pause)
 	switch {
 	case paused || is < was:
 		a.queue.Slowed(now)
@@ -326,31 +315,30 @@ func (a *AdaptiveLimiter) learn(e ending) {
 	a.queue.Unlock()
 
 	if a.observer != nil {
-		a.tell(e, this, paused, was, is)
+		a.notifyAll(e, d, paused, was, is)
 	}
 }
 
-// mail keeps successes for whoever takes the lock of the queue next. Where nobody waits that
-// is the next call, so a call takes the lock once, not twice.
-type mail struct {
+// pendingSuccesses are kept for the next holder of the queue's lock. If no call waits, that is the
+// next call, so a call takes the lock once, not twice.
+type pendingSuccesses struct {
 	at         atomic.Int64                  // when the last one was put in
 	took, cost atomic.Int64                  // sums over all that were ever put in
-	n          atomic.Int64                  // how many those are
-	opened     struct{ took, cost, n int64 } // the same of those that were taken out; the lock guards them
+	n          atomic.Int64                  // their number
+	opened     struct{ took, cost, n int64 } // sums over all that were taken out; guarded by the lock
 }
 
-func (m *mail) put(at clock.Instant, e ending) {
+func (m *pendingSuccesses) put(at clock.Instant, e result) {
 	m.at.Store(int64(at))
 	m.took.Add(int64(at.Sub(e.sent)))
 	m.cost.Add(int64(e.cost))
 	m.n.Add(1)
 }
 
-// openMail tells the law of the successes in the mail. They came at some time since the law
-// was last told anything: it is told that they came in equal steps, took equally long and
-// cost the same.
-func (a *AdaptiveLimiter) openMail(now clock.Instant) {
-	m := &a.mail
+// takePending tells the law of the pending successes. They came since the law was last told
+// anything: the law sees them in equal steps, of equal duration and equal cost.
+func (a *AdaptiveLimiter) takePending(now clock.Instant) {
+	m := &a.pending
 	was := m.opened
 	m.opened.n = m.n.Load()
 	n := m.opened.n - was.n
@@ -360,40 +348,39 @@ func (a *AdaptiveLimiter) openMail(now clock.Instant) {
 	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
 	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
 	last := min(a.queue.At(clock.Instant(m.at.Load())), now)
-	step := max(0, last.Sub(a.told)) / time.Duration(n)
+	step := max(0, last.Sub(a.lawTime)) / time.Duration(n)
 	for i := range n {
 		at := last - clock.Instant(step)*clock.Instant(n-1-i)
 		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
-		a.tellLaw(at, ending{outcome: OutcomeSuccess, sent: a.queue.Reading(at) - clock.Instant(took), cost: int(part)})
+		a.teachLaw(at, result{outcome: OutcomeSuccess, sent: a.queue.Reading(at) - clock.Instant(took), cost: int(part)})
 	}
 }
 
-// tellLaw tells the law how an attempt ended.
-func (a *AdaptiveLimiter) tellLaw(now clock.Instant, e ending) lesson {
-	a.told = max(a.told, now)
+// teachLaw tells the law the result of an attempt.
+func (a *AdaptiveLimiter) teachLaw(now clock.Instant, e result) decision {
+	a.lawTime = max(a.lawTime, now)
 	e.sent = a.queue.At(e.sent)
 	was := a.law.Rate()
-	this := a.decide(a.told, e, a.queue.Waiting() == 0)
+	d := a.decide(a.lawTime, e, a.queue.Waiting() == 0)
 	if is := a.law.Rate(); is != was {
-		a.apply(a.told)
-		if this.why == CauseQuota && 2*is < was {
-			a.tokens.Drain() // others have used up what was saved here
+		a.applyRate(a.lawTime)
+		if d.why == CauseQuota && 2*is < was {
+			a.tokens.Drain() // other clients have used up the saved tokens
 		}
 	}
 	a.count(e)
-	return this
+	return d
 }
 
-// lesson is what the law and the backoff of pauses make of an attempt, beside the new rate.
-type lesson struct {
+// decision holds the pause and the cause of a new rate after an attempt.
+type decision struct {
 	pause time.Duration // for everyone, 0 for none
 	late  bool          // a throttle that says nothing new
 	why   Cause         // of the change of the rate, if it changed
 }
 
-// decide asks the law what an attempt means for the rate, and the backoff for how long everyone
-// pauses.
-func (a *AdaptiveLimiter) decide(now clock.Instant, e ending, idle bool) lesson {
+// decide asks the law for the new rate after an attempt, and the backoff for the pause of everyone.
+func (a *AdaptiveLimiter) decide(now clock.Instant, e result, idle bool) decision {
 	late := a.brake.late(e.sent)
 	end := law.Attempt{
 		Kind: kindOf(e), Sent: e.sent, Cost: e.cost, RetryAfter: e.retryAfter, Quota: (*law.Quota)(e.quota), Late: late,
@@ -406,19 +393,19 @@ func (a *AdaptiveLimiter) decide(now clock.Instant, e ending, idle bool) lesson 
 	if d.Cold && a.cold > 0 {
 		ahead = a.cold
 		if q := e.quota; q != nil && q.Limit > 0 && q.Remaining == 0 {
-			ahead++ // others have used it up, and may again
+			ahead++ // other clients have used it up, and may again
 		}
 	}
-	pause := max(d.Wait, a.brake.learn(now, e, ahead, d.AtMost))
+	pause := max(d.Wait, a.brake.pauseAfter(now, e, ahead, d.AtMost))
 	a.law.Rest(now, end, pause, idle)
-	return lesson{pause: pause, late: late, why: causes[d.Why]}
+	return decision{pause: pause, late: late, why: causes[d.Why]}
 }
 
-// causes are those of the law, in its order.
+// causes maps the causes of the law, in its order.
 var causes = [...]Cause{law.ByGrowth: CauseSuccess, law.ByThrottle: CauseThrottle, law.ByQuota: CauseQuota, law.ByLatency: CauseLatency}
 
-// kindOf is what an attempt tells the law.
-func kindOf(e ending) law.Kind {
+// kindOf returns the kind of an attempt for the law.
+func kindOf(e result) law.Kind {
 	switch e.outcome {
 	case OutcomeSuccess:
 		return law.Success
@@ -429,14 +416,14 @@ func kindOf(e ending) law.Kind {
 	case OutcomeTransient:
 		return law.Passed
 	case OutcomeDropped:
-		if e.sent != 0 { // it went, and nobody refused it as long as its caller listened
+		if e.sent != 0 { // it went, and was not refused before its caller gave up
 			return law.Passed
 		}
 	}
 	return law.Nothing
 }
 
-func (a *AdaptiveLimiter) count(e ending) {
+func (a *AdaptiveLimiter) count(e result) {
 	switch e.outcome {
 	case OutcomeSuccess:
 		a.stats.Successes++
@@ -449,18 +436,18 @@ func (a *AdaptiveLimiter) count(e ending) {
 	}
 }
 
-// tell is called without the lock.
-func (a *AdaptiveLimiter) tell(e ending, this lesson, paused bool, was, is float64) {
+// notifyAll sends the events of an attempt to the observer. It is called without the lock.
+func (a *AdaptiveLimiter) notifyAll(e result, d decision, paused bool, was, is float64) {
 	ctx := context.Background()
 	var pause Paused
 	if paused {
-		pause = pausedFor(this.pause) // from now, as it may take long to tell the rest
+		pause = pausedFor(d.pause) // from now, as it may take long to tell the rest
 	}
 	if e.outcome == OutcomeThrottled {
-		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: this.late})
+		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: d.late})
 	}
 	if was != is {
-		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: this.why})
+		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: d.why})
 	}
 	if paused {
 		notify(ctx, a.observer, pause)
@@ -473,16 +460,16 @@ func pausedFor(d time.Duration) Paused {
 	return Paused{Until: time.Now().Add(d), For: d}
 }
 
-// apply gives the bucket the rate of the law. Ten milliseconds' worth of calls
-// may go at once, since timers are no finer than that.
-func (a *AdaptiveLimiter) apply(now clock.Instant) {
+// applyRate gives the bucket the rate of the law. Ten milliseconds' worth of calls may go at once,
+// since timers are no finer than that.
+func (a *AdaptiveLimiter) applyRate(now clock.Instant) {
 	limit := a.law.Rate()
 	burst := a.burst
 	switch {
 	case burst > 0:
-		burst = max(burst, a.largest) // a worker's share of a burst may be less than its calls cost
+		burst = max(burst, a.maxCost) // a worker's share of a burst may be below the cost of a call
 	case !math.IsInf(limit, 1):
-		burst = int(min(max(1, limit/100, float64(a.largest)), math.MaxInt32))
+		burst = int(min(max(1, limit/100, float64(a.maxCost)), math.MaxInt32))
 	}
 	if burst > 0 && burst != a.tokens.Burst() {
 		a.tokens.SetBurst(now, burst)
@@ -498,10 +485,10 @@ func (a *AdaptiveLimiter) paced() bool { return a.tokens.Limit() != rate.Inf }
 // the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one.
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
-// SetLimit sets the rate, also for those who wait; the limiter goes on learning
-// from there, and forgets what the server gave before. [rate.Inf] begins anew, at
-// the maximum rate if there is one. The error says what is allowed, with nothing
-// changed: the minimum to the maximum rate, or rate.Inf.
+// SetLimit sets the rate, in calls per second, for waiting calls too. The limiter goes on learning
+// from there and forgets the rates delivered before. [rate.Inf] begins anew, at the maximum rate if
+// there is one. Range: the minimum to the maximum rate, or rate.Inf. Any other value is an error
+// and changes nothing.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	if !a.queue.Ready() {
 		return limits.ErrZero
@@ -511,11 +498,11 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	}
 	a.queue.Lock()
 	now := a.queue.Now()
-	a.openMail(now)
+	a.takePending(now)
 	was := a.law.Rate()
 	a.law.SetRate(now, perSecond(min(limit, a.max)))
 	is := a.law.Rate()
-	a.apply(now)
+	a.applyRate(now)
 	a.queue.Slowed(now)
 	a.queue.Unlock()
 	if a.observer != nil && was != is {
@@ -524,43 +511,42 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	return nil
 }
 
-// Pause lets nobody go for d, unless a longer pause is in force already. d of 0
-// or less does nothing.
+// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing.
 func (a *AdaptiveLimiter) Pause(d time.Duration) {
 	if !a.pauseFor(d) {
 		return
 	}
-	a.stopped()
+	a.stopLaw()
 	if a.observer != nil {
 		notify(context.Background(), a.observer, pausedFor(d))
 	}
 }
 
-// Resume ends a pause. Those who waited go at the pace of the rate.
+// Resume ends a pause. Waiting calls go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() {
 	left := a.resumeNow()
-	a.stopped()
+	a.stopLaw()
 	if left > 0 && a.observer != nil {
 		notify(context.Background(), a.observer, Resumed{Left: left})
 	}
 }
 
-// stopped tells the law until when nobody goes, whatever the server would give.
-func (a *AdaptiveLimiter) stopped() {
+// stopLaw tells the law the end of the pause: until then no call goes, at any rate of the server.
+func (a *AdaptiveLimiter) stopLaw() {
 	if !a.queue.Ready() {
 		return
 	}
 	a.queue.Lock()
 	defer a.queue.Unlock()
 	now := a.queue.Now()
-	a.openMail(now)
+	a.takePending(now)
 	a.law.Stop(now, max(now, a.queue.PausedUntil()))
 }
 
-// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+// PauseLeft returns the time left of the current pause, 0 if there is none.
 func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.pauseLeft() }
 
-// Stats returns what the limiter is doing now.
+// Stats returns the state of the limiter now.
 func (a *AdaptiveLimiter) Stats() Stats {
 	if !a.queue.Ready() {
 		return Stats{}
@@ -568,7 +554,7 @@ func (a *AdaptiveLimiter) Stats() Stats {
 	a.queue.Lock()
 	defer a.queue.Unlock()
 	now := a.queue.Now()
-	a.openMail(now)
+	a.takePending(now)
 	s := a.stats
 	if s.Quota != nil {
 		s.Quota = new(*s.Quota)
@@ -584,55 +570,55 @@ type adaptivePolicy struct{ *AdaptiveLimiter }
 
 func (a *AdaptiveLimiter) policy() adaptivePolicy { return adaptivePolicy{a} }
 
-// Pass counts the call as sent too.
+// Pass takes the tokens of a call, and counts it as sent.
 func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
-	if wait := a.ask(now, n, (*pacer.Bucket).Pass); wait > 0 {
+	if wait := a.waitTime(now, n, (*pacer.Bucket).Pass); wait > 0 {
 		return wait
 	}
 	a.law.Sent(now)
-	a.spent = false
+	a.drained = false
 	a.stats.Admitted++
-	a.dearest = max(a.dearest, n)
-	a.relax(now)
+	a.maxAdmitted = max(a.maxAdmitted, n)
+	a.shrinkBurst(now)
 	return 0
 }
 
 // Peek is Pass for a call that does not go yet.
 func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
-	wait := a.ask(now, n, (*pacer.Bucket).Peek)
+	wait := a.waitTime(now, n, (*pacer.Bucket).Peek)
 	if wait == 0 {
 		a.law.Free(now) // only a queue above may hold it up
 	}
 	return wait
 }
 
-// Abandoned tells the law that nobody waits any more, though nobody went.
+// Abandoned tells the law that the last waiting call has given up.
 func (a adaptivePolicy) Abandoned(now clock.Instant) {
-	a.openMail(now)
-	a.told = max(a.told, now)
-	a.law.Free(a.told)
-	a.relax(a.told)
+	a.takePending(now)
+	a.lawTime = max(a.lawTime, now)
+	a.law.Free(a.lawTime)
+	a.shrinkBurst(a.lawTime)
 }
 
-// relax takes back the burst that calls were to have which left without going: many others
-// would go at once by it. It must stay for those who wait, be it for a child queue; who goes
-// now counts as waiting where others may.
-func (a *AdaptiveLimiter) relax(now clock.Instant) {
-	if a.largest > a.dearest && a.waiters.AlmostEmpty() && a.paced() {
-		a.largest = a.dearest
-		a.apply(now)
+// shrinkBurst lowers the burst again when the expensive call that it was raised for has given up.
+// It keeps the burst while any other call waits here or in a child queue. A call that goes now
+// counts as waiting.
+func (a *AdaptiveLimiter) shrinkBurst(now clock.Instant) {
+	if a.maxCost > a.maxAdmitted && a.waiters.AlmostEmpty() && a.paced() {
+		a.maxCost = a.maxAdmitted
+		a.applyRate(now)
 	}
 }
 
-// ask asks the law, and then the tokens, by pass or peek.
-func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
-	a.openMail(now)
-	a.told = now
+// waitTime asks the law for the wait, and then the tokens, by pass or peek.
+func (a *AdaptiveLimiter) waitTime(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
+	a.takePending(now)
+	a.lawTime = now
 	wait := a.law.Wait(now)
 	if wait == 0 && a.paced() {
-		if n > max(a.largest, a.burst) {
-			a.largest = n
-			a.apply(now)
+		if n > max(a.maxCost, a.burst) {
+			a.maxCost = n
+			a.applyRate(now)
 		}
 		wait = tokens(&a.tokens, now, n)
 	}
@@ -642,9 +628,9 @@ func (a *AdaptiveLimiter) ask(now clock.Instant, n int, tokens func(*pacer.Bucke
 	return wait
 }
 
-// AtLeast goes by the rate that may come soon.
+// AtLeast returns the least wait at the rate expected soon.
 func (a adaptivePolicy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
-	b := a.tokens.WithLimit(limitOf(a.law.Soon())) // whoever is in time at the rate that it may have soon is not refused
+	b := a.tokens.WithLimit(limitOf(a.law.Soon())) // do not refuse a call that is in time at the rate expected soon
 	wait := b.AtLeast(now, ahead, n)
 	if in, rate := a.law.Renewed(now); wait > in { // for the rest, the next window's rate
 		wait = in + clock.CeilSeconds((wait-in).Seconds()*float64(b.Limit())/rate)
@@ -670,20 +656,20 @@ func (a adaptivePolicy) MaxCost() int {
 // Counts reports whether tokens are missing.
 func (a adaptivePolicy) Counts(now clock.Instant) bool { return a.tokens.Counts(now) }
 
-// Pause drops what was saved, since a server that pauses its clients has none of it.
+// Pause drops the saved tokens, since a server that pauses its clients has none of them.
 func (a adaptivePolicy) Pause(now, until clock.Instant) {
-	if a.paced() || until <= now { // a pause ends, whatever has become of the rate
+	if a.paced() || until <= now { // a pause ends at any rate
 		a.tokens.Pause(now, until)
 	}
 	if a.paced() {
-		if !a.spent { // else pauses that are shorter than a call interval would let nobody go
-			a.tokens.Drain() // the server has none of that
-			a.spent = true
+		if !a.drained { // else pauses shorter than a call interval would stop all calls
+			a.tokens.Drain()
+			a.drained = true
 		}
 	}
 }
 
-// perSecond is a limit as a number, +Inf for none.
+// perSecond returns a limit as a number, +Inf for none.
 func perSecond(l rate.Limit) float64 {
 	if l == rate.Inf {
 		return math.Inf(1)
@@ -691,5 +677,5 @@ func perSecond(l rate.Limit) float64 {
 	return float64(l)
 }
 
-// limitOf is the inverse of perSecond.
+// limitOf inverts perSecond.
 func limitOf(perSecond float64) rate.Limit { return min(rate.Limit(perSecond), rate.Inf) }

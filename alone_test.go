@@ -42,10 +42,10 @@ func TestPasses(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				var p passes
-				var mine, theirs refusals
+				var p ownThrottles
+				var mine, theirs throttleStreak
 				var first clock.Instant
-				var e ending
+				var e result
 				for _, step := range tt.steps {
 					time.Sleep(time.Second)
 					sent := clock.Now()
@@ -55,17 +55,17 @@ func TestPasses(t *testing.T) {
 						if mine.n == 0 {
 							first = clock.Now()
 						}
-						e = ending{outcome: OutcomeThrottled, sent: sent, retryAfter: time.Minute}
-						p.see(&e, &mine)
+						e = result{outcome: OutcomeThrottled, sent: sent, retryAfter: time.Minute}
+						p.observe(&e, &mine)
 					case other:
-						p.see(&ending{outcome: OutcomeThrottled, sent: sent}, &theirs)
+						p.observe(&result{outcome: OutcomeThrottled, sent: sent}, &theirs)
 					case pass, late:
 						if step == late {
 							sent = sent.Add(-time.Minute)
 						}
-						p.see(&ending{outcome: OutcomeSuccess, sent: sent}, &theirs)
+						p.observe(&result{outcome: OutcomeSuccess, sent: sent}, &theirs)
 					case ours:
-						p.see(&ending{outcome: OutcomeSuccess, sent: sent}, &mine)
+						p.observe(&result{outcome: OutcomeSuccess, sent: sent}, &mine)
 					}
 				}
 				assert.Equal(t, tt.alone, mine.own)

@@ -13,8 +13,8 @@ type Attempt struct {
 	err   error
 }
 
-// Context is for the call to use. With [WithAttemptTimeout] it ends with the turn of the
-// loop, so that the body of a response must be read before.
+// Context returns the context for the call. With [WithAttemptTimeout] it ends with the turn of the
+// loop, so read the body of a response before.
 func (a *Attempt) Context() context.Context {
 	if a.c == nil || a.c.attemptCtx == nil {
 		return context.Background()
@@ -22,7 +22,7 @@ func (a *Attempt) Context() context.Context {
 	return a.c.attemptCtx
 }
 
-// Number is 1 for the first attempt, and 0 if none was made.
+// Number returns the number of the attempt, 1 for the first, and 0 if none was made.
 func (a *Attempt) Number() int {
 	if a.c == nil {
 		return 0
@@ -30,22 +30,21 @@ func (a *Attempt) Number() int {
 	return a.c.attempts
 }
 
-// Done tells how the attempt ended, and returns what the [Retrier] makes of that. Every
-// turn of the loop must end with it; the loop ends after Done(nil), and goes on where
-// another attempt is worth it. An attempt without it counts as permanent, and the loop
-// ends with an error that says so.
+// Done reports the error of the attempt, and returns the verdict on it. Every turn of the loop must
+// end with it. The loop ends after Done(nil), and goes on while another attempt can help. An
+// attempt without Done counts as permanent, and the loop ends with an error that says so.
 func (a *Attempt) Done(err error) Verdict {
 	if a.Number() == 0 { // none was made
 		return Classify(err)
 	}
 	v := a.c.verdict(err)
-	a.ended, a.err, a.c.said = true, err, v
+	a.ended, a.err, a.c.doneVerdict = true, err, v
 	return v
 }
 
 var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done"))
 
-// Attempts is [Retrier.Do] as a loop, for code that does not fit in a function:
+// Attempts runs [Retrier.Do] as a loop, for code that does not fit in a function:
 //
 //	for attempt, err := range retrier.Attempts(ctx) {
 //		if err != nil {
@@ -55,13 +54,12 @@ var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done
 //		attempt.Done(err)
 //	}
 //
-// The error of the last turn is what Do would return. A turn with an error is no attempt: a
-// body that does not look makes one call more there, past limiter, attempts and budget.
-// A nil ctx, a Retrier that was not made by [New] and an option out of bounds are an error of
-// the first turn that is no [*Error].
+// The error of the last turn is the error of Do. Always check err first: if it is non-nil, do not
+// make the call, which would bypass limiter, attempts and budget. A nil ctx, a Retrier that was not
+// made by [New] and an option out of range give an error of the first turn other than an [*Error].
 //
-// A body that leaves the loop without Done drops the attempt, which then teaches nothing;
-// one that leaves it after Done(err) has taught what err means, and sends nothing again.
+// A break without Done drops the attempt, which then teaches nothing. A break after Done(err)
+// reports err, and sends nothing again.
 func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*Attempt, error] {
 	return func(yield func(*Attempt, error) bool) {
 		var c calling
@@ -88,7 +86,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				return errNotDone
 			})
 			if left {
-				if c.learn(err).Outcome == OutcomeSuccess {
+				if c.judge(err).Outcome == OutcomeSuccess {
 					r.path.succeeded()
 				}
 				return

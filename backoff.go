@@ -12,14 +12,12 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 )
 
-// Backoff says how long to wait before a retry: a delay that grows from retry
-// to retry up to a maximum, and chance within a range around it, so that
-// callers that failed together don't come back together.
+// Backoff computes the wait before a retry: a delay that grows from retry to retry up to a maximum,
+// and jitter around it, so that callers that failed together do not come back together.
 //
-// It is an immutable value, safe to copy, compare, share and use from many
-// goroutines; it keeps no count of retries. Make one with [NewBackoff] or take
-// a preset such as [GoogleBackoff]; see what it does with [Backoff.Schedule].
-// The zero Backoff waits 0 and never gives up.
+// It is an immutable value, safe to copy, compare, share and use from many goroutines. It keeps no
+// count of retries. Make one with [NewBackoff] or take a preset such as [GoogleBackoff].
+// [Backoff.Schedule] prints its delays. The zero Backoff waits 0 and never gives up.
 type Backoff struct {
 	base, max  time.Duration
 	multiplier float64       // >= 1; multiplies the delay with each retry
@@ -28,8 +26,8 @@ type Backoff struct {
 	retries    int // 0: no limit
 }
 
-// BackoffOption is a choice for [NewBackoff]. Given twice, the last one counts,
-// but a value out of range is an error wherever it stands.
+// BackoffOption tunes a Backoff: see [NewBackoff]. If an option is given twice, the last one
+// counts, but a value out of range is an error wherever it stands.
 type BackoffOption func(*backoffConfig)
 
 type backoffConfig struct {
@@ -37,8 +35,8 @@ type backoffConfig struct {
 	check.Errors
 }
 
-// WithBase sets the delay before the first retry, prior to jitter: above 0 and
-// not above the maximum. Default: 100 ms.
+// WithBase sets the delay before the first retry, prior to jitter. Default: 100 ms. Range: above 0
+// and at most the maximum. Any other value is an error.
 func WithBase(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.base = d
@@ -46,9 +44,9 @@ func WithBase(d time.Duration) BackoffOption {
 	}
 }
 
-// WithMultiplier sets how many times longer each delay is than the one before,
-// prior to jitter: 1 or more and finite, where 1 keeps it constant.
-// [DecorrelatedJitter] grows in its own way and ignores it. Default: 2.
+// WithMultiplier sets the factor from each delay to the next, prior to jitter. 1 keeps the delay
+// constant. [DecorrelatedJitter] ignores it. Default: 2. Range: 1 or more, and finite. Any other
+// value is an error.
 func WithMultiplier(m float64) BackoffOption {
 	return func(c *backoffConfig) {
 		c.multiplier = m
@@ -56,8 +54,8 @@ func WithMultiplier(m float64) BackoffOption {
 	}
 }
 
-// WithMaxDelay sets the longest delay, jitter included: the base or more.
-// Default: 20 s.
+// WithMaxDelay caps the delay, jitter included. Default: 20 s. Range: the base or more. Any other
+// value is an error.
 func WithMaxDelay(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.max = d
@@ -65,7 +63,8 @@ func WithMaxDelay(d time.Duration) BackoffOption {
 	}
 }
 
-// WithJitter sets how chance changes the delay. Default: [FullJitter].
+// WithJitter sets the jitter of the delay. Default: [FullJitter]. A share or an extra out of its
+// range is an error.
 func WithJitter(j Jitter) BackoffOption {
 	return func(c *backoffConfig) {
 		c.jitter = j
@@ -74,10 +73,9 @@ func WithJitter(j Jitter) BackoffOption {
 	}
 }
 
-// WithRetries sets after how many retries to give up, 1 or more. A [Retrier] without
-// [WithMaxAttempts] obeys that of its [WithBackoff], not that of its
-// [WithThrottleBackoff]. Default: no limit. 0 is an error, because it could mean no
-// retry as well as no limit.
+// WithRetries sets the number of retries before giving up. A [Retrier] without [WithMaxAttempts]
+// obeys the number of its [WithBackoff], and ignores that of its [WithThrottleBackoff]. Default: no
+// limit. Range: 1 or more. 0 or less is an error, since 0 could mean no retry as well as no limit.
 func WithRetries(n int) BackoffOption {
 	return func(c *backoffConfig) {
 		c.retries = n
@@ -85,13 +83,13 @@ func WithRetries(n int) BackoffOption {
 	}
 }
 
-// Jitter says how chance changes a delay d that has grown to at most the
-// maximum. Every kind stays between 0 and the maximum, and all but [NoJitter]
-// still spread where d has reached it: a crowd doesn't line up there. The zero
-// Jitter is [FullJitter].
+// Jitter draws the wait at random from a range around a delay d, which has grown to at most the
+// maximum. Every kind stays between 0 and the maximum. All except [NoJitter] still spread the wait
+// once d has reached the maximum, so that a crowd does not line up there. The zero Jitter is
+// [FullJitter].
 //
-// For full, equal and decorrelated jitter see Marc Brooker, Exponential Backoff
-// And Jitter, https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
+// For full, equal and decorrelated jitter see Marc Brooker, Exponential Backoff And Jitter,
+// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
 type Jitter struct {
 	kind  jitterKind
 	share float64       // of proportional jitter
@@ -121,7 +119,7 @@ func EqualJitter() Jitter { return Jitter{kind: equalJitter} }
 // number of the retry nor the multiplier matters.
 func DecorrelatedJitter() Jitter { return Jitter{kind: decorrelatedJitter} }
 
-// NoJitter waits d. Callers that failed together come back together.
+// NoJitter keeps d. Callers that failed together come back together.
 func NoJitter() Jitter { return Jitter{kind: noJitter} }
 
 // ProportionalJitter draws from d - share·d to d + share·d. The share is from 0
@@ -136,23 +134,22 @@ func AdditiveJitter(extra time.Duration) Jitter {
 	return Jitter{kind: additiveJitter, extra: extra}
 }
 
-// NewBackoff makes an exponential backoff: the n-th retry waits
+// NewBackoff returns an exponential backoff: the n-th retry waits
 //
 //	d = base·multiplierⁿ⁻¹, at most the maximum
 //
-// and jitter. By default d is 100 ms, 200 ms, 400 ms … 20 s, the jitter is
-// full, and there is no end of retries. The error names every option that is
-// out of range, or contradicts another, and what is allowed.
+// with jitter. By default d is 100 ms, 200 ms, 400 ms … 20 s, the jitter is full, and retries never
+// end. The error names every option that is out of range or contradicts another.
 func NewBackoff(opts ...BackoffOption) (Backoff, error) {
 	b := Backoff{base: 100 * time.Millisecond, multiplier: 2, max: 20 * time.Second}
 	return b.with(opts)
 }
 
-// GoogleBackoff is the flow that Google documents for its APIs: wait 1, 2, 4, 8
-// and 16 s, each with up to 1,000 ms added at random, then give up.
+// GoogleBackoff returns the flow that Google documents for its APIs: wait 1, 2, 4, 8 and 16 s, each
+// with up to 1,000 ms added at random, then give up.
 //
-// Source: https://developers.google.com/tag-platform/tag-manager/api/v2/errors,
-// Implementing Exponential Backoff.
+// Source: https://developers.google.com/tag-platform/tag-manager/api/v2/errors, Implementing
+// Exponential Backoff.
 func GoogleBackoff() Backoff {
 	return Backoff{
 		base: time.Second, multiplier: 2, max: 17 * time.Second,
@@ -160,18 +157,18 @@ func GoogleBackoff() Backoff {
 	}
 }
 
-// AWSBackoff is what AWS SDKs do in standard mode from 2026 on, after failures
-// other than throttling: full jitter up to 50 ms, doubling up to 20 s, 2 retries.
-// After throttling they begin with 1 s: NewBackoff(WithBase(time.Second), WithRetries(2)).
+// AWSBackoff returns the backoff of AWS SDKs in standard mode from 2026 on, after failures other
+// than throttling: full jitter up to 50 ms, doubling up to 20 s, 2 retries. After throttling they
+// begin with 1 s: NewBackoff(WithBase(time.Second), WithRetries(2)).
 //
 // Source: aws-sdk-go-v2 v1.47, aws/retry, with AWS_NEW_RETRIES_2026.
 func AWSBackoff() Backoff {
 	return Backoff{base: 50 * time.Millisecond, multiplier: 2, max: 20 * time.Second, retries: 2}
 }
 
-// LinearBackoff waits step, 2·step, 3·step … up to maxDelay. It has no jitter
-// and no end of retries unless options say otherwise. The step must be above 0
-// and at most maxDelay.
+// LinearBackoff returns a backoff of step, 2·step, 3·step … up to maxDelay. Without options it has
+// no jitter and its retries never end. The step must be above 0 and at most maxDelay. Any other
+// value is an error.
 func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if step <= 0 || maxDelay < step {
 		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): want a step above 0 and at most the maximum", step, maxDelay)
@@ -180,9 +177,9 @@ func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff
 	return b.with(opts)
 }
 
-// ConstantBackoff waits d before every retry. It has no jitter and no end of
-// retries unless options say otherwise; for jitter above d, raise the maximum
-// with [WithMaxDelay]. d must be above 0.
+// ConstantBackoff returns a backoff of d before every retry. Without options it has no jitter and
+// its retries never end. For jitter above d, raise the maximum with [WithMaxDelay]. d must be above
+// 0. Any other value is an error.
 func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if d <= 0 {
 		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): want above 0", d)
@@ -191,7 +188,7 @@ func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	return b.with(opts)
 }
 
-// with applies options, or says all that is wrong with them.
+// with applies options, or returns all errors in them.
 func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
 	c := backoffConfig{Backoff: b}
 	for i, opt := range opts {
@@ -209,19 +206,18 @@ func (b Backoff) with(opts []BackoffOption) (Backoff, error) {
 	return c.Backoff, nil
 }
 
-// Retries returns after how many retries to give up; 0 means no limit.
+// Retries returns the number of retries before giving up; 0 means no limit.
 func (b Backoff) Retries() int { return b.retries }
 
-// Delay returns how long to wait before a retry, from 0 to the maximum: 1 is
-// the first retry, and anything below counts as 1. The previous delay of the
-// same call, 0 if there was none, matters to [DecorrelatedJitter] only. Each
-// call of Delay draws anew.
+// Delay returns the wait before a retry, from 0 to the maximum: 1 is the first retry, and anything
+// below counts as 1. The previous delay of the same call, 0 if there was none, matters to
+// [DecorrelatedJitter] only. Each call of Delay draws anew.
 func (b Backoff) Delay(retry int, previous time.Duration) time.Duration {
 	return b.at(retry, previous, rand.Float64())
 }
 
-// at is Delay with chance made explicit: u is from 0 to 1, without 1, so that
-// even a range that float64 rounds up is not left.
+// at is Delay with a given random number: u is from 0 to 1, without 1, so that rounding cannot
+// leave the range.
 func (b Backoff) at(retry int, previous time.Duration, u float64) time.Duration {
 	least, most := b.spread(retry, previous)
 	return least + time.Duration(u*float64(most-least))
@@ -234,7 +230,7 @@ func (b Backoff) spread(retry int, previous time.Duration) (least, most time.Dur
 	case equalJitter:
 		return d / 2, d
 	case decorrelatedJitter:
-		// The published formula cuts off what it drew above the maximum, so
+		// The published formula cuts off a draw above the maximum, so
 		// that most callers end up exactly there. Drawing below it does not.
 		return b.base, saturate(3*float64(max(previous, b.base)), b.max)
 	case noJitter:
@@ -250,7 +246,7 @@ func (b Backoff) spread(retry int, previous time.Duration) (least, most time.Dur
 	}
 }
 
-// bounds is spread for whatever the previous delays were.
+// bounds is spread over all possible previous delays.
 func (b Backoff) bounds(retry int) (least, most time.Duration) {
 	previous := b.base
 	for i := 1; i < retry && previous < b.max; i++ {
@@ -259,19 +255,19 @@ func (b Backoff) bounds(retry int) (least, most time.Duration) {
 	return b.spread(retry, previous)
 }
 
-// grown is the delay before jitter.
+// grown returns the delay before jitter.
 func (b Backoff) grown(retry int) time.Duration {
 	n := float64(max(retry, 1) - 1)
 	return saturate(float64(b.base)*math.Pow(b.multiplier, n)+float64(b.step)*n, b.max)
 }
 
-// after is the delay, before jitter, that follows one of d.
+// after returns the delay, before jitter, that follows a delay of d.
 func (b Backoff) after(d time.Duration) time.Duration {
 	return saturate(float64(d)*b.multiplier+float64(b.step), b.max)
 }
 
-// saturate is f nanoseconds, at most limit. It compares before it converts,
-// since converting a float that overflows gives anything, negative times too.
+// saturate returns f nanoseconds, at most limit. It compares before it converts, since converting a
+// float that overflows gives any number, negative ones too.
 func saturate(f float64, limit time.Duration) time.Duration {
 	if f = math.Round(f); f < float64(limit) {
 		return time.Duration(f)
@@ -279,7 +275,7 @@ func saturate(f float64, limit time.Duration) time.Duration {
 	return limit
 }
 
-// Schedule is what a [Backoff] does, retry by retry. It prints as a table.
+// Schedule lists the delays of a [Backoff], retry by retry. It prints as a table.
 type Schedule []struct { // the range of the delay before one retry
 	Retry       int           // 1 is the first
 	Least, Most time.Duration // of this delay
@@ -288,13 +284,12 @@ type Schedule []struct { // the range of the delay before one retry
 	TotalLeast, TotalMost time.Duration
 }
 
-// longestSchedule is how many rows a Schedule has at most.
+// longestSchedule caps the rows of a Schedule.
 const longestSchedule = 10_000
 
-// Schedule returns the ranges of the first n delays, or of as many as there are
-// retries if those are fewer, and never of more than 10,000. With
-// [DecorrelatedJitter], where they depend on each other, a range covers all that is
-// possible.
+// Schedule returns the ranges of the first n delays, of all if there are fewer, and at most of
+// 10,000. With [DecorrelatedJitter], whose delays depend on each other, a range covers all possible
+// delays.
 func (b Backoff) Schedule(n int) Schedule {
 	if b.retries > 0 {
 		n = min(n, b.retries)
@@ -324,7 +319,7 @@ func (s Schedule) String() string {
 	return text.String()
 }
 
-// fourDigits keeps as much of a duration as people read.
+// fourDigits rounds a duration to the digits that people read.
 func fourDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 10_000 {

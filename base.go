@@ -9,7 +9,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
-// base is what all limiters of this package have in common: a queue.
+// base is the part that all limiters of this package share: a queue.
 type base struct {
 	member
 	queue queue.Queue
@@ -17,52 +17,52 @@ type base struct {
 
 type member = limits.Member
 
-// own is a limiter of this module.
-type own interface{ learn(ending) }
+// ownLimiter is a limiter of this module.
+type ownLimiter interface{ learn(result) }
 
-// ownOf returns l and its queue if l is a limiter of this module that was made by its
-// constructor, else nil.
-func ownOf(l Limiter) (own, *queue.Queue) {
+// ownOf returns l and its queue if l is a limiter of this module that was made by its constructor,
+// else nil.
+func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
 	q := limits.QueueOf(l)
 	if q == nil {
 		return nil, nil
 	}
-	if o, ok := l.(own); ok {
+	if o, ok := l.(ownLimiter); ok {
 		return o, q
 	}
-	return outside{q.Policy().(applier)}, q
+	return moduleLimiter{q.Policy().(applier)}, q
 }
 
-// An applier is the policy of a limiter that learns, as other packages of this module know it.
-// Apply is Learn for that limiter alone, without its ancestors.
+// An applier is the policy of a limiter that learns, as other packages of this module see it. Apply
+// is Learn for that limiter alone, without its ancestors.
 type applier interface{ Apply(Feedback) }
 
-// outside is a limiter of another package of this module.
-type outside struct{ applier }
+// moduleLimiter is a limiter of another package of this module.
+type moduleLimiter struct{ applier }
 
-func (o outside) learn(e ending) { o.Apply(e.feedback()) }
+func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 
-// admit waits until a call of cost n may go, and returns when it came and when it went.
+// admit waits until a call of cost n may go, and returns the times at which it came and went.
 func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	came, sent, err = limits.Admit(ctx, &b.queue, n)
 	return came, sent, refusalError(err, n)
 }
 
-// TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
-// It allocates nothing. It is false while others wait, during a pause, for a negative n, and for
-// one that can never go; n of 0 always may. To be told how long it would be, make the call by
-// [Retrier.Do] with [WithMaxWait] of 0.
+// TryN admits a call of cost n now and returns true, or returns false without waiting or taking a
+// token. It allocates nothing. It returns false while other calls wait, during a pause, for a
+// negative n, and for a call that can never go. n of 0 is always admitted. To learn the wait too,
+// make the call by [Retrier.Do] with [WithMaxWait] of 0.
 //
 // Every TryN of 1 or more that returned true must be followed by one Learn.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
-// enter is admit for a call that costs something, but not too much.
-func enter(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
+// admitPaid is admit for a cost above 0 that the limiter can admit.
+func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	came, sent, err = limits.Enter(ctx, q, n)
 	return came, sent, refusalError(err, n)
 }
 
-// Ticket returns what the call asks of a queue.
+// Ticket returns the call's demand on a queue.
 func (r *record) Ticket(cost int) queue.Ticket {
 	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: r.waitsUntil()}
 	background, retry := r.kind()
@@ -78,7 +78,7 @@ func (r *record) Ticket(cost int) queue.Ticket {
 	return t
 }
 
-// refusalError returns an error of a queue as the caller of cost n gets it.
+// refusalError returns an error of a queue as the error of a call of cost n.
 func refusalError(err error, n int) error {
 	r, ok := err.(*queue.Refusal)
 	switch {
@@ -97,9 +97,9 @@ var refusalReasons = [...]error{
 	queue.WaitTooLong:     ErrMaxWait,
 }
 
-// pauseBy pauses for what an attempt taught, and reports whether that extends the pause. It
-// wants the lock held.
-func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
+// pauseBy pauses after an attempt, and reports whether that extends the pause. The caller holds the
+// lock.
+func (b *base) pauseBy(now clock.Instant, e result, d time.Duration) bool {
 	if e.outcome == OutcomeQuotaExhausted {
 		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
 	}
@@ -109,7 +109,7 @@ func (b *base) pauseBy(now clock.Instant, e ending, d time.Duration) bool {
 	return b.queue.Pause(now, now.Add(d))
 }
 
-// change changes the policy, also for those who wait.
+// change changes the policy, for waiting calls too.
 func (b *base) change(policy func(now clock.Instant)) error {
 	if !b.queue.Ready() {
 		return limits.ErrZero
@@ -138,7 +138,7 @@ func (b *base) pauseFor(d time.Duration) bool {
 	return true
 }
 
-// resumeNow ends the pause, and returns what was left of it, 0 if there was none.
+// resumeNow ends the pause, and returns the time that was left of it, 0 if there was none.
 func (b *base) resumeNow() (left time.Duration) {
 	if !b.queue.Ready() {
 		return 0
@@ -160,10 +160,10 @@ func (b *base) pauseLeft() time.Duration {
 	return b.queue.PauseLeft(b.queue.Now())
 }
 
-// reportToParents reports a finished attempt to the limiters of the ancestors of a queue. A
-// Retrier does so by itself for the limiters of its own scopes.
-func reportToParents(q *queue.Queue, e ending) {
+// reportToParents reports a finished attempt to the limiters of the ancestors of a queue. A Retrier
+// reports to the limiters of its own scopes itself.
+func reportToParents(q *queue.Queue, e result) {
 	if q.Parent() != nil {
-		limits.Report(q, e.elsewhere().feedback())
+		limits.Report(q, e.unblamed().feedback())
 	}
 }

@@ -10,31 +10,30 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// A Budget limits how many retries may be made, by all calls that share it, so
-// that retries cannot multiply the load of a server in trouble. It is an account
-// of tokens: a retry takes one, a success gives back a part of one, and time
-// gives back slowly too, so that it always recovers. First attempts are free.
+// A Budget limits the retries of all calls that share it, so that retries cannot multiply the load
+// of a failing server. It is an account of tokens: a retry takes one, a success gives back a part
+// of one, and time gives back slowly, so that it always recovers. First attempts are free.
 //
 // In any time, retries are at most capacity + ratio × successes + refill × time.
 //
-// Sources: gRFC A6 (gRPC retry throttling); Twitter's Finagle RetryBudget; the
-// Google SRE book, "Handling Overload".
+// Sources: gRFC A6 (gRPC retry throttling); Twitter's Finagle RetryBudget; the Google SRE book,
+// "Handling Overload".
 //
-// A Budget is safe for concurrent use, and may be shared by Retriers. The zero
-// value is not usable; it must not be copied.
+// A Budget is safe for concurrent use, and Retriers may share it. The zero value is not usable; it
+// must not be copied.
 type Budget struct {
 	capacity, ratio, refill float64
 
-	intact atomic.Bool // nothing is missing, so that success costs next to nothing
+	full atomic.Bool // no token is missing, so that success costs next to nothing
 
 	mu    sync.Mutex    // guards the fields below
 	spent float64       // tokens missing
-	last  clock.Instant // until when time has given back
+	last  clock.Instant // time up to which tokens were refilled
 }
 
-// NewBudget returns a full budget of capacity retries, to which each success
-// gives ratio and each second refill. capacity must be 1 to 2^31-1, ratio and
-// refill 0 to 2^31-1 and not both 0.
+// NewBudget returns a full budget of capacity retries, to which each success gives ratio and each
+// second refill. capacity must be 1 to 2^31-1, ratio and refill 0 to 2^31-1 and not both 0. Any
+// other value is an error.
 func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 	var f check.Errors
 	f.Check(capacity >= 1 && capacity <= math.MaxInt32, "budget capacity %v: want 1 to %d", capacity, math.MaxInt32)
@@ -45,7 +44,7 @@ func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 		return nil, errors.Join(f...)
 	}
 	b := &Budget{capacity: capacity, ratio: ratio, refill: refill}
-	b.intact.Store(true)
+	b.full.Store(true)
 	return b, nil
 }
 
@@ -53,28 +52,29 @@ func newDefaultBudget() *Budget {
 	return Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
 }
 
-// Left returns how many retries the budget allows now: +Inf for nil, which limits nothing.
+// Left returns the number of retries that the budget allows now, +Inf for nil, which limits
+// nothing.
 func (b *Budget) Left() float64 {
 	if b == nil {
 		return math.Inf(1)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), 0)
-	return max(0, b.capacity-b.spent) // which rounding may have made less
+	b.credit(clock.Now(), 0)
+	return max(0, b.capacity-b.spent) // rounding may make the difference negative
 }
 
-// success gives back what a success is worth.
+// success gives back the worth of a success.
 func (b *Budget) success() {
-	if b == nil || b.intact.Load() {
+	if b == nil || b.full.Load() {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), b.ratio)
+	b.credit(clock.Now(), b.ratio)
 }
 
-// rounding is what sums of ratios may be off: ten times 0.1 is a whole retry.
+// rounding is the error that sums of ratios may have: ten times 0.1 is a whole retry.
 const rounding = 1e-9
 
 // take takes one retry, and reports whether there was one.
@@ -84,32 +84,32 @@ func (b *Budget) take() bool {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), 0)
+	b.credit(clock.Now(), 0)
 	if b.spent+1 > b.capacity+rounding {
 		return false
 	}
 	b.spent++
-	b.intact.Store(false)
+	b.full.Store(false)
 	return true
 }
 
-// refund gives back what a retry took that was not made.
+// refund gives back the token of a retry that was not made.
 func (b *Budget) refund() {
 	if b == nil {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.giveBack(clock.Now(), 1)
+	b.credit(clock.Now(), 1)
 }
 
-// giveBack gives back some tokens and what time is worth; mu must be held.
-func (b *Budget) giveBack(now clock.Instant, tokens float64) {
+// credit gives back some tokens and the refill since the last time; mu must be held.
+func (b *Budget) credit(now clock.Instant, tokens float64) {
 	if dt := now.Sub(b.last); dt > 0 {
 		tokens += b.refill * dt.Seconds()
 	}
-	b.last = now // earlier than before on another clock, that of a synctest bubble
+	b.last = now // may be earlier than before: a synctest bubble has another clock
 	if b.spent = max(0, b.spent-tokens); b.spent == 0 {
-		b.intact.Store(true)
+		b.full.Store(true)
 	}
 }

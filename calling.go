@@ -10,25 +10,25 @@ import (
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
-// calling is one call on its way: the loop that Do and Attempts share.
+// calling is one call on its way: the state of the loop that Do and Attempts share.
 type calling struct {
 	r      *Retrier
 	ctx    context.Context // the caller's
 	record *record         // nil if nothing needs it
 	perCall
-	started    clock.Instant
-	waited     time.Duration // in the limiter, for the attempt
-	sent       clock.Instant // when that let it go
-	begun      clock.Instant // when the call began, where there is an observer, who may be slow to hear of it
-	attemptCtx context.Context
-	attempts   int           // made
-	counted    int           // of them, towards the maximum
-	paid       *Budget       // has paid for a retry that is not made yet; nil if none has
-	delay      time.Duration // of the last backoff
-	freeDelay  time.Duration // of the last one for a throttle that does not count
-	said       Verdict       // on the attempt, by Attempt.Done; zero if it has not been asked for
-	last       error         // of the call itself
-	throttles  refusals
+	started        clock.Instant
+	waited         time.Duration // in the limiter, for the attempt
+	sent           clock.Instant // when the limiter admitted it
+	fnStarted      clock.Instant // when the call began, after a possibly slow observer; 0 without one
+	attemptCtx     context.Context
+	attempts       int           // made
+	counted        int           // of them, towards the maximum
+	paidBy         *Budget       // has paid for a retry that is not made yet; nil if none
+	delay          time.Duration // of the last backoff
+	uncountedDelay time.Duration // of the last backoff for an uncounted throttle
+	doneVerdict    Verdict       // on the attempt, by Attempt.Done; zero before
+	last           error         // of the call itself
+	throttles      throttleStreak
 }
 
 // begin prepares the first attempt.
@@ -42,12 +42,12 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	}
 	c.perCall = r.perCall
 	for _, o := range opts {
-		if err := c.choose(o); err != nil {
+		if err := c.apply(o); err != nil {
 			return err
 		}
 	}
 	if r.observer != nil || c.maxElapsed > 0 || !r.path.limits() {
-		c.started = clock.Now() // else the limiter tells when the call came
+		c.started = clock.Now() // else the limiter returns the time
 	}
 	if ctx.Err() != nil {
 		c.started = clock.Now()
@@ -56,27 +56,27 @@ func (c *calling) begin(r *Retrier, ctx context.Context, opts []CallOption) erro
 	return nil
 }
 
-// admit waits for the limiter.
+// admit prepares an attempt and waits for the limiter.
 func (c *calling) admit() error {
 	r := c.r
 	c.attemptCtx = c.ctx
-	if !r.bare || c.attempts > 0 || c.background || c.once || c.attemptTimeout > 0 || c.maxElapsed > 0 {
-		c.attemptCtx = c.recorded()
+	if !r.unpaced || c.attempts > 0 || c.background || c.once || c.attemptTimeout > 0 || c.maxElapsed > 0 {
+		c.attemptCtx = c.ensureRecord()
 		if c.attempts > 0 {
 			c.record.retries.Store(int64(c.attempts))
 		}
 	}
 	var err error
-	if c.waited, err = c.pass(); err != nil {
+	if c.waited, err = c.waitForLimiter(); err != nil {
 		return err
 	}
 	c.attempts++
-	c.paid = nil
+	c.paidBy = nil
 	return nil
 }
 
-// pass waits for the limiter.
-func (c *calling) pass() (waited time.Duration, err error) {
+// waitForLimiter waits until the limiter admits the attempt, and returns the time waited.
+func (c *calling) waitForLimiter() (waited time.Duration, err error) {
 	r, ctx := c.r, c.attemptCtx
 	if !r.path.limits() {
 		c.sent = clock.Now()
@@ -88,13 +88,13 @@ func (c *calling) pass() (waited time.Duration, err error) {
 		ctx = bounded
 	}
 	if c.bounded {
-		c.record.until.Store(int64(clock.Now().Add(c.maxWait)))
-		defer c.record.until.Store(0) // it bounds no wait within the attempt
+		c.record.maxWaitUntil.Store(int64(clock.Now().Add(c.maxWait)))
+		defer c.record.maxWaitUntil.Store(0) // it bounds no wait within the attempt
 	}
 	came, sent, err := r.path.admit(ctx, c.cost)
 	c.sent = sent
 	if c.started == 0 {
-		if came == 0 { // refused at the door
+		if came == 0 { // refused at once
 			came = clock.Now()
 		}
 		c.started = came
@@ -109,12 +109,12 @@ func (c *calling) pass() (waited time.Duration, err error) {
 	return c.sent.Sub(came), nil
 }
 
-// refused gives up because the limiter did not let the call go.
+// refused gives up since the limiter refused the call.
 func (c *calling) refused(err error) error {
 	e := &Error{Reason: err}
 	if by, ok := errors.AsType[*Error](err); ok && by != nil {
 		e.RetryAfter, e.Paused, e.Ahead = by.RetryAfter, by.Paused, by.Ahead
-		if err == by && by.Last == nil { // else there is more to tell
+		if err == by && by.Last == nil { // else err holds more
 			e.Reason = by.Reason
 		}
 	}
@@ -122,9 +122,8 @@ func (c *calling) refused(err error) error {
 	if ended {
 		e.Reason = limits.ContextError(c.ctx)
 	} else if c.maxElapsed > 0 && errors.Is(e.Reason, context.DeadlineExceeded) {
-		// It may be WithMaxElapsed, or a deadline of the limiter's own, such as that of
-		// its network.
-		left, why := c.left()
+		// The reason may be WithMaxElapsed, or a deadline of the limiter, such as its network's.
+		left, why := c.timeLeft()
 		if ended = left <= 0; ended || errors.Is(e.Reason, ErrDeadline) {
 			e.Reason = why
 		}
@@ -135,10 +134,10 @@ func (c *calling) refused(err error) error {
 	return c.end(e)
 }
 
-// left is the time left for waiting, and the reason to give up with when it is over, nil if
-// there is no end to it. The deadline may lack a monotonic reading, so it is compared with
-// time.Until, as contexts do.
-func (c *calling) left() (left time.Duration, reason error) {
+// timeLeft returns the time left for waiting, and the reason for giving up after it, nil if it has no
+// end. The deadline may lack a monotonic reading, so it is compared with time.Until, as contexts
+// do.
+func (c *calling) timeLeft() (left time.Duration, reason error) {
 	left = clock.Never
 	if c.maxElapsed > 0 {
 		left, reason = c.maxElapsed-clock.Now().Sub(c.started), ErrMaxElapsed
@@ -151,23 +150,23 @@ func (c *calling) left() (left time.Duration, reason error) {
 	return left, reason
 }
 
-// attempt calls fn. Should fn not return, or an observer end the goroutine before, the
-// limiter is told all the same.
+// attempt calls fn. The limiter gets a result even if fn does not return, or an observer ends the
+// goroutine before.
 func (c *calling) attempt(fn func(context.Context) error) error {
 	returned := false
-	c.said = Verdict{}
+	c.doneVerdict = Verdict{}
 	defer func() {
 		if !returned {
-			c.teach(Verdict{Outcome: OutcomeDropped}, errPanicked)
+			c.report(Verdict{Outcome: OutcomeDropped}, errPanicked)
 		}
 	}()
 	if c.r.observer != nil {
-		c.begun = c.sent // should the observer end the goroutine
-		notify(c.told(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
-		c.begun = clock.Now()
+		c.fnStarted = c.sent // should the observer end the goroutine
+		notify(c.eventCtx(), c.r.observer, AttemptStarted{Attempt: c.attempts, Waited: c.waited})
+		c.fnStarted = clock.Now()
 	}
 	if c.attemptTimeout > 0 {
-		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.tookLong)
+		ctx, cancel := context.WithTimeoutCause(c.attemptCtx, c.attemptTimeout, c.timeoutCause)
 		defer cancel()
 		c.attemptCtx = ctx
 	}
@@ -176,10 +175,10 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 	return err
 }
 
-// settle learns from an attempt and says whether another one will follow, after
-// any backoff. If not, err is what the call ends with.
+// settle learns from an attempt and says whether another one follows, after any backoff. If not,
+// final is the error of the call.
 func (c *calling) settle(err error) (again bool, final error) {
-	v := c.learn(err)
+	v := c.judge(err)
 	r := c.r
 	switch v.Outcome {
 	case OutcomeSuccess:
@@ -190,14 +189,14 @@ func (c *calling) settle(err error) (again bool, final error) {
 		case c.attempts > 1:
 			return false, c.giveUp(limits.WithCause(c.ctx, err), 0)
 		case c.ctx.Err() == nil || nested:
-			return false, err // somebody else has given up something
+			return false, err // a part of the call was given up elsewhere
 		}
 		c.last = err
 		return false, c.giveUp(limits.ContextError(c.ctx), 0)
 	}
 	c.last = err
 	if c.ranOut() && isEnd(c.attemptCtx, err) {
-		c.last = limits.WithCause(c.attemptCtx, err) // the caller has set no deadline to think of
+		c.last = limits.WithCause(c.attemptCtx, err) // the caller has set no deadline
 	}
 	if !r.nested && callOf(c.ctx) != nil {
 		return false, err // the outer Retrier decides
@@ -214,7 +213,7 @@ func (c *calling) settle(err error) (again bool, final error) {
 	if c.ctx.Err() != nil {
 		return false, c.giveUp(limits.ContextError(c.ctx), v.RetryAfter)
 	}
-	if !r.freeThrottles || v.Outcome != OutcomeThrottled {
+	if !r.uncountedThrottles || v.Outcome != OutcomeThrottled {
 		c.counted++
 	}
 	if c.once || c.counted >= c.maxAttempts {
@@ -240,45 +239,44 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 	wait := v.RetryAfter
 	if backoff != nil {
 		retry, delay := c.counted, &c.delay
-		if r.freeThrottles && v.Outcome == OutcomeThrottled {
-			retry, delay = c.attempts, &c.freeDelay
+		if r.uncountedThrottles && v.Outcome == OutcomeThrottled {
+			retry, delay = c.attempts, &c.uncountedDelay
 		}
 		*delay = max(0, backoff(retry, *delay))
 		wait = max(wait, *delay)
 	}
-	if left, reason := c.left(); reason != nil && wait >= left {
+	if left, reason := c.timeLeft(); reason != nil && wait >= left {
 		return false, c.giveUpRetry(reason, wait)
 	}
-	if !paced || !r.freeThrottles { // see WithUncountedThrottles
+	if !paced || !r.uncountedThrottles { // see WithUncountedThrottles
 		budget := r.Budget()
 		if !budget.take() {
 			return false, c.giveUpRetry(ErrBudgetExhausted, v.RetryAfter)
 		}
-		c.paid = budget
+		c.paidBy = budget
 	}
 	if backoff == nil {
-		wait = 0 // the limiter pauses for everyone: its line is the place to wait
+		wait = 0 // the limiter pauses everyone: wait in its queue
 	}
 	if r.observer != nil {
-		notify(c.told(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
+		notify(c.eventCtx(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})
 	}
 	began := clock.Now()
 	if !sleep(c.ctx, wait) {
 		return false, c.giveUp(limits.ContextError(c.ctx), max(0, v.RetryAfter-clock.Now().Sub(began)))
 	}
-	if left, reason := c.left(); reason != nil && left <= 0 { // the observer or the timer was late
+	if left, reason := c.timeLeft(); reason != nil && left <= 0 { // the observer or the timer was late
 		return false, c.giveUpRetry(reason, 0)
 	}
 	return true, nil
 }
 
-// learn finds out what an attempt means, and tells whom it concerns, even should
-// the classifier panic.
-func (c *calling) learn(err error) Verdict {
+// judge finds the verdict on an attempt and reports it, even if the classifier panics.
+func (c *calling) judge(err error) Verdict {
 	v := Verdict{Outcome: OutcomeDropped}
-	defer func() { c.teach(v, err) }()
-	if c.said.Outcome != OutcomeUnknown {
-		v = c.said
+	defer func() { c.report(v, err) }()
+	if c.doneVerdict.Outcome != OutcomeUnknown {
+		v = c.doneVerdict
 	} else {
 		v = c.verdict(err)
 	}
@@ -296,9 +294,9 @@ func (c *calling) verdict(err error) Verdict {
 	case c.ctx.Err() != nil && isEnd(c.ctx, err):
 		return Verdict{Outcome: OutcomeDropped}
 	}
-	v := c.judged(err)
-	if isAny(err, c.r.permanent) {
-		if !v.Outcome.stops() {
+	v := c.classify(err)
+	if matchesAny(err, c.r.permanent) {
+		if !v.Outcome.refused() {
 			return Verdict{Outcome: OutcomePermanent}
 		}
 		v.NoRetry = true
@@ -306,36 +304,36 @@ func (c *calling) verdict(err error) Verdict {
 	return v
 }
 
-// judged is the verdict without [WithPermanent].
-func (c *calling) judged(err error) Verdict {
-	if c.r.classifier != nil && !retried(err) {
+// classify returns the verdict without [WithPermanent].
+func (c *calling) classify(err error) Verdict {
+	if c.r.classifier != nil && !alreadyRetried(err) {
 		if v := c.r.classifier(err); v.valid() {
 			v.RetryAfter = max(0, v.RetryAfter)
 			return v
 		}
 	}
 	v := Classify(err)
-	if c.tookLong != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
+	if c.timeoutCause != nil && v.Outcome != OutcomeThrottled && c.timedOut(err) {
 		v.Outcome = OutcomeTransient
 	}
 	return v
 }
 
-// isAny reports whether err is one of several.
-func isAny(err error, targets []error) bool {
+// matchesAny reports whether err is one of several.
+func matchesAny(err error, targets []error) bool {
 	return slices.ContainsFunc(targets, func(target error) (is bool) {
 		defer func() { _ = recover() }() // methods of err may panic
 		return errors.Is(err, target)
 	})
 }
 
-// ranOut reports whether the attempt has had all the time that it has for itself.
+// ranOut reports whether the attempt has used up its own timeout.
 func (c *calling) ranOut() bool {
-	return c.tookLong != nil && context.Cause(c.attemptCtx) == c.tookLong
+	return c.timeoutCause != nil && context.Cause(c.attemptCtx) == c.timeoutCause
 }
 
-// timedOut reports whether err, which nobody has marked, comes of the time of the attempt
-// alone: that ended it, or a limiter within saw that it would.
+// timedOut reports whether err, which is not marked, comes from the timeout of the attempt alone:
+// it ended the attempt, or a limiter within saw that it would.
 func (c *calling) timedOut(err error) (is bool) {
 	defer func() { _ = recover() }() // methods of err may panic
 	m, marked := errors.AsType[markedError](err)
@@ -358,41 +356,41 @@ func isEnd(ctx context.Context, err error) (is bool) {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Cause(ctx))
 }
 
-// retried reports whether another Retrier has given up on err, or on an error that is joined
-// with it, and nobody has marked it anew. A classifier that looks for the server's error would
-// find it in there, and retries would multiply.
-func retried(err error) (is bool) {
+// alreadyRetried reports whether another Retrier has given up on err, or on an error joined with it,
+// without a new mark since. A classifier that looks for the server's error would find it within,
+// and retries would multiply.
+func alreadyRetried(err error) (is bool) {
 	each(err, func(n *oneError) bool {
 		e, ok := n.mark.(*Error)
-		is = is || ok && !e.madeOnce()
+		is = is || ok && !e.singleAttempt()
 		return n.mark == nil
 	})
 	return is
 }
 
-// teach tells the limiter and the observer how an attempt ended.
-func (c *calling) teach(v Verdict, err error) {
+// report tells the result of an attempt to the limiter and the observer.
+func (c *calling) report(v Verdict, err error) {
 	r := c.r
 	var took time.Duration
-	if r.observer != nil { // whom the limiter tells first, and who may be slow
-		took = clock.Now().Sub(c.begun)
+	if r.observer != nil { // measure before the limiter notifies the observer, which may be slow
+		took = clock.Now().Sub(c.fnStarted)
 	}
 	if r.path.limits() && c.cost > 0 {
-		e := ending{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
+		e := result{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
 		if c.record != nil {
 			e.cost = max(1, e.cost+int(c.record.charged.Load()))
 			if c.record.quota.Load() != nil {
 				e.quota = c.record.quota.Swap(nil)
 			}
 		}
-		r.path.learn(e, &c.throttles)
+		r.path.report(e, &c.throttles)
 	}
 	if r.observer != nil {
-		notify(c.told(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
+		notify(c.eventCtx(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})
 	}
 }
 
-// giveUpRetry is giveUp where a retry would have been worth it: it would have met the
+// giveUpRetry is giveUp for a call that another attempt might help: that attempt would have met the
 // pause of the limiter too.
 func (c *calling) giveUpRetry(reason error, retryAfter time.Duration) error {
 	if c.cost > 0 {
@@ -406,24 +404,24 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 }
 
 func (c *calling) end(e *Error) error {
-	c.paid.refund()
+	c.paidBy.refund()
 	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
-		notify(c.told(), c.r.observer, GaveUp{Err: e})
+		notify(c.eventCtx(), c.r.observer, GaveUp{Err: e})
 	}
 	return e
 }
 
-// recorded is the record of the call, which is made when it is first needed.
-func (c *calling) recorded() *record {
+// ensureRecord returns the record of the call, made at its first use.
+func (c *calling) ensureRecord() *record {
 	if c.record == nil {
 		c.record = &record{Context: c.ctx, retrier: c.r, background: c.background, cost: c.cost}
 	}
 	return c.record
 }
 
-// told is the context of the call as observers get it.
-func (c *calling) told() context.Context { return (*eventContext)(c.recorded()) }
+// eventCtx returns the context of the call's events.
+func (c *calling) eventCtx() context.Context { return (*eventContext)(c.ensureRecord()) }
 
 // sleep waits for d, and reports whether ctx is still good.
 func sleep(ctx context.Context, d time.Duration) bool {

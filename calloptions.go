@@ -5,29 +5,28 @@ import (
 	"time"
 )
 
-// A CallOption tunes one call. It is an [Option] too: given to [New], it tunes every call that
-// does not say otherwise. A value out of bounds is an error of New, or of the call, which is not
-// made then.
+// A CallOption tunes one call. It is an [Option] too: given to [New], it tunes every call that sets
+// no other value. A value out of range is an error of New, or of the call, which is then not made.
 type CallOption struct {
-	what choice
+	kind optionKind
 	n    int64 // a number, or nanoseconds
 }
 
-type choice uint8
+type optionKind uint8
 
 const (
-	theCost choice = iota
-	yielding
-	onlyOnce
-	theAttempts
-	theElapsed
-	theTimeout
-	theWait
+	costOption optionKind = iota
+	backgroundOption
+	onceOption
+	attemptsOption
+	elapsedOption
+	timeoutOption
+	maxWaitOption
 )
 
-var choiceNames = [...]string{"WithCost", "WithBackground", "WithoutRetries", "WithMaxAttempts", "WithMaxElapsed", "WithAttemptTimeout", "WithMaxWait"}
+var optionNames = [...]string{"WithCost", "WithBackground", "WithoutRetries", "WithMaxAttempts", "WithMaxElapsed", "WithAttemptTimeout", "WithMaxWait"}
 
-// perCall is what may be chosen for each call.
+// perCall holds the settings of one call.
 type perCall struct {
 	cost           int
 	background     bool
@@ -35,93 +34,91 @@ type perCall struct {
 	maxAttempts    int  // 0: not set
 	maxElapsed     time.Duration
 	attemptTimeout time.Duration
-	tookLong       error // the cause of its end; nil if there is none
+	timeoutCause   error // cause of its end; nil if there is none
 	maxWait        time.Duration
 	bounded        bool // by maxWait
 }
 
 func (o CallOption) retrier(c *config) {
-	if err := c.choose(o); err != nil {
+	if err := c.apply(o); err != nil {
 		c.Errors = append(c.Errors, err)
 	}
 }
 
-// choose applies an option, or says what is wrong with it.
-func (p *perCall) choose(o CallOption) error {
+// apply applies an option, or returns the error in it.
+func (p *perCall) apply(o CallOption) error {
 	d := time.Duration(o.n)
-	switch o.what {
-	case theCost:
+	switch o.kind {
+	case costOption:
 		p.cost = int(o.n)
 		if o.n < 0 {
 			return fmt.Errorf("cruise: WithCost(%d): want 0 or more", o.n)
 		}
-	case yielding:
+	case backgroundOption:
 		p.background = true
-	case onlyOnce:
+	case onceOption:
 		p.once = true
-	case theAttempts:
+	case attemptsOption:
 		p.maxAttempts = int(o.n)
 		if o.n < 1 {
 			return fmt.Errorf("cruise: WithMaxAttempts(%d): want 1 or more, or Unlimited", o.n)
 		}
-	case theElapsed:
+	case elapsedOption:
 		p.maxElapsed = d
-	case theTimeout:
-		p.attemptTimeout, p.tookLong = d, &attemptTimeoutError{d}
-	case theWait:
+	case timeoutOption:
+		p.attemptTimeout, p.timeoutCause = d, &attemptTimeoutError{d}
+	case maxWaitOption:
 		p.maxWait, p.bounded = d, true
 		if d < 0 {
 			return fmt.Errorf("cruise: WithMaxWait(%v): want 0 or more", d)
 		}
 	}
-	if (o.what == theElapsed || o.what == theTimeout) && d <= 0 {
-		return fmt.Errorf("cruise: %s(%v): want above 0", choiceNames[o.what], d)
+	if (o.kind == elapsedOption || o.kind == timeoutOption) && d <= 0 {
+		return fmt.Errorf("cruise: %s(%v): want above 0", optionNames[o.kind], d)
 	}
 	return nil
 }
 
-// WithCost sets what a call costs at the limiter, for APIs that count units rather
-// than calls: 0 or more, 0 being free. Of a free call the limiter learns nothing, neither
-// of a throttle nor by [Report]. Default 1.
-func WithCost(n int) CallOption { return CallOption{theCost, int64(n)} }
+// WithCost sets the cost of a call in units of the limiter, for APIs that count units rather than
+// calls. 0 makes it free: the limiter does not pace it, and ignores its throttles and [Report].
+// Default: 1. A negative cost is an error.
+func WithCost(n int) CallOption { return CallOption{costOption, int64(n)} }
 
-// WithBackground makes a call yield: behind a limiter of this package it waits
-// until no other call waits there, its retries too. So that it never starves, of
-// every 8 calls that go while background calls wait, one is a background call.
-// Calls of other Retriers within it yield too.
+// WithBackground makes a call yield, its retries too: behind a limiter of this package it waits
+// until no other call waits there. To prevent starvation, at least one of every 8 calls that go
+// while background calls wait is a background call. Calls of other Retriers within it yield too. A
+// limiter of another package ignores the option.
+func WithBackground() CallOption { return CallOption{kind: backgroundOption} }
+
+// WithoutRetries makes a call once, for calls that must not be sent twice. The limiter paces the
+// call and learns from its outcome as usual, a throttle included, which [Permanent] would hide. The
+// call ends as with [WithMaxAttempts] of 1. Other Retriers within it make their calls once too,
+// unless [WithNestedRetries] says otherwise. A Retrier around it may repeat it with its own call,
+// unless that is WithoutRetries too.
+func WithoutRetries() CallOption { return CallOption{kind: onceOption} }
+
+// WithMaxAttempts caps the attempts of a call, the first included: 1 or more, or [Unlimited].
+// Default: 5. 0 or less is an error.
+func WithMaxAttempts(n int) CallOption { return CallOption{attemptsOption, int64(n)} }
+
+// WithMaxElapsed bounds a call to d since Do was called: no attempt starts later, and no wait that
+// would end later begins. An attempt under way goes on. Default: no limit except the context's. 0
+// or less is an error.
+func WithMaxElapsed(d time.Duration) CallOption { return CallOption{elapsedOption, int64(d)} }
+
+// WithAttemptTimeout gives the context of each attempt a timeout. An attempt that exceeds it is
+// retried. The context's cause names the timeout. The context ends when the attempt returns, which
+// cuts off later reads: read the body of a response within the attempt, or use WithAttemptTimeout
+// of package cruisehttp, which lasts until the body is closed. Default: none. 0 or less is an
+// error.
+func WithAttemptTimeout(d time.Duration) CallOption { return CallOption{timeoutOption, int64(d)} }
+
+// WithMaxWait caps the time that each attempt waits for the limiter. With 0 the call goes at once
+// or not at all. A call that would wait longer is refused at once, with [ErrMaxWait] in an [*Error]
+// whose RetryAfter is the wait; if the wait cannot be foreseen, the call is refused when the time
+// is over. Only the wait for the limiter counts: the attempt keeps its context, and backoff its
+// length. Default: no limit except the context's. A negative wait is an error.
 //
-// A limiter of another package knows no background; there it changes nothing.
-func WithBackground() CallOption { return CallOption{what: yielding} }
-
-// WithoutRetries makes a call once, for what must not be sent twice. It is paced like
-// others, and what it meets teaches the limiter: a throttle too, which [Permanent] would
-// hide. It ends as with [WithMaxAttempts] of 1. Other Retriers within it make their calls
-// once too, unless [WithNestedRetries] says otherwise; one around it makes it again with
-// its own call, unless that is WithoutRetries too.
-func WithoutRetries() CallOption { return CallOption{what: onlyOnce} }
-
-// WithMaxAttempts sets how often a call is made at most, 1 or more, or
-// [Unlimited]. Default 5.
-func WithMaxAttempts(n int) CallOption { return CallOption{theAttempts, int64(n)} }
-
-// WithMaxElapsed starts no attempt when d has gone by since Do was called, nor a
-// wait that would end after that. d must be above 0. Default: no limit but
-// the context's.
-func WithMaxElapsed(d time.Duration) CallOption { return CallOption{theElapsed, int64(d)} }
-
-// WithAttemptTimeout gives the context of each attempt a timeout, above 0. An
-// attempt that runs into it is retried; the context's cause says which timeout it was.
-// The context ends when the attempt returns, and cuts off what is read later: read the
-// body of a response within the attempt, or use WithAttemptTimeout of package cruisehttp,
-// which lasts until the body is closed. Default: none.
-func WithAttemptTimeout(d time.Duration) CallOption { return CallOption{theTimeout, int64(d)} }
-
-// WithMaxWait bounds how long each attempt waits for the limiter, 0 or more: with 0 the call
-// goes at once or not at all. A call that would have to wait for longer is refused at once, with
-// [ErrMaxWait] in an [*Error] whose RetryAfter is how long it would be; where that cannot be
-// foreseen, when the time is over. It bounds that wait alone: the attempt keeps its context, and
-// backoff its length. Default: no limit but the context's.
-//
-// Of limiters of another package those with a method AllowN, such as x/time's, are asked by it
-// first; others are given a context that ends with the time, of a millisecond at least.
-func WithMaxWait(d time.Duration) CallOption { return CallOption{theWait, int64(d)} }
+// A limiter of another package with a method AllowN, such as x/time's, is asked by that method
+// first. Any other gets a context that ends with the time, after a millisecond at least.
+func WithMaxWait(d time.Duration) CallOption { return CallOption{maxWaitOption, int64(d)} }

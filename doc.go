@@ -32,7 +32,7 @@
 //
 // The error of a call tells the Retrier how to go on. [Classify] understands errors with a
 // method StatusCode or RetryAfter, and those of the AWS SDK: return them as they are. All other
-// errors are retried but slow nobody down. If a client reports a 429 as a plain error, wrap it
+// errors are retried without slowing down. If a client reports a 429 as a plain error, wrap it
 // in [Throttled]; if another attempt cannot help, in [Permanent]. [Transient] and
 // [QuotaExhausted] name the other cases.
 //

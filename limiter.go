@@ -11,48 +11,46 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// A Limiter decides when calls may go. [*rate.Limiter] is one, and every limiter
-// of this package.
+// A Limiter decides when calls may go. [*rate.Limiter] is one, and so is every limiter of this
+// package.
 type Limiter interface {
-	// WaitN returns nil when a call of cost n may go. It returns the context's
-	// error if that ends first, and an error at once if the wait could not end
-	// before the context's deadline or n can never be admitted.
+	// WaitN returns nil when a call of cost n may go. It returns the context's error if that ends
+	// first, and an error at once if the wait could not end before the context's deadline or n can
+	// never be admitted.
 	WaitN(ctx context.Context, n int) error
 }
 
 var _ Limiter = (*rate.Limiter)(nil)
 
-// A Learner is a limiter that learns from what became of the calls that it let go.
-// After Learn of [OutcomeThrottled] or [OutcomeQuotaExhausted] with a positive
-// RetryAfter, WaitN lets nobody go for that long.
+// A Learner is a limiter that learns from the results of the calls that it admitted. After Learn of
+// [OutcomeThrottled] or [OutcomeQuotaExhausted] with a positive RetryAfter, WaitN admits no call
+// for that long.
 //
-// Behind a Learner a throttled call asks again at once, as that is where everyone pauses.
-// If a Learner of your own pauses nobody for a throttle that names no wait, as one that only
-// counts, give the [Retrier] [WithThrottleBackoff].
+// Behind a Learner a throttled call asks again at once, and waits out the pause there. If your own
+// Learner does not pause for a throttle without a wait, give the [Retrier] [WithThrottleBackoff].
 //
-// Learn must be called once for every WaitN of 1 or more that returned nil. A [Retrier]
-// does.
+// Learn must be called once for every WaitN of 1 or more that returned nil. A [Retrier] does.
 type Learner interface {
 	Limiter
 	Learn(Feedback)
 }
 
-// ending is a [Feedback] inside the package: it fits in registers.
-type ending struct {
+// result is a [Feedback] inside the package: it fits in registers.
+type result struct {
 	outcome    Outcome
 	sent       clock.Instant
 	cost       int
 	retryAfter time.Duration
 	scope      string
 	quota      *Quota
-	ownSince   clock.Instant // all throttles since then concern the call of this one alone; 0 if not
+	ownSince   clock.Instant // all throttles since then concern this call alone; 0 if not
 }
 
-func (f *Feedback) ending() ending {
-	return ending{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota, 0}
+func (f *Feedback) result() result {
+	return result{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota, 0}
 }
 
-func (e ending) feedback() Feedback {
+func (e result) feedback() Feedback {
 	return Feedback{e.outcome, e.sent.Time(), e.cost, e.retryAfter, e.scope, e.quota}
 }
 
@@ -60,7 +58,7 @@ func (e ending) feedback() Feedback {
 func waitFor(ctx context.Context, l Limiter, n int) error {
 	until := callOf(ctx).waitsUntil()
 	if until == 0 {
-		return explained(ctx, l, n, l.WaitN(ctx, n))
+		return explain(ctx, l, n, l.WaitN(ctx, n))
 	}
 	if l, ok := l.(interface{ AllowN(time.Time, int) bool }); ok && l.AllowN(clock.Now().Time(), n) {
 		return nil
@@ -69,9 +67,9 @@ func waitFor(ctx context.Context, l Limiter, n int) error {
 	bounded, cancel := context.WithTimeout(ctx, max(left, time.Millisecond))
 	defer cancel()
 	if d, ok := ctx.Deadline(); ok && clock.Deadline(d) < until {
-		return explained(ctx, l, n, l.WaitN(ctx, n))
+		return explain(ctx, l, n, l.WaitN(ctx, n))
 	}
-	err := explained(ctx, l, n, l.WaitN(bounded, n))
+	err := explain(ctx, l, n, l.WaitN(bounded, n))
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		refused := &Error{Reason: ErrMaxWait}
 		if e, ok := errors.AsType[*Error](err); ok && e != nil {
@@ -82,9 +80,9 @@ func waitFor(ctx context.Context, l Limiter, n int) error {
 	return err
 }
 
-// explained is an error of a limiter. x/time's says why it refuses in text alone, and not for
-// how long.
-func explained(ctx context.Context, l Limiter, n int, err error) error {
+// explain adds the reason to an error of a limiter, and the wait: x/time gives the reason in text
+// alone, without a wait.
+func explain(ctx context.Context, l Limiter, n int, err error) error {
 	x, ok := l.(*rate.Limiter)
 	if !ok || err == nil {
 		return err

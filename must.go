@@ -1,7 +1,7 @@
 package cruise
 
-// Must returns v, or panics with err if that is not nil. It is for variables
-// whose options are constants, as in
+// Must returns v, or panics with err if that is not nil. It suits variables with constant options,
+// as in
 //
 //	var backoff = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second)))
 func Must[T any](v T, err error) T {

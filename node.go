@@ -13,23 +13,23 @@ import (
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
-// A node is a limiter on the path of a call: that of a Retrier, or that of a key in a scope.
+// A node is a limiter on the path of a call: the limiter of a Retrier, or of a key in a scope.
 type node struct {
 	id      nodeID
-	limiter Limiter      // nil for a Retrier that has none
-	own     own          // limiter, if it is of this module, else nil
+	limiter Limiter      // nil for a Retrier without one
+	own     ownLimiter   // limiter, if it is of this module, else nil
 	queue   *queue.Queue // of own, in the tree of queues
-	// The last ones on the path to this node, it included; nil if there are none:
+	// The last ones on the path to this node, itself included; nil if there are none:
 	inner   *queue.Queue // queue of a limiter of this package
 	foreign *node        // limiter of another package
 
 	budget atomic.Pointer[Budget] // nil until there is a retry
-	passes passes
+	passes ownThrottles
 
 	// The lock of the scopes guards the fields below.
-	uses        int // calls that wait or are in flight, and nodes below
+	uses        int // calls waiting or in flight, and nodes below
 	used        clock.Instant
-	pausedUntil clock.Instant // as the server has asked
+	pausedUntil clock.Instant // end of the longest wait that the server asked for
 	next, prev  *node
 }
 
@@ -53,22 +53,22 @@ func newNode(id nodeID, l Limiter) *node {
 	return n
 }
 
-// pass waits until a call of a cost above 0 may go, and returns when it came and when it went. It
-// takes nothing if the call does not go.
-func (n *node) pass(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+// admit waits until a call of a cost above 0 may go, and returns the times at which it came and
+// went. It takes nothing if the call does not go.
+func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	if n.foreign != nil {
-		return n.passForeign(ctx, cost)
+		return n.admitForeign(ctx, cost)
 	}
 	if most, is := n.inner.TooExpensive(cost); is {
 		return 0, 0, costError(cost, most)
 	}
-	return enter(n.inner, ctx, cost)
+	return admitPaid(n.inner, ctx, cost)
 }
 
-// passForeign is pass where there are limiters of other packages. They cannot be asked without
-// taking, so the call waits for one after the other of them, and for all queues after that. It
-// is refused before if it would wait for those in vain.
-func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
+// admitForeign is admit for a path with limiters of other packages. They cannot be asked without
+// taking, so the call waits for one after the other of them, and for all queues after that. If it
+// would wait for the queues in vain, it is refused before.
+func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	came = clock.Now()
 	if most, is := n.inner.TooExpensive(cost); is {
 		return came, 0, costError(cost, most)
@@ -82,10 +82,10 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 	for x := n.foreign; x != nil; x = x.foreignAbove() {
 		foreign = append(foreign, x)
 	}
-	asked := len(foreign) // all from here on have let the call go
+	asked := len(foreign) // all from here on have admitted the call
 	defer func() {
 		if sent == 0 {
-			giveBack(foreign[asked:], cost)
+			reportUnsent(foreign[asked:], cost)
 		}
 	}()
 	for _, x := range slices.Backward(foreign) {
@@ -97,7 +97,7 @@ func (n *node) passForeign(ctx context.Context, cost int) (came, sent clock.Inst
 	if n.inner == nil {
 		return came, clock.Now(), nil
 	}
-	_, sent, err = enter(n.inner, ctx, cost)
+	_, sent, err = admitPaid(n.inner, ctx, cost)
 	return came, sent, err
 }
 
@@ -109,28 +109,28 @@ func (n *node) foreignAbove() *node {
 	return n.id.parent.foreign
 }
 
-// giveBack tells limiters that a call which they let go was never made, even should one of them
-// panic.
-func giveBack(nodes []*node, cost int) {
+// reportUnsent tells limiters that a call which they admitted was never made, even if one of them
+// panics.
+func reportUnsent(nodes []*node, cost int) {
 	for _, n := range nodes {
-		defer n.tell(ending{outcome: OutcomeDropped, cost: cost})
+		defer n.report(result{outcome: OutcomeDropped, cost: cost})
 	}
 }
 
-// learn tells the limiters of n and of all nodes above, even should one of them panic.
-func (n *node) learn(e ending, blamed *node) {
+// reportAll tells the limiters of n and of all nodes above, even if one of them panics.
+func (n *node) reportAll(e result, blamed *node) {
 	if n == nil {
 		return
 	}
-	defer n.id.parent.learn(e, blamed)
+	defer n.id.parent.reportAll(e, blamed)
 	if n != blamed {
-		e = e.elsewhere()
+		e = e.unblamed()
 	}
-	n.tell(e)
+	n.report(e)
 }
 
-// tell tells the limiter how an attempt ended.
-func (n *node) tell(e ending) {
+// report tells the limiter the result of an attempt.
+func (n *node) report(e result) {
 	if n.own != nil {
 		n.own.learn(e)
 	} else if l, ok := n.limiter.(Learner); ok {
@@ -138,17 +138,17 @@ func (n *node) tell(e ending) {
 	}
 }
 
-// elsewhere is what an attempt tells limiters that what the server said is not about.
-func (e ending) elsewhere() ending {
+// unblamed returns the result for limiters that the server did not blame.
+func (e result) unblamed() result {
 	e.quota, e.retryAfter = nil, 0
-	if e.outcome.stops() {
+	if e.outcome.refused() {
 		e.outcome = OutcomeDropped
 	}
 	return e
 }
 
-// blamed returns the node on the path to n whose scope a server blames; or if its limiter cannot
-// learn, the next one above whose limiter can.
+// blamed returns the node on the path to n whose scope a server blames. If its limiter cannot
+// learn, it is the next node above whose limiter can.
 func (n *node) blamed(scope string) *node {
 	for scope != "" && n.id.scope != scope && n.id.parent != nil && n.id.parent.limiter != nil {
 		n = n.id.parent
@@ -161,9 +161,9 @@ func (n *node) blamed(scope string) *node {
 	return n
 }
 
-// paused reports whether the limiter lets nobody go. A limiter of another package is not asked,
-// since no code of others runs under the lock: it pauses for as long as it was told that the
-// server asks for.
+// paused reports whether the limiter stops all calls. A limiter of another package is not asked,
+// since no code of other packages runs under the lock: it counts as paused for as long as the
+// server asked.
 func (n *node) paused(now clock.Instant) bool {
 	if n.queue != nil {
 		_, pause := n.queue.Report()
@@ -172,7 +172,7 @@ func (n *node) paused(now clock.Instant) bool {
 	return now < n.pausedUntil
 }
 
-// counts reports whether calls that went still count against the limiter's limit.
+// counts reports whether past calls still count against the limiter's limit.
 func (n *node) counts() bool {
 	if x, ok := n.limiter.(*rate.Limiter); ok {
 		return x.Limit() != rate.Inf && x.Tokens() < float64(x.Burst())

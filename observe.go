@@ -10,46 +10,42 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 )
 
-// An Observer is told what a [Retrier], an [AdaptiveLimiter] or a limiter of package shared
-// does, as it happens: give one to its constructor with [WithObserver]. The
-// other limiters tell nothing. It is called without any lock held, from the
-// goroutine in which the thing happened, so it may call back, and it should be
-// quick. Its panics are recovered and forgotten, since a broken observer must not
-// break calls; but it must return, and not end its goroutine, as [testing.T.FailNow]
-// does: the call would leave its place in line behind.
+// An Observer gets the events of a [Retrier], an [AdaptiveLimiter] or a limiter of package shared
+// as they happen: give it to the constructor with [WithObserver]. The other limiters have no
+// events. Observe is called without any lock held, from the goroutine of the event, so it may call
+// back, and should be quick. Its panics are recovered and dropped, since a broken observer must not
+// break calls. It must return: if it ends its goroutine, as [testing.T.FailNow] does, the call
+// leaves its place in the queue behind.
 //
-// What happens at the same time in several goroutines may be told in another order than it
-// happened, rates and pauses of one limiter too: for what holds now, ask the limiter's
-// Limit or Stats, or [Retrier.Scopes].
+// Events of several goroutines at the same time may arrive in another order, rates and pauses of
+// one limiter too. For the current state, ask the limiter's Limit or Stats, or [Retrier.Scopes].
 //
-// The context is that of the call; for events of a limiter, which belong to no
-// single call, it has neither end nor values. [ScopeOf] tells whose it is.
+// The context is the call's. Events of a limiter belong to no single call: their context has
+// neither end nor values. [ScopeOf] returns the scope of either.
 type Observer interface {
 	Observe(ctx context.Context, event Event)
 }
 
-// ObserverFunc makes an [Observer] of a function.
+// ObserverFunc makes a function an [Observer].
 type ObserverFunc func(ctx context.Context, event Event)
 
 // Observe calls f.
 func (f ObserverFunc) Observe(ctx context.Context, event Event) { f(ctx, event) }
 
-// An Event is one of [Waiting], [AttemptStarted], [AttemptEnded],
-// [RetryScheduled] and [GaveUp], which a [Retrier] tells, and [ThrottleSeen],
-// [RateChanged], [Paused], [Resumed], [StoreDegraded] and [StoreRecovered], which a
-// limiter tells.
+// An Event of a [Retrier] is one of [Waiting], [AttemptStarted], [AttemptEnded], [RetryScheduled]
+// and [GaveUp]. An Event of a limiter is one of [ThrottleSeen], [RateChanged], [Paused], [Resumed],
+// [StoreDegraded] and [StoreRecovered].
 type Event interface{ event() }
 
-// Waiting: a limiter of this package does not let an attempt go at once. It is told
-// when the attempt begins to stand in line; the AttemptStarted that follows says
-// how long it was.
+// Waiting: a limiter of this package does not admit an attempt at once. The event comes when the
+// attempt joins the queue; the AttemptStarted that follows has the length of the wait.
 type Waiting struct {
-	AtLeast time.Duration // from now, as things are
-	Paused  time.Duration // of it, for a pause of everyone
+	AtLeast time.Duration // from now, in the present state
+	Paused  time.Duration // part of it that is a pause of everyone
 	Ahead   int           // cost of the calls that go first
 }
 
-// AttemptStarted: the limiter let an attempt go and the call begins.
+// AttemptStarted: the limiter admitted an attempt and the call begins.
 type AttemptStarted struct {
 	Attempt int           // 1 for the first
 	Waited  time.Duration // in the limiter, for this attempt
@@ -59,25 +55,25 @@ type AttemptStarted struct {
 type AttemptEnded struct {
 	Attempt int
 	Outcome Outcome
-	Err     error         // what the call returned
-	Took    time.Duration // how long the call took
+	Err     error         // of the call
+	Took    time.Duration // duration of the call
 }
 
 // RetryScheduled: the attempt failed and another one will follow.
 type RetryScheduled struct {
-	Attempt int           // the one to come, 2 or more
+	Attempt int           // number of the next attempt, 2 or more
 	Delay   time.Duration // of backing off, before the limiter is asked again
 	Reason  Outcome       // of the attempt that failed
 	Err     error         // of the attempt that failed
 }
 
-// GaveUp: Do returns an [*Error]. A call whose first attempt failed for good ends
-// without it.
+// GaveUp: Do returns an [*Error]. A call whose first attempt failed permanently ends without this
+// event.
 type GaveUp struct {
 	Err *Error
 }
 
-// ThrottleSeen: a limiter learned that the server throttled an attempt.
+// ThrottleSeen: the server throttled an attempt of a limiter.
 type ThrottleSeen struct {
 	RetryAfter time.Duration // as the server asked; 0 if it did not
 	Scope      string        // as the server named it; "" if it did not
@@ -95,24 +91,24 @@ func (r RateChanged) String() string {
 	return fmt.Sprintf("%s, was %s: %s", check.RateText(r.To), check.RateText(r.From), r.Why)
 }
 
-// Paused: a limiter lets nobody through until a moment. Told when a pause
-// begins and whenever it is extended.
+// Paused: a limiter stops all calls until a moment. The event comes when a pause begins and
+// whenever it is extended.
 type Paused struct {
 	Until time.Time
 	For   time.Duration // from now
 }
 
-// Resumed: a pause ended before the moment that Paused told, since Resume was called, on
-// this worker or on another one. If a Paused follows, another pause is in force instead.
-// The end of a pause at its time is not told.
+// Resumed: Resume ended a pause before the moment that Paused told, on this worker or on another
+// one. If a Paused follows, another pause is in force instead. A pause that ends at its time has no
+// event.
 type Resumed struct {
-	Left time.Duration // what was left of the pause
+	Left time.Duration // time that was left of the pause
 }
 
-// StoreDegraded: a limiter of package shared cannot reach its store, and goes on by itself
-// as its fallback says. It tries again in the background.
+// StoreDegraded: a limiter of package shared cannot reach its store, and goes on alone as its
+// fallback says. It tries again in the background.
 type StoreDegraded struct {
-	Err error // what the store said
+	Err error // of the store
 }
 
 // StoreRecovered: a limiter of package shared shares its limit again.
@@ -120,14 +116,14 @@ type StoreRecovered struct {
 	After time.Duration // since StoreDegraded
 }
 
-// Cause says why a rate has changed.
+// Cause is the reason for a change of a rate.
 type Cause string
 
 const (
-	CauseThrottle Cause = "throttle" // multiplicative decrease, also once calls go again after several
+	CauseThrottle Cause = "throttle" // multiplicative decrease, also when calls go again after several throttles
 	CauseSuccess  Cause = "success"  // additive increase
 	CauseQuota    Cause = "quota"    // a reported Quota
-	CauseLatency  Cause = "latency"  // calls take so long that they must stand in a queue
+	CauseLatency  Cause = "latency"  // calls take so long that the server must be queueing them
 	CauseSet      Cause = "set"      // SetLimit was called
 )
 
@@ -143,14 +139,14 @@ func (Resumed) event()        {}
 func (StoreDegraded) event()  {}
 func (StoreRecovered) event() {}
 
-// notify delivers one event. Callers test for a nil observer before they make
-// the event, so that nothing is allocated when nobody listens.
+// notify delivers one event. Callers test for a nil observer before they make the event, so that
+// without an observer nothing is allocated.
 func notify(ctx context.Context, o Observer, e Event) {
 	defer func() { _ = recover() }()
 	o.Observe(ctx, e)
 }
 
-// observers are told one after the other, each whatever the others do.
+// observers get each event one after the other, even if one of them panics.
 type observers [2]Observer
 
 func (o observers) Observe(ctx context.Context, e Event) {
@@ -158,7 +154,7 @@ func (o observers) Observe(ctx context.Context, e Event) {
 	notify(ctx, o[1], e)
 }
 
-func both(first, second Observer) Observer {
+func joinObservers(first, second Observer) Observer {
 	if first == nil {
 		return second
 	}

@@ -10,29 +10,28 @@ import (
 	"github.com/a7df5faa/cruise/internal/signals"
 )
 
-// Outcome says what one attempt of a call tells about the server. [OutcomeThrottled] cuts
-// a rate, and only [OutcomeSuccess] and [OutcomePermanent], which are answers, grow one.
-// Successes cut it too where the quota that they [Report] is nearly used up, or where they
-// take ever longer.
+// Outcome classifies one attempt of a call. [OutcomeThrottled] cuts a rate. Only answers,
+// [OutcomeSuccess] and [OutcomePermanent], raise one. Successes cut it too if the quota that they
+// [Report] is nearly used up, or if they take ever longer.
 type Outcome uint8
 
 const (
-	// OutcomeUnknown is the zero value: a classifier that returns it declines,
-	// and the next one is asked.
+	// OutcomeUnknown is the zero value: a classifier that returns it declines, and the next one is
+	// asked.
 	OutcomeUnknown Outcome = iota
 	// OutcomeSuccess: the server did the work.
 	OutcomeSuccess
-	// OutcomeThrottled: the server said slow down. Worth retrying, after a pause.
+	// OutcomeThrottled: the server asked to slow down. Worth retrying, after a pause.
 	OutcomeThrottled
-	// OutcomeQuotaExhausted: a long window (a day, a month, a bill) is used up,
-	// so retrying soon is pointless and slowing down does not help.
+	// OutcomeQuotaExhausted: a long window (a day, a month, a bill) is used up, so retrying soon is
+	// pointless and slowing down does not help.
 	OutcomeQuotaExhausted
 	// OutcomeTransient: worth retrying, and the rate is not to blame.
 	OutcomeTransient
 	// OutcomePermanent: retrying cannot help.
 	OutcomePermanent
-	// OutcomeDropped: the attempt says nothing about the server, because the
-	// caller gave it up. It is not retried, and neither cuts nor grows a rate.
+	// OutcomeDropped: the caller gave the attempt up, so it says nothing about the server. It is
+	// not retried, and leaves the rate unchanged.
 	OutcomeDropped
 )
 
@@ -46,31 +45,30 @@ func (o Outcome) String() string {
 	return "invalid"
 }
 
-// stops reports whether the server refused a call because of how many there were.
-func (o Outcome) stops() bool { return o == OutcomeThrottled || o == OutcomeQuotaExhausted }
+// refused reports whether the server refused a call because there were too many.
+func (o Outcome) refused() bool { return o == OutcomeThrottled || o == OutcomeQuotaExhausted }
 
-// Quota is what a server reported of a limit it keeps: the Limit, Remaining and
-// Reset of the RateLimit header family. Whoever knows no Remaining has no
-// quota to report.
+// Quota is a server's report of a limit: the Limit, Remaining and Reset of the RateLimit header
+// family. Without a known Remaining there is no quota to report.
 //
-// Calls count in it by what they cost here: see [WithCost]. If the server counts calls, and
-// each costs more than 1 here, multiply its numbers by that.
+// Calls count in it by their cost here: see [WithCost]. If the server counts calls, and each costs
+// more than 1 here, multiply its numbers by that cost.
 type Quota struct {
-	// Limit is what a whole window admits; 0 means not reported.
+	// Limit is the size of a whole window; 0 means not reported.
 	Limit int
-	// Remaining is what is left until Reset, 0 or more.
+	// Remaining is the part left until Reset, 0 or more.
 	Remaining int
 	// Reset is the time from now until Remaining is whole again, for a window,
 	// or until the bucket is full; 0 means not reported.
 	Reset time.Duration
 }
 
-// Feedback tells a [Learner] how an attempt that it let go has ended.
+// Feedback tells a [Learner] the result of an attempt that it admitted.
 type Feedback struct {
 	// Outcome of the attempt.
 	Outcome Outcome
-	// Sent is when the limiter let the attempt go. A throttle of an attempt sent
-	// before an earlier throttle was known is old news.
+	// Sent is the time at which the limiter admitted the attempt. A throttle of an attempt sent
+	// before an earlier throttle was known says nothing new.
 	Sent time.Time
 	// Cost is the n that the attempt was admitted with.
 	Cost int
@@ -79,11 +77,11 @@ type Feedback struct {
 	// Scope is the limit that the server blamed, such as "ACCOUNT"; "" means
 	// that it named none.
 	Scope string
-	// Quota is what the server reported, on success too; nil means nothing.
+	// Quota is the server's report, on success too; nil means none.
 	Quota *Quota
 }
 
-// Verdict is what a [Classifier] makes of an error.
+// Verdict is the result of a [Classifier].
 type Verdict struct {
 	// Outcome of the attempt; OutcomeUnknown declines.
 	Outcome Outcome
@@ -91,7 +89,7 @@ type Verdict struct {
 	RetryAfter time.Duration
 	// Scope is the limit that the server blamed, if it named one.
 	Scope string
-	// NoRetry ends the call, whatever the Outcome teaches the limiter: a throttled request
+	// NoRetry ends the call, and leaves the Outcome to the limiter: a throttled request
 	// that must not be sent again.
 	NoRetry bool
 }
@@ -99,15 +97,14 @@ type Verdict struct {
 // valid reports whether a classifier has decided.
 func (v Verdict) valid() bool { return v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped }
 
-// Classifier tells what an error of a call means. It is never asked about nil,
-// nor about the end of the caller's own context, nor about an [*Error], which
-// has been retried already. A Classifier that returns the zero Verdict, or an
-// Outcome that does not exist, declines, and [Classify] decides.
+// Classifier returns the meaning of a call's error. It is never asked about nil, the end of the
+// caller's own context, or an [*Error], which has been retried already. A Classifier that returns
+// the zero Verdict, or an Outcome that does not exist, declines, and [Classify] decides.
 type Classifier func(error) Verdict
 
-// The shapes by which errors of SDKs are understood without importing them.
+// Shapes of SDK errors, which need no import of the SDK.
 type (
-	markedError interface { // a wrapper, an Error, or whatever says it itself
+	markedError interface { // a wrapper, an Error, or an error with its own verdict
 		error
 		Verdict() Verdict
 	}
@@ -123,11 +120,11 @@ type (
 // transientCodes are the codes that AWS SDKs retry without slowing down.
 var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 
-// Classify tells what an error means, without any adapter: it understands the
-// wrappers [Throttled], [QuotaExhausted], [Transient] and [Permanent], and
-// errors anywhere in the tree that have one of these methods:
+// Classify returns the meaning of an error. It understands the wrappers [Throttled],
+// [QuotaExhausted], [Transient] and [Permanent], and errors anywhere in the tree that have one of
+// these methods:
 //
-//	Verdict() cruise.Verdict       says it all, of the errors within it too
+//	Verdict() cruise.Verdict       decides, for the errors within it too
 //	ErrorCode() string             AWS codes: the SDK's 14 throttle codes, request timeouts
 //	HTTPStatusCode() int           300 or more: by StatusOutcome
 //	StatusCode() int               300 or more: by StatusOutcome
@@ -136,22 +133,21 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 //	GetRetryAfter() time.Duration  the same
 //	Timeout() bool                 true is transient
 //
-// A wrapper without a wait or a scope takes that of the error that it wraps.
+// A wrapper without a wait or a scope takes it from the error that it wraps.
 //
-// Of errors that are joined, in any order, a throttle teaches the limiter and one that is
-// permanent forbids the retry: both together are a throttle with NoRetry. So
+// Of joined errors, in any order, a throttle teaches the limiter and a permanent error forbids the
+// retry: both together are a throttle with NoRetry. So
 //
 //	errors.Join(cruise.Throttled(err), cruise.Permanent(err))
 //
 // slows down and does not send again.
 //
-// nil is a success. An [*Error] is permanent, because whoever made it has
-// already retried, with the wait that it tells; that of a call which was to have one
-// attempt only means what its last error does. [context.Canceled] is dropped:
-// something was given up on purpose. Any other error is transient. Where an SDK keeps a
-// throttle in fields, without a method, see [ClassifyAs].
+// nil is a success. An [*Error] from another Retrier is permanent and keeps its wait, since that
+// Retrier has already retried; if it was limited to one attempt, its last error decides.
+// [context.Canceled] is dropped, since a caller gave up on purpose. Any other error is transient.
+// If an SDK keeps a throttle in fields, without a method, see [ClassifyAs].
 //
-// An error whose own methods panic is transient.
+// An error with a method that panics is transient.
 func Classify(err error) Verdict {
 	if err == nil {
 		return Verdict{Outcome: OutcomeSuccess}
@@ -166,8 +162,8 @@ func Classify(err error) Verdict {
 }
 
 // ClassifyAs returns a [Classifier] that asks f about the first error of type E in a tree. It
-// declines where there is none, where f panics, and where an error is marked by [Permanent] and
-// its like. It is for errors of SDKs that keep in fields what [Classify] finds by methods alone:
+// declines if there is none, if f panics, and if an error is marked by [Permanent] and its like. It
+// suits SDKs whose errors keep in fields the facts that [Classify] finds by methods alone:
 //
 //	cruise.ClassifyAs(func(e *slack.RateLimitedError) cruise.Verdict {
 //		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
@@ -193,8 +189,9 @@ func Classify(err error) Verdict {
 //		return v
 //	})
 //
-// Package cruisehttp has VerdictOf for those that keep a response, with a line for each of a
-// dozen SDKs; module cruisegrpc has a Classifier for gRPC. A nil f makes one that declines all.
+// Package cruisehttp has VerdictOf for errors that keep a response, with a line for each of a dozen
+// SDKs. Module cruisegrpc has a Classifier for gRPC. A nil f makes a Classifier that always
+// declines.
 func ClassifyAs[E error](f func(E) Verdict) Classifier {
 	return func(err error) (v Verdict) {
 		defer func() {
@@ -210,10 +207,10 @@ func ClassifyAs[E error](f func(E) Verdict) Classifier {
 	}
 }
 
-// oneError is what one error of a tree says, apart from those within it.
+// oneError holds the facts of one error of a tree, apart from the errors within it.
 type oneError struct {
 	mark      markedError // nil if it is none
-	code      Outcome     // by ErrorCode; OutcomeUnknown if it has none that we know
+	code      Outcome     // by ErrorCode; OutcomeUnknown if it has no known one
 	status    int         // 300 or more, or 0
 	wait      time.Duration
 	timeout   bool
@@ -222,9 +219,9 @@ type oneError struct {
 	several   []error
 }
 
-// look asks err. A typed nil error panics in its methods; it must not take the caller's
-// goroutine with it only because we were curious.
-func look(err error) (n oneError) {
+// inspect reads the facts of err. The methods of a typed nil error panic, which must not end the
+// caller's goroutine.
+func inspect(err error) (n oneError) {
 	defer func() {
 		if recover() != nil {
 			n = oneError{}
@@ -272,7 +269,7 @@ func look(err error) (n oneError) {
 	return n
 }
 
-// verdictOf is what a mark says, whoever made it.
+// verdictOf returns the verdict of a mark, transient if its method panics.
 func verdictOf(mark markedError) (v Verdict) {
 	defer func() {
 		if recover() != nil || !v.valid() {
@@ -283,7 +280,7 @@ func verdictOf(mark markedError) (v Verdict) {
 	return mark.Verdict()
 }
 
-// as is errors.AsType of one error without those within it.
+// as is errors.AsType of one error, without the errors within it.
 func as[T any](err error) (t T, ok bool) {
 	if t, ok = err.(T); ok {
 		return t, true
@@ -294,10 +291,10 @@ func as[T any](err error) (t T, ok bool) {
 	return t, ok
 }
 
-// each calls f for every error of a tree, the outer ones first, and for those within one only
+// each calls f for every error of a tree, the outer ones first, and for the errors within one only
 // if f returned true.
 func each(err error, f func(*oneError) bool) {
-	n := look(err)
+	n := inspect(err)
 	if !f(&n) {
 		return
 	}
@@ -311,7 +308,7 @@ func each(err error, f func(*oneError) bool) {
 	}
 }
 
-// tree merges what the errors of a tree say: each way from its root to a leaf has a verdict.
+// tree merges the facts of a tree of errors: each way from its root to a leaf has a verdict.
 type tree struct {
 	wait   time.Duration // the longest that an unmarked error tells
 	best   Verdict
@@ -319,9 +316,9 @@ type tree struct {
 	forbid bool
 }
 
-// add adds the ways through err, to which outer errors have said what above holds.
+// add adds the ways through err. above holds the facts of the outer errors.
 func (t *tree) add(err error, above oneError) {
-	n := look(err)
+	n := inspect(err)
 	if n.mark != nil {
 		v := verdictOf(n.mark)
 		t.join(v, v.Outcome.rank())
@@ -348,7 +345,7 @@ func (t *tree) add(err error, above oneError) {
 	}
 }
 
-// verdict is what the errors on one way say together.
+// verdict returns the verdict of the errors on one way.
 func (t *tree) verdict(n oneError) (v Verdict, rank int) {
 	v.RetryAfter = t.wait
 	switch {
@@ -369,7 +366,7 @@ func (t *tree) verdict(n oneError) (v Verdict, rank int) {
 	return v, v.Outcome.rank()
 }
 
-// rank orders outcomes: of several, the one of the highest rank is what the limiter learns.
+// rank orders outcomes: the limiter learns the one of the highest rank.
 func (o Outcome) rank() int {
 	return slices.Index([]Outcome{OutcomeUnknown, OutcomeSuccess, OutcomeDropped, OutcomeTransient, OutcomePermanent, OutcomeThrottled, OutcomeQuotaExhausted}, o)
 }
@@ -387,18 +384,17 @@ func (t *tree) join(v Verdict, rank int) {
 
 func (t *tree) merged() Verdict {
 	v := t.best
-	v.NoRetry = t.forbid && v.Outcome != OutcomePermanent && v.Outcome != OutcomeQuotaExhausted // which say so
+	v.NoRetry = t.forbid && v.Outcome != OutcomePermanent && v.Outcome != OutcomeQuotaExhausted // these imply it
 	return v
 }
 
-// StatusOutcome is what an HTTP status means when nothing else is known of the
-// response. retryAfter is the wait that the response asked for, 0 if none: it
-// makes a throttle of 403, 418, 430 and 503, and a transient failure of 409, 413 and
-// 423. A bare 503 is transient: the server failed, and whether the rate is to
-// blame is unknown.
+// StatusOutcome returns the meaning of an HTTP status alone. retryAfter is the wait that the
+// response asked for, 0 if none: with a wait 403, 418, 430 and 503 are a throttle, and 409, 413 and
+// 423 a transient failure. A bare 503 is transient: the server failed, and the rate may not be to
+// blame.
 //
-// Sources: RFC 9110, RFC 6585 section 4 (429), RFC 8470 (425), and the common
-// use of 418, 430, 509, 529 and 52x.
+// Sources: RFC 9110, RFC 6585 section 4 (429), RFC 8470 (425), and the common use of 418, 430, 509,
+// 529 and 52x.
 func StatusOutcome(status int, retryAfter time.Duration) Outcome {
 	asked := retryAfter > 0
 	switch status {
@@ -429,7 +425,7 @@ func StatusOutcome(status int, retryAfter time.Duration) Outcome {
 		return OutcomeSuccess
 	case status >= 400 && status < 500:
 		return OutcomePermanent
-	default: // 5xx, and what is no status at all
+	default: // 5xx, and numbers that are no status
 		return OutcomeTransient
 	}
 }

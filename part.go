@@ -12,7 +12,7 @@ import (
 // The methods below let a shared limiter use the policy of an AdaptiveLimiter as a part of its
 // own, under the lock of its own queue. Package shared finds them by the queue of a limiter.
 
-// Options returns the numbers that the options of the limiter have set.
+// Options returns the numeric options of the limiter.
 func (a adaptivePolicy) Options() limits.Options {
 	return limits.Options{
 		Initial: a.initial, Min: a.min, Max: a.max, Burst: a.burst,
@@ -31,7 +31,7 @@ func (a adaptivePolicy) Notify(e Event) {
 	}
 }
 
-// Part returns the policy of a new limiter with options like those of a, but the rates and the
+// Part returns the policy of a new limiter with options like those of a, except the rates and the
 // burst of o. The limiter is part of another one, whose calls wait in q.
 func (a adaptivePolicy) Part(now clock.Instant, q *queue.Queue, o limits.Options) queue.Policy {
 	part := newAdaptive(now, adaptiveConfig{
@@ -48,29 +48,29 @@ func (a adaptivePolicy) Settle() { a.law.Settle() }
 // Rate returns the rate in calls per second, +Inf for none.
 func (a adaptivePolicy) Rate() float64 { return a.law.Rate() }
 
-// Delivered returns the rate that the server has given of late.
+// Delivered returns the recent rate of the server.
 func (a adaptivePolicy) Delivered(now clock.Instant) float64 { return a.law.Delivered(now) }
 
-// Stop tells the law that nobody goes before until, whatever the server would give.
+// Stop tells the law that no call goes before until, at any rate of the server.
 func (a adaptivePolicy) Stop(now, until clock.Instant) { a.law.Stop(now, until) }
 
-// Adapt changes the rate for a finished attempt. It returns the pause that the attempt asks for,
-// whether the attempt says nothing new, and why the rate has changed.
+// Adapt changes the rate after a finished attempt. It returns the pause for the attempt, whether
+// the attempt says nothing new, and the cause of a change of the rate.
 func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback, idle bool) (pause time.Duration, late bool, why Cause) {
 	was := a.law.Rate()
-	d := a.decide(now, f.ending(), idle)
+	d := a.decide(now, f.result(), idle)
 	if a.law.Rate() != was {
-		a.apply(now)
+		a.applyRate(now)
 	}
 	return d.pause, d.late, d.why
 }
 
 // Brake is Adapt without a change of the rate.
 func (a adaptivePolicy) Brake(now clock.Instant, f Feedback) (pause time.Duration, late bool) {
-	e := f.ending()
+	e := f.result()
 	late = a.brake.late(e.sent)
-	return a.brake.learn(now, e, 0, clock.Never), late
+	return a.brake.pauseAfter(now, e, 0, clock.Never), late
 }
 
 // Apply is Learn without the ancestors.
-func (a adaptivePolicy) Apply(f Feedback) { a.learn(f.ending()) }
+func (a adaptivePolicy) Apply(f Feedback) { a.learn(f.result()) }

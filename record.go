@@ -9,18 +9,18 @@ import (
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
-// record is the context of a call's attempts. It marks what runs under a Retrier,
-// carries reports up to it, and tells limiters which attempt comes.
+// record is the context of a call's attempts. It marks work under a Retrier, carries reports up to
+// it, and describes the attempt to limiters.
 type record struct {
 	context.Context
-	retries    atomic.Int64          // begun; a call may outlive its attempt
-	retrier    *Retrier              // whose call it is
-	background bool                  // yields to calls that are not
-	quota      atomic.Pointer[Quota] // reported, for the limiter
-	cost       int                   // of each attempt
-	sent       atomic.Int64          // a clock.Instant: when the attempt was let go; 0 if none was
-	charged    atomic.Int64          // to the attempt, beside its cost
-	until      atomic.Int64          // a clock.Instant: no wait of the call for its limiter is longer; 0 outside such waits
+	retries      atomic.Int64          // begun; a call may outlive its attempt
+	retrier      *Retrier              // of the call
+	background   bool                  // yields to other calls
+	quota        atomic.Pointer[Quota] // reported, for the limiter
+	cost         int                   // of each attempt
+	sent         atomic.Int64          // a clock.Instant: when the attempt was admitted; 0 if none was
+	charged      atomic.Int64          // to the attempt, beside its cost
+	maxWaitUntil atomic.Int64          // a clock.Instant: end of the longest wait for the limiter; 0 for no end
 }
 
 // Value returns the record itself under its key, and the scopes of its call.
@@ -34,14 +34,14 @@ func (r *record) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// Nested reports whether ctx is that of an attempt of another Retrier. Given such a ctx,
-// Do makes its call once and leaves retries to that one, unless [WithNestedRetries] says
+// Nested reports whether ctx is the context of another Retrier's attempt. Given such a ctx, Do
+// makes its call once and leaves retries to that Retrier, unless [WithNestedRetries] says
 // otherwise.
 //
-// It may be false in the first attempt of a Retrier that has no limiter, observer or limit
-// of time, unless the call is [WithoutRetries]. Then the inner Retrier retries, and the outer
-// one does not retry its [*Error], so that retries do not multiply either; but one that was to
-// make a single attempt leaves retries to the outer one here, too.
+// Nested may return false in the first attempt of a Retrier without limiter, observer and limit of
+// time, unless the call is [WithoutRetries]. Then the inner Retrier retries, and the outer one does
+// not retry its [*Error], so that retries do not multiply either. An inner Retrier limited to one
+// attempt leaves retries to the outer one here, too.
 func Nested(ctx context.Context) bool { return ctx != nil && callOf(ctx) != nil }
 
 func callOf(ctx context.Context) *record {
@@ -49,8 +49,7 @@ func callOf(ctx context.Context) *record {
 	return r
 }
 
-// kind reports whether the call, or one that it is a part of, is background work,
-// or a retry.
+// kind reports whether the call, or a call around it, is background work, or a retry.
 func (r *record) kind() (background, retry bool) {
 	for ; r != nil; r = callOf(r.Context) {
 		background = background || r.background
@@ -59,19 +58,21 @@ func (r *record) kind() (background, retry bool) {
 	return background, retry
 }
 
-// waitsUntil is the end of the longest wait of the call for its limiter, zero if there is none.
+// waitsUntil returns the end of the longest wait of the call for its limiter, zero if there is
+// none.
 func (r *record) waitsUntil() clock.Instant {
 	if r == nil {
 		return 0
 	}
-	return clock.Instant(r.until.Load())
+	return clock.Instant(r.maxWaitUntil.Load())
 }
 
-// Report tells the limiter of the [Retrier] that made ctx, or if that has none of the next
-// one around it, what quota the server reported: call it from within the call, with the
-// headers of any response. The last report of an attempt counts. That of a throttle makes
-// nobody wait until the quota's reset: give the error [RetryAfter] too. Without a limiter,
-// with a negative Remaining, or from a call that is free ([WithCost]), Report does nothing.
+// Report tells the limiter the quota that the server reported. Call it from within the call, with
+// the headers of any response. It reaches the limiter of the [Retrier] that made ctx. A Retrier
+// without a limiter passes it on to the Retrier around it. The last report of an attempt counts. A
+// throttle with a report does not wait until the quota's reset: give the error [RetryAfter] too.
+// Without a limiter, with a negative Remaining, or from a free call ([WithCost]), Report does
+// nothing.
 func Report(ctx context.Context, q Quota) {
 	if ctx == nil || q.Remaining < 0 {
 		return
@@ -84,20 +85,20 @@ func Report(ctx context.Context, q Quota) {
 	}
 }
 
-// Charge makes the attempt that ctx is of cost n more than [WithCost] said, or less if n is below
-// 0, for APIs that count units known only afterwards, such as the tokens of a language model. It
-// does not wait: what the limiter lacks then, later calls wait for; what it gets back, they may
-// use at once. Like [Report] it concerns the limiter of the [Retrier] that made ctx, with all
-// around a scope's, or if that has none the next one around it. Call it from within the call,
-// once the answer is there, as often as need be.
+// Charge adds n to the cost of the attempt of ctx; n may be negative. It suits APIs that count
+// units known only afterwards, such as the tokens of a language model. It does not wait: later
+// calls wait for the missing tokens, or use the returned ones at once. Like [Report] it reaches the
+// limiter of the [Retrier] that made ctx, with all limiters around a scope's. A Retrier without a
+// limiter passes it on to the Retrier around it. Call it from within the call, after the answer, as
+// often as need be.
 //
-// A call waits until all that it reserves is there, though it will use less: a [SlidingWindow] of
-// 10,000 gives no more than 8,200 where each call reserves 2,000 and uses 200. Reserve what is
-// likely there, and charge what is above.
+// A call waits until its whole reservation is there, even if it will use less: a [SlidingWindow] of
+// 10,000 gives at most 8,200 if each call reserves 2,000 and uses 200. Reserve the likely cost, and
+// charge the rest.
 //
-// More than the attempt has cost so far is not given back, and no more than 2^31-1 is charged in
-// all. Limiters of other packages know no charge, nor does an [AdaptiveLimiter] while it has no
-// rate. Outside a call, or without a limiter, Charge does nothing.
+// An attempt gets back at most its cost so far, and is charged at most 2^31-1 in all. Limiters of
+// other packages ignore a charge, and so does an [AdaptiveLimiter] while it has no rate. Outside a
+// call, or without a limiter, Charge does nothing.
 func Charge(ctx context.Context, n int) {
 	if ctx == nil || n == 0 {
 		return
@@ -113,7 +114,7 @@ func Charge(ctx context.Context, n int) {
 func (r *record) charge(n int) {
 	sent := clock.Instant(r.sent.Load())
 	if sent == 0 {
-		return // nothing was let go
+		return // no attempt was admitted
 	}
 	for {
 		was := r.charged.Load()

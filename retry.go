@@ -16,26 +16,26 @@ const (
 	DefaultMaxServerDelay = 5 * time.Minute
 
 	DefaultMaxScopes = 10_000           // limiters kept
-	DefaultScopeIdle = 30 * time.Minute // without a call, after which one is forgotten
+	DefaultScopeIdle = 30 * time.Minute // without a call, until a limiter is forgotten
 
 	DefaultBudgetCapacity = 100.0 // retries
 	DefaultBudgetRatio    = 0.1   // retries per success
 	DefaultBudgetRefill   = 0.1   // retries per second
 
-	// Unlimited is what [WithMaxAttempts] takes for no limit.
+	// Unlimited removes the limit of [WithMaxAttempts].
 	Unlimited = math.MaxInt
 )
 
-// A Retrier makes calls: each attempt passes the limiter, tells it how it ended,
-// and is followed by another one where that is worth it.
+// A Retrier makes calls. Each attempt passes the limiter and reports its outcome to it. A failed
+// attempt is followed by another if a retry can help.
 //
-// A Retrier is safe for concurrent use: make one for each API, and share it. It
-// is made by [New] and must not be copied.
+// A Retrier is safe for concurrent use: make one for each API, and share it. Make it with [New]. It
+// must not be copied.
 type Retrier struct {
 	_ noCopy
 	config
-	path *path // of the limiters that a call passes
-	bare bool  // no limiter, observer or limit of time: a first attempt needs no record and no clock
+	path    *path // limiters that a call passes
+	unpaced bool  // no limiter, observer or limit of time: a first attempt needs no record and no clock
 }
 
 type noCopy struct{}
@@ -45,17 +45,17 @@ func (*noCopy) Unlock() {}
 
 // New returns a Retrier. Without options
 //
-//   - it has an [AdaptiveLimiter] and a [Budget] of its own, and others for each key of a
-//     scope;
-//   - a call has 5 attempts, with a [Backoff] of 100 ms doubled to 20 s and full jitter
-//     between them: 1.5 s in all at most, where none is throttled;
-//   - waits that a server asks for are obeyed up to 5 minutes.
+//   - the Retrier has an [AdaptiveLimiter] and a [Budget], and each key of a scope has another
+//     pair;
+//   - a call has 5 attempts, with a [Backoff] of 100 ms doubled to 20 s and full jitter between
+//     them: at most 1.5 s in all, unless the server throttles;
+//   - a wait that the server asks for is obeyed up to 5 minutes.
 //
-// To wait out an outage takes [WithMaxAttempts] of [Unlimited], [WithoutBudget], and
+// To wait out an outage, use [WithMaxAttempts] of [Unlimited], [WithoutBudget], and
 // [WithMaxElapsed] or a deadline to end it.
 //
-// A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those
-// of its scopes. The error names every option that is out of bounds or contradicts another.
+// A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those of its scopes.
+// The error names every option that is out of range or contradicts another.
 func New(opts ...Option) (*Retrier, error) {
 	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff, perCall: perCall{cost: 1}}}
 	c := &r.config
@@ -94,36 +94,35 @@ func New(opts ...Option) (*Retrier, error) {
 		return nil, errors.Join(c.Errors...)
 	}
 	r.path = &path{scopes: newScopes(c)}
-	r.bare = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0 && !c.background && !c.once
+	r.unpaced = c.limiter == nil && c.observer == nil && c.attemptTimeout == 0 && c.maxElapsed == 0 && !c.background && !c.once
 	return r, nil
 }
 
-// Do makes a call, again where that is worth it, and returns nil when it has
-// succeeded. fn should use the context that it is given.
+// Do calls fn, retries it while a retry can help, and returns nil once it succeeds. fn should use
+// the context that it is given.
 //
-// When the call fails, Do returns an [*Error], which has a reason and wraps the last
-// error of fn. But it returns what fn returned, untouched,
+// When the call fails, Do returns an [*Error], which has a reason and wraps the last error of fn.
+// Do returns the error of fn unchanged
 //
-//   - if the first attempt failed for good, or was dropped though ctx goes on;
+//   - if the first attempt failed permanently, or was dropped while ctx goes on;
 //   - if the error means [OutcomeSuccess];
 //   - within a call of another Retrier, which decides on retries.
 //
-// It returns at once when the next wait cannot end before the context's deadline, or while a quota
-// is used up. A loop that goes on whatever Do returns would then spin: end it, or let it wait as
-// the example of a worker does. An [*Error] of 0 Attempts says that the call was refused, and its
-// RetryAfter how long that will be so.
+// Do returns at once when the next wait cannot end before the context's deadline, or while a quota
+// is used up. A loop that repeats a failed Do without a wait would spin: end it, or let it wait as
+// the example of a worker does. An [*Error] of 0 Attempts says that the call was refused, and
+// RetryAfter how long that lasts.
 //
-// A nil ctx or fn, a Retrier that was not made by [New] and an option out of bounds are
-// mistakes: for them it calls nothing, and returns an error that is no [*Error].
+// A nil ctx or fn, a Retrier that was not made by [New] and an option out of range are mistakes: Do
+// calls nothing, and returns an error other than an [*Error].
 //
-// fn is called from the caller's goroutine. Its panics pass through, after the
-// limiter has been told.
+// fn runs in the caller's goroutine. Its panics pass through, after a report to the limiter.
 func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts ...CallOption) error {
 	if fn == nil {
 		return errNilFunc
 	}
 	var c calling
-	if r != nil && r.bare && len(opts) == 0 && ctx != nil && ctx.Err() == nil {
+	if r != nil && r.unpaced && len(opts) == 0 && ctx != nil && ctx.Err() == nil {
 		err := fn(ctx)
 		if err == nil {
 			r.budget.success()
@@ -147,9 +146,9 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 	}
 }
 
-// DoValue is [Retrier.Do] for a function that returns a value. It returns the
-// value of the last attempt, with an error too; for the mistakes that Do names, the zero
-// value and an error that is no [*Error].
+// DoValue calls [Retrier.Do] with a function that returns a value. It returns the value of the last
+// attempt, with an error too. A mistake that Do names gives the zero value and an error other than
+// an [*Error].
 func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T, error), opts ...CallOption) (value T, err error) {
 	if fn == nil {
 		return value, errNilFunc
@@ -161,12 +160,11 @@ func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T
 	return value, err
 }
 
-// Refuse gives up on a call that is not made, for an adapter that knows it to be in vain,
-// such as one that remembers a quota as used up. Observers are told, and it returns an
-// [*Error] as Do does: with the reason, how long it will be until another try makes
-// sense, 0 if that is unknown, and the server's last error, nil if there is none. If ctx
-// has ended, that is the reason. A nil reason, a nil ctx or a Retrier that was not made by
-// [New] is an error that is no [*Error].
+// Refuse gives up on a call without making it. It is for an adapter that knows the call to be in
+// vain, such as one that remembers a quota as used up. It notifies observers and returns an
+// [*Error] as Do does, with the reason, the time until another try makes sense, 0 if unknown, and
+// the server's last error, nil if there is none. If ctx has ended, that is the reason. A nil
+// reason, a nil ctx or a Retrier that was not made by [New] gives an error other than an [*Error].
 func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Duration, last error) error {
 	if reason == nil {
 		return errNilReason
@@ -179,10 +177,10 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 	return c.giveUp(reason, max(0, retryAfter))
 }
 
-// Limiter returns the limiter that attempts pass, nil if there is none. That of a
-// scope is its innermost, which may be another one after a long time without a
-// call. Limiters of this package know those of them around: a WaitN
-// waits for these too, and a Learn tells them that the call has ended.
+// Limiter returns the limiter that attempts pass, nil if there is none. A scope's Retrier returns
+// the innermost one, which may be replaced after a long time without a call. A limiter of this
+// package knows the limiters around it: WaitN waits for these too, and Learn reports the end of the
+// call to them.
 func (r *Retrier) Limiter() Limiter {
 	if r == nil || r.path == nil {
 		return nil // Do will say so
@@ -190,8 +188,8 @@ func (r *Retrier) Limiter() Limiter {
 	return r.path.limiter()
 }
 
-// Budget returns what retries are paid from, nil if nothing limits them. That of
-// a scope, like its limiter, may be another one after a long time without a call.
+// Budget returns the budget that pays for retries, nil if nothing limits them. The budget of a
+// scope may be replaced, like its limiter, after a long time without a call.
 func (r *Retrier) Budget() *Budget {
 	if r == nil || r.path == nil {
 		return nil // Do will say so

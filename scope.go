@@ -8,46 +8,41 @@ import (
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
-// Scope returns a Retrier like r, whose calls obey a limiter of their own too:
-// that of the key in the scope, such as a customer's number in "ACCOUNT", made
-// when first used. Any text is a key. Scopes may be nested, in any depth:
+// Scope returns a Retrier like r whose calls also pass the limiter of a key in a scope, such as a
+// customer's number in "ACCOUNT". The limiter is made at its first use. Any text is a key. Scopes
+// may be nested, in any depth:
 //
 //	developer.Scope("ACCOUNT", id).Scope("TABLE", table).Do(ctx, call)
 //
-// A call goes when its own limiter and all those around it let it; until then
-// it holds nothing of any of them. What it teaches:
+// A call goes when its own limiter and all those around it admit it. Until then it holds no token
+// of any of them. Its result reaches the limiters as follows:
 //
-//   - a throttle that names a scope ([InScope]) pauses and cuts the limiter of
-//     that scope only; a name that is not a scope of the call is that of the
-//     outermost limiter;
-//   - a throttle that names none, the innermost that is a [Learner]: where that of the key
-//     is not, such as x/time's, the one around it pauses;
+//   - a throttle that names a scope ([InScope]) pauses and cuts the limiter of that scope only; an
+//     unknown name means the outermost limiter;
+//   - a throttle without a name, the innermost [Learner]: if the limiter of the key is none, such
+//     as x/time's, the one around it pauses;
 //   - a success, all of them; a [Quota], the same one as a throttle.
 //
-// Keys that wait for the same limiter around them take turns by cost: of two that always have a
-// call waiting there, neither gets ahead of the other by more than three times the largest cost.
+// Keys that wait for the same limiter around them take turns by cost: of two keys that always have
+// a call waiting there, neither gets ahead of the other by more than three times the largest cost.
 //
-// So the limit of one customer never slows the others, and that of the
-// developer slows all.
+// So the limit of one customer never slows the others, and the limit of the developer slows all.
 //
-// Options and observer are those of r. A [LimiterOption] tunes the limiter of r and those
-// of all keys: [WithMaxRate] of 5 is 5 calls a second for each key, and for all keys
-// together. For 5 with each key and no common limit, give r [WithoutLimiter] too.
+// Options and observer are those of r. A [LimiterOption] tunes the limiter of r and those of all
+// keys: [WithMaxRate] of 5 means 5 calls a second for each key, and for all keys together. For 5
+// with each key and no common limit, give r [WithoutLimiter] too.
 //
-// Each key has a [Budget] of its own too, from which its retries are paid: where one
-// host is down, those of others go on. To bound the retries of all keys together, give
-// r a budget by [WithBudget]: then that pays for all.
+// Each key has a [Budget] for its retries too: if one host is down, retries of others go on. To
+// bound the retries of all keys together, give r a budget by [WithBudget].
 //
-// A scope's Retrier is cheap: make one for each call, or keep it. Limiters are
-// kept as [WithMaxScopes] and [WithScopeIdle] say, never forgotten while a call
-// waits, is in flight, or a pause is in force; of a limiter of another package, a pause
-// that the server asked for. A budget is forgotten with its limiter, and whole when the
-// key is used again.
+// A scope's Retrier is cheap: make one for each call, or keep it. [WithMaxScopes] and
+// [WithScopeIdle] say how long its limiter is kept. It is never forgotten while a call waits or is
+// in flight, or during a pause; of a limiter of another package, a pause that the server asked for.
+// A budget is forgotten with its limiter, and full when the key is used again.
 //
-// Limiters of other packages cannot be asked without taking, so a call waits for one
-// after the other of them, the outermost first; the limiters
-// of this package come last, all at one moment. A call that those would keep for too long
-// is refused before it takes anything.
+// Limiters of other packages cannot be asked without taking, so a call waits for one after the
+// other of them, the outermost first. The limiters of this package come last, all at one moment. If
+// these would delay the call for too long, it is refused before it takes anything.
 func (r *Retrier) Scope(scope, key string) *Retrier {
 	if r == nil || r.path == nil {
 		return r // Do will say so
@@ -55,9 +50,8 @@ func (r *Retrier) Scope(scope, key string) *Retrier {
 	return &Retrier{config: r.config, path: &path{scopes: r.path.scopes, parent: r.path, scope: scope, key: key}}
 }
 
-// A path is the limiters that a call passes: that of a Retrier first, then that of each scope
-// within. The limiter of a scope is found by its key for each call, as it may have been
-// forgotten.
+// A path lists the limiters of a call: first the Retrier's own, then the limiter of each scope
+// within. Each call finds the limiter of a scope by its key, since it may have been forgotten.
 type path struct {
 	scopes     *scopes
 	parent     *path // nil for the limiter of a Retrier alone
@@ -69,11 +63,10 @@ func (p *path) limits() bool {
 	return p != nil && (p.parent != nil || p.scopes.root.limiter != nil)
 }
 
-// use returns the last node of the path, made if need be, and keeps it from being forgotten until
-// unuse.
+// use returns the last node of the path, made if need be, and keeps it until unuse.
 func (p *path) use() (*node, error) {
 	if p.parent == nil {
-		return p.scopes.root, nil // which is never forgotten
+		return p.scopes.root, nil // never forgotten
 	}
 	return p.scopes.use(p)
 }
@@ -84,13 +77,13 @@ func (p *path) unuse(n *node) {
 	}
 }
 
-// admit waits until a call of a cost may go, and returns when it came and when it went.
+// admit waits until a call of a cost may go, and returns the times at which it came and went.
 func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	switch {
 	case cost <= 0:
 		return limits.Free(ctx, cost)
 	case p.parent == nil:
-		return p.scopes.root.pass(ctx, cost)
+		return p.scopes.root.admit(ctx, cost)
 	}
 	came = clock.Now()
 	n, err := p.scopes.use(p)
@@ -102,32 +95,33 @@ func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 			p.scopes.unuse(n)
 		}
 	}()
-	_, sent, err = n.pass(ctx, cost)
+	_, sent, err = n.admit(ctx, cost)
 	return came, sent, err
 }
 
-// learn tells each limiter on the path what concerns it. refused is what the call has met before.
-func (p *path) learn(e ending, refused *refusals) {
+// report tells each limiter on the path the part of a result that concerns it. refused
+// holds the call's throttles so far.
+func (p *path) report(e result, refused *throttleStreak) {
 	n, blamed := p.scopes.root, (*node)(nil)
 	if p.parent != nil {
 		n, blamed = p.scopes.blame(p, e)
 		defer p.scopes.unuse(n)
 	}
 	if n != nil {
-		n.passes.see(&e, refused)
+		n.passes.observe(&e, refused)
 	}
 	if root := p.scopes.root; root.queue != nil {
-		// It may be that of another Retrier's scope. First, as a limiter within may panic.
+		// It may belong to another Retrier's scope. First, as a limiter within may panic.
 		reportToParents(root.queue, e)
 	}
 	if p.parent == nil {
-		n.tell(e)
+		n.report(e)
 		return
 	}
-	n.learn(e, blamed)
+	n.reportAll(e, blamed)
 }
 
-// charge makes a call that went at sent cost n more, or less if n is below 0. Limiters of other
+// charge adds n to the cost of a call that went at sent; n may be negative. Limiters of other
 // packages have no way to take without waiting.
 func (p *path) charge(sent clock.Instant, n int) {
 	last, err := p.use()
@@ -151,7 +145,7 @@ func (p *path) pausesFor(scope string) bool {
 	return learns
 }
 
-// pauseLeft returns how long the pauses last that a call would meet.
+// pauseLeft returns the longest pause on the path.
 func (p *path) pauseLeft() (left time.Duration) {
 	n, err := p.use()
 	if err != nil {
@@ -164,7 +158,7 @@ func (p *path) pauseLeft() (left time.Duration) {
 	return left
 }
 
-// limiter returns the last limiter of the path, nil if there is none to be had.
+// limiter returns the last limiter of the path, nil if there is none or it cannot be made.
 func (p *path) limiter() Limiter {
 	n, err := p.use()
 	if err != nil {
@@ -174,7 +168,7 @@ func (p *path) limiter() Limiter {
 	return n.limiter
 }
 
-// budget returns what the retries of a call are paid from, nil if nothing limits them.
+// budget returns the budget that pays for the retries of a call, nil if nothing limits them.
 func (p *path) budget() *Budget {
 	n, err := p.use()
 	if err != nil {
@@ -184,15 +178,15 @@ func (p *path) budget() *Budget {
 	return p.scopes.budget(n)
 }
 
-// succeeded gives back to the budget what a success is worth.
+// succeeded gives the worth of a success back to the budget.
 func (p *path) succeeded() {
 	s := p.scopes
 	if p.parent == nil || !s.budgets {
 		s.common.success()
 		return
 	}
-	if !s.spent.Load() {
-		return // there is nothing to give back
+	if !s.anyBudget.Load() {
+		return // no token is missing
 	}
 	s.mu.Lock()
 	n, missing := s.find(p, clock.Now())

@@ -16,21 +16,21 @@ import (
 
 // scopes keeps the limiters of all scopes below one limiter.
 //
-// Its lock may be held while that of a queue is taken, never the other way round,
-// and no code of others runs under it.
+// Its lock may be held while the lock of a queue is taken, never the other way round. No code of
+// other packages runs under it.
 type scopes struct {
 	make    func(*path) (Limiter, error)
 	max     int
 	idle    time.Duration
 	common  *Budget // of calls outside a scope, nil if nothing limits their retries
-	budgets bool    // each key has a budget of its own; else all share the common one
+	budgets bool    // each key has a budget; else all share the common one
 	root    *node   // above all nodes; it is never forgotten
 
 	mu     sync.Mutex // guards the fields below and the nodes
 	nodes  map[nodeID]*node
 	recent node // ring of nodes, the most recently used next
 
-	spent atomic.Bool // there is a key with a budget; else success costs nothing
+	anyBudget atomic.Bool // there is a key with a budget; else success costs nothing
 }
 
 func newScopes(c *config) *scopes {
@@ -58,12 +58,12 @@ func newScopes(c *config) *scopes {
 // Keys above a length are kept as their hash.
 const (
 	longKey   = 64
-	digestLen = 16 // of the hash; what follows is 0
+	digestLen = 16 // of the hash; the rest is 0
 )
 
 var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
 
-// shortKey is a key of bounded length that holds no memory of the caller's.
+// shortKey returns a key of bounded length that holds no memory of the caller's.
 func shortKey(key string) string {
 	if len(key) <= longKey {
 		return strings.Clone(key)
@@ -72,7 +72,7 @@ func shortKey(key string) string {
 	for _, seed := range keySeeds {
 		sum = binary.LittleEndian.AppendUint64(sum, maphash.String(seed, key))
 	}
-	return string(sum[:longKey+1]) // longer than any that is kept as it is
+	return string(sum[:longKey+1]) // longer than any key kept as text
 }
 
 var (
@@ -80,8 +80,8 @@ var (
 	errUsedScopeLimiter = errors.New("cruise: WithScopeLimiter's function returned a limiter that has a scope already")
 )
 
-// use returns the node of p, made if need be, with one use more. Every use must
-// be followed by an unuse.
+// use returns the node of p, made if need be, and counts a use. Every use must be followed by an
+// unuse.
 func (s *scopes) use(p *path) (*node, error) {
 	for {
 		e, missing := s.enter(p)
@@ -124,20 +124,20 @@ func (s *scopes) unuse(e *node) {
 	s.mu.Unlock()
 }
 
-// find is lookUp that makes the node of p the most recently used, with those above it.
+// find is lookUp that makes the node of p the most recently used, with the nodes above it.
 func (s *scopes) find(p *path, now clock.Instant) (e *node, missing *path) {
 	if e, missing = s.lookUp(p); missing != nil {
 		return e, missing
 	}
 	for x := e; x != s.root; x = x.id.parent {
 		x.used = now
-		s.touch(x) // later than all within it
+		s.touch(x) // after the nodes within it
 	}
 	return e, nil
 }
 
 // lookUp returns the node of p. If p or a path that it begins with has no node yet, lookUp returns
-// the shortest that has none, and the node above.
+// the shortest such path, and the node above.
 func (s *scopes) lookUp(p *path) (e *node, missing *path) {
 	if p.parent == nil {
 		return s.root, nil
@@ -183,20 +183,21 @@ func (s *scopes) insert(parent *node, p *path, limiter Limiter) error {
 	return nil
 }
 
-// blame returns the node of p, which is in use, and that whose scope a server blames.
-func (s *scopes) blame(p *path, f ending) (e, blamed *node) {
+// blame returns the node of p, which is in use, and the node whose scope a server blames.
+func (s *scopes) blame(p *path, f result) (e, blamed *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock.Now()
 	e, _ = s.find(p, now)
 	blamed = e.blamed(f.scope)
-	if f.outcome.stops() {
+	if f.outcome.refused() {
 		blamed.pausedUntil = max(blamed.pausedUntil, now.Add(f.retryAfter))
 	}
 	return e, blamed
 }
 
-// budget returns what the retries of calls by way of n are paid from, nil if nothing limits them.
+// budget returns the budget that pays for the retries of calls by way of n, nil if nothing limits
+// them.
 func (s *scopes) budget(n *node) *Budget {
 	if n == s.root || !s.budgets {
 		return s.common
@@ -205,7 +206,7 @@ func (s *scopes) budget(n *node) *Budget {
 	if b == nil {
 		n.budget.CompareAndSwap(nil, newDefaultBudget())
 		b = n.budget.Load()
-		s.spent.Store(true)
+		s.anyBudget.Store(true)
 	}
 	return b
 }
@@ -217,9 +218,9 @@ func (s *scopes) touch(e *node) {
 	e.prev.next, e.next.prev = e, e
 }
 
-// forget drops what is too old or too much, few at a time, so that no call pays for
-// many, but more than a call can add. A node comes here before those above it, which
-// are in use as long as it is kept.
+// forget drops nodes that are too old or too many, a few at a time, so that no call pays for many,
+// but more than a call can add. A node comes here before the nodes above it, which are in use as
+// long as it is kept.
 func (s *scopes) forget(now clock.Instant, few int) {
 	for range few {
 		e := s.recent.prev

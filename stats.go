@@ -15,37 +15,37 @@ import (
 	"github.com/a7df5faa/cruise/internal/check"
 )
 
-// A ScopeKey is a key in a scope, as given to [Retrier.Scope]. Of a key of more
-// than 64 bytes it has a digest, another one in every process.
+// A ScopeKey is a key in a scope, as given to [Retrier.Scope]. A key of more than 64 bytes appears
+// as a digest, which differs between processes.
 type ScopeKey struct{ Scope, Key string }
 
-// Stats describes what a limiter does at one moment, and counts what it has done. A field that
-// does not apply is zero. Path, Limiter, Learns and BudgetLeft come from [Retrier.Scopes] alone.
+// Stats describes a limiter at one moment, and counts its calls. A field that does not apply is
+// zero. Path, Limiter, Learns and BudgetLeft come from [Retrier.Scopes] alone.
 type Stats struct {
 	Path      []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
-	Limiter   Limiter       // several Retriers that share a limiter yield the same one
+	Limiter   Limiter       // the same one from all Retriers that share it
 	Limit     rate.Limit    // calls per second; rate.Inf while no rate is known, 0 without a rate to tell
-	Waiting   int           // calls that wait; the head of the queue counts where it is held up, here or further out
-	PauseLeft time.Duration // 0 unless everyone pauses
-	Learns    bool          // the rate follows what the server says
-	// BudgetLeft is how many retries are left in the budget that pays for them; +Inf if nothing
+	Waiting   int           // waiting calls; the head of a queue counts at the limiter that delays it, here or further out
+	PauseLeft time.Duration // time left of the current pause, 0 if there is none
+	Learns    bool          // the rate follows the server's answers
+	// BudgetLeft is the number of retries left in the budget that pays for them; +Inf if nothing
 	// limits them.
 	BudgetLeft float64
 
 	// The fields below are those of a limiter that learns.
 
-	Admitted  uint64 // attempts let go
+	Admitted  uint64 // attempts admitted
 	Successes uint64 // attempts that succeeded
 	Throttles uint64 // attempts that were throttled
 	Quota     *Quota // as last reported, nil if never
 
 	// The fields below are those of a shared.Limiter.
 
-	Workers  int    // that synced in the last 5 to 10 s, as last known; 0 before the first sync
+	Workers  int    // workers that synced in the last 5 to 10 s, as last known; 0 before the first sync
 	Degraded bool   // the store cannot be reached
 	Err      error  // why it is Degraded
 	Syncs    uint64 // round trips to the store, failed ones too
-	Failures uint64 // of them
+	Failures uint64 // failed round trips
 }
 
 // String returns the stats on one line; a limiter without a rate is unlimited.
@@ -64,16 +64,14 @@ func (s Stats) String() string {
 	return text.String()
 }
 
-// Scopes yields what the limiters of r are doing: its own first, unless it has
-// none, then those of its scopes that are kept, the most recently used first, each
-// before those within it. On a scope's Retrier it yields the same as on the Retrier that
-// the scope was made of.
+// Scopes yields the state of the limiters of r: first the Retrier's own, unless it has none, then
+// those of the kept scopes, the most recently used first, each before the scopes within it. On a
+// scope's Retrier it yields the same as on the Retrier of that scope.
 //
-// Which scopes there are is settled when the loop begins; each limiter is asked
-// when its turn comes, and no lock is held in the loop's body. Of a limiter of another
-// package, Path, Limiter and BudgetLeft are known, and what its methods Stats() [Stats],
-// Limit() [rate.Limit], Waiting() int and PauseLeft() [time.Duration] tell, if it has them.
-// Looking does not keep a scope from being forgotten.
+// The list of scopes is fixed when the loop begins. Each limiter is asked in its turn, and no lock
+// is held in the loop's body. A limiter of another package shows Path, Limiter and BudgetLeft, and
+// the results of its methods Stats() [Stats], Limit() [rate.Limit], Waiting() int and PauseLeft()
+// [time.Duration], if it has them. Scopes does not keep a scope from being forgotten.
 func (r *Retrier) Scopes() iter.Seq[Stats] {
 	return func(yield func(Stats) bool) {
 		if r == nil || r.path == nil {
@@ -112,7 +110,7 @@ func (s *scopes) kept() []*node {
 	return all
 }
 
-// retries is what is left in the budget of the key.
+// retries returns the retries left in the budget of the key.
 func (e *node) retries() float64 {
 	if b := e.budget.Load(); b != nil {
 		return b.Left()
@@ -120,7 +118,7 @@ func (e *node) retries() float64 {
 	return DefaultBudgetCapacity
 }
 
-// stats returns what the limiter tells of itself.
+// stats returns the limiter's own account of its state.
 func (n *node) stats() (s Stats) {
 	switch l := n.limiter.(type) {
 	case interface{ Stats() Stats }:
@@ -129,7 +127,7 @@ func (n *node) stats() (s Stats) {
 	case interface{ Limit() rate.Limit }:
 		s.Limit = l.Limit()
 	}
-	s.Limit = min(s.Limit, rate.Inf) // where it is not ours, it may be a float's infinity too
+	s.Limit = min(s.Limit, rate.Inf) // a limiter of another package may have a float's infinity
 	if n.queue != nil {
 		s.Waiting, s.PauseLeft = n.queue.Report()
 		return s
@@ -158,11 +156,9 @@ func scopeKeyOf(scope, kept string) ScopeKey {
 	return ScopeKey{scope, kept}
 }
 
-// ScopeOf returns the scopes that ctx is about, the outermost first, as
-// [Stats] has them: within a call, and for an [Observer] that is told of a call,
-// those of the Retrier that makes it; for an Observer that is told of a limiter, those
-// that the limiter is for, unless it was made by [WithScopeLimiter]. It is nil where
-// there are none.
+// ScopeOf returns the scopes of ctx, the outermost first, as in [Stats]. Within a call, and for its
+// events, they are the scopes of the call's Retrier. For an event of a limiter, they are the scopes
+// that it limits, unless [WithScopeLimiter] made it. ScopeOf returns nil if there are none.
 func ScopeOf(ctx context.Context) []ScopeKey {
 	if ctx == nil {
 		return nil
@@ -175,8 +171,8 @@ func ScopeOf(ctx context.Context) []ScopeKey {
 
 type scopePathKey struct{}
 
-// eventContext is the context of a call as observers get it: it tells the scope, and
-// what they do with it is not part of the call.
+// eventContext is the context of a call's events: it knows the scope, and no work under it counts
+// as part of the call.
 type eventContext record
 
 func (c *eventContext) Value(key any) any {
@@ -186,7 +182,7 @@ func (c *eventContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// scopeObserver tells an observer of the limiter of a scope.
+// scopeObserver passes events of a scope's limiter to an observer.
 type scopeObserver struct {
 	Observer
 	path []ScopeKey
@@ -197,7 +193,7 @@ func newScopeObserver(o Observer, p *path) *scopeObserver {
 	return &scopeObserver{Observer: o, path: p.scopePath(), Context: context.Background()}
 }
 
-// Observe is called with the limiter's context, which says nothing.
+// Observe replaces the limiter's context, which is empty.
 func (o *scopeObserver) Observe(_ context.Context, e Event) { o.Observer.Observe(o, e) }
 
 func (o *scopeObserver) Value(key any) any {

@@ -19,45 +19,42 @@ type Window struct {
 	Per time.Duration // above 0, at most 100 years
 }
 
-// SlidingWindow is a limiter that lets at most N calls go in any window of a
-// given length, wherever that window begins: it counts what went, and makes a
-// call wait just long enough for the oldest to be out of the window. Of two
-// calls exactly one length apart, only one is in a window. Several windows hold
-// at once: 10 calls a second and 1,000 a day.
+// SlidingWindow admits at most N calls in any window of a given length, wherever the window begins:
+// it counts past calls, and delays a call just until the oldest one is out of the window. Of two
+// calls exactly one length apart, only one is in a window. Several windows hold at once: 10 calls a
+// second and 1,000 a day.
 //
-// A window of N up to 10,000 is exact. For a larger one, calls that went
-// within a ten thousandth of its length count as if all had gone with the last
-// of them: still no window ever holds more than N, and a call may wait longer
-// than it had to, by that ten thousandth at most. Memory grows with the calls that
-// are in a window, to 256 KiB at most for each.
+// A window of N up to 10,000 is exact. In a larger one, calls within a ten thousandth of its length
+// count as if all had gone with the last of them: no window ever holds more than N, and a call
+// waits longer than it had to by that ten thousandth at most. Memory grows with the calls in a
+// window, to 256 KiB at most for each window.
 //
-// It keeps to its windows whatever the server says, but pauses when the server
-// throttles: for its Retry-After, longer where one of less than a second was not enough;
-// else for 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten
-// calls that are not throttled, but no longer than half of the time since the last throttle if
-// calls got through since. After a pause, the calls of the shortest window are spread over it,
-// or over a minute if it is longer, so that nobody goes as a herd.
+// The server never changes the windows, but a throttle pauses the limiter for its Retry-After, or
+// longer if a Retry-After of less than a second was not enough. Without one the pause is 0.15 to
+// 0.3 s, doubled with each throttle up to a minute and halved with every ten calls that are not
+// throttled. If calls got through since the last throttle, it is at most half of the time since
+// then. After a pause, the calls of the shortest window are spread over it, or over a minute if it
+// is longer.
 //
-// It counts what this process sends from now on: after a restart each window is empty, and
+// It counts the calls of this process from now on: after a restart each window is empty, and
 // another process has its own. A call waits for room without end, a day if need be, unless its
 // context or [WithMaxElapsed] ends that.
 //
-// Prefer a [TokenBucket] where the server refills a bucket, and the
-// [AdaptiveLimiter] where the limit is unknown or shared: a window that this
-// process fills says nothing about the calls of others.
+// Prefer a [TokenBucket] if the server refills a bucket, and the [AdaptiveLimiter] if the limit is
+// unknown or shared: a window of this process says nothing about the calls of others.
 //
-// A SlidingWindow is safe for concurrent use and must not be copied. The zero
-// value admits nothing, with an error that says so.
+// A SlidingWindow is safe for concurrent use and must not be copied. The zero value refuses every
+// call with an error that says so.
 type SlidingWindow struct {
-	base    // whose lock guards the fields below too
+	base    // its lock guards the fields below too
 	windows pacer.Windows
 	brake   ownBrake
 }
 
 var _ Learner = (*SlidingWindow)(nil)
 
-// NewSlidingWindow returns a limiter that keeps to every one of the windows. The
-// error names each window that is out of bounds, or as long as another.
+// NewSlidingWindow returns a limiter that keeps to every one of the windows. The error names each
+// window that is out of range, or as long as another.
 func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	all, err := checkWindows(windows)
 	if err != nil {
@@ -69,10 +66,10 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	return s, nil
 }
 
-// SetWindows changes the windows, also for those who wait: one who costs more than the smallest N
-// is refused with [ErrCost]. Calls that went count in the new windows, as far back as the longest
-// of the old ones reaches; so where a window becomes smaller than what went in it, nobody goes
-// until enough of that is out of it. The error is that of [NewSlidingWindow], with nothing changed.
+// SetWindows changes the windows, for waiting calls too: a call that costs more than the smallest N
+// is refused with [ErrCost]. Past calls count in the new windows, as far back as the longest of the
+// old ones reaches. If a window becomes smaller than the calls in it, no call goes until enough of
+// them are out of it. Windows that [NewSlidingWindow] refuses are an error and change nothing.
 func (s *SlidingWindow) SetWindows(windows ...Window) error {
 	all, err := checkWindows(windows)
 	if err != nil {
@@ -96,46 +93,41 @@ func checkWindows(windows []Window) (all []pacer.Window, err error) {
 	return all, errors.Join(f...)
 }
 
-// WaitN waits until a call of cost n may go, and counts it n times. n above the
-// smallest N of the windows is refused at once with [ErrCost], a negative n with
-// an error; n of 0 does not wait. It returns the context's error and cause if
-// that ends first, and an [*Error] with [ErrDeadline] at once if the wait could
-// not end in time.
+// WaitN waits until a call of cost n may go, and counts it n times. n of 0 does not wait. It
+// returns the context's error and cause if that ends first. It returns at once with an [*Error] of
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the smallest N of
+// the windows, and with an error for a negative n.
 func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 	_, _, err := s.admit(ctx, n)
 	return err
 }
 
-// Learn pauses the window if the attempt was throttled, or if a quota is
-// exhausted for a known time. A Feedback of Cost 0 or less is of an attempt that was
-// never admitted, and is ignored.
+// Learn pauses the limiter if the attempt was throttled, or if a quota is exhausted for a known
+// time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
 func (s *SlidingWindow) Learn(f Feedback) {
-	s.learn(f.ending())
-	reportToParents(&s.queue, f.ending())
+	s.learn(f.result())
+	reportToParents(&s.queue, f.result())
 }
 
-func (s *SlidingWindow) learn(e ending) { s.brake.stop(&s.base, e) }
+func (s *SlidingWindow) learn(e result) { s.brake.learn(&s.base, e) }
 
-// Pause lets nobody go for d, unless a longer pause is in force already. d of 0
-// or less does nothing.
+// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing.
 func (s *SlidingWindow) Pause(d time.Duration) { s.pauseFor(d) }
 
-// Resume ends a pause. Those who waited go spread over the shortest window, a minute at
-// most.
+// Resume ends a pause. Waiting calls are spread over the shortest window, a minute at most.
 func (s *SlidingWindow) Resume() { s.resumeNow() }
 
-// PauseLeft returns how long a pause still lasts, 0 unless there is one.
+// PauseLeft returns the time left of the current pause, 0 if there is none.
 func (s *SlidingWindow) PauseLeft() time.Duration { return s.pauseLeft() }
 
-// Waiting returns how many calls wait.
+// Waiting returns the number of waiting calls.
 func (s *SlidingWindow) Waiting() int {
 	s.queue.Lock()
 	defer s.queue.Unlock()
 	return s.queue.Waiting()
 }
 
-// Free returns how many calls of cost 1 the windows would let go now, pauses
-// apart.
+// Free returns the number of calls of cost 1 that the windows would admit now, pauses apart.
 func (s *SlidingWindow) Free() int {
 	s.queue.Lock()
 	defer s.queue.Unlock()
