@@ -16,7 +16,7 @@ import (
 
 // Each host has a limiter, which learns from its throttles: that is the one to share.
 func ExampleNewLimiter_http() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer func() { _ = client.Close() }()
 
 	transport, err := cruisehttp.NewTransport(cruisehttp.WithRetrier(
@@ -43,7 +43,7 @@ func ExampleNewLimiter_http() {
 // The same on every machine: workers of one scope share one rate and every pause. Where
 // Redis cannot be reached, as here, calls go on at this worker's share.
 func ExampleNewLimiter() {
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1})
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer func() { _ = client.Close() }()
 
 	limiter, err := cruiseredis.NewLimiter(client, "example.com ACCOUNT 4711", cruise.WithInitialRate(100))
