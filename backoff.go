@@ -4,11 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"strings"
 	"text/tabwriter"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/check"
 )
 
@@ -213,7 +213,7 @@ func (b Backoff) Retries() int { return b.retries }
 // below counts as 1. The previous delay of the same call, 0 if there was none, matters to
 // [DecorrelatedJitter] only. Each call of Delay draws anew.
 func (b Backoff) Delay(retry int, previous time.Duration) time.Duration {
-	return b.at(retry, previous, rand.Float64())
+	return b.at(retry, previous, chance.Float64())
 }
 
 // at is Delay with a given random number: u is from 0 to 1, without 1, so that rounding cannot

@@ -15,11 +15,12 @@ import (
 // here, and no folder that is listed here imports net/http or log/slog.
 func TestBorders(t *testing.T) {
 	const module = "github.com/a7df5faa/cruise"
-	below := []string{"internal/check", "internal/clock", "internal/law", "internal/limits", "internal/nils", "internal/pacer", "internal/queue", "internal/signals"}
+	below := []string{"internal/chance", "internal/check", "internal/clock", "internal/law", "internal/limits", "internal/nils", "internal/pacer", "internal/queue", "internal/signals"}
 	for dir, may := range map[string][]string{
 		".":                below,
 		"delay":            append([]string{""}, below...),
 		"shared":           append([]string{""}, below...),
+		"internal/chance":  nil,
 		"internal/check":   nil,
 		"internal/clock":   nil,
 		"internal/law":     {"internal/clock"},

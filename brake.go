@@ -2,10 +2,10 @@ package cruise
 
 import (
 	"math"
-	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -127,5 +127,5 @@ func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.D
 
 // upperHalf returns a random time from half of most to most.
 func upperHalf(most time.Duration) time.Duration {
-	return most - rand.N(most/2+1)
+	return most - chance.N(most/2+1)
 }

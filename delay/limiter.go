@@ -11,11 +11,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/limits"
 )
@@ -113,7 +113,7 @@ func (l *Limiter) WaitN(ctx context.Context, n int) error {
 		return nil
 	}
 	t := limits.Ticket(ctx, n)
-	w := &waiter{lane: rand.IntN(lanes), maxPause: t.MaxPause, deadline: t.Deadline, left: make(chan struct{})}
+	w := &waiter{lane: chance.N(lanes), maxPause: t.MaxPause, deadline: t.Deadline, left: make(chan struct{})}
 	if err := l.join(w); err != nil {
 		return err
 	}
@@ -349,7 +349,7 @@ func (l *Limiter) pause(now clock.Instant, d time.Duration) bool {
 	if until <= max(now, l.pausedUntil) {
 		return false
 	}
-	l.pausedUntil, l.firstLane = until, rand.IntN(lanes)
+	l.pausedUntil, l.firstLane = until, chance.N(lanes)
 	return true
 }
 

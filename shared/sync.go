@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/limits"
 )
@@ -374,7 +374,7 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 	if q.Want > 0 {
 		s.next = now.Add(s.gap(q, r))
 	} else if r.Rate > was {
-		s.next = min(s.next, now.Add(rand.N(s.period())))
+		s.next = min(s.next, now.Add(chance.N(s.period())))
 	}
 	if paused || now < s.queue.PausedUntil() || r.Rate < was || q.Want > 0 && r.Slots == 0 || old {
 		s.queue.Slowed(now)
@@ -396,12 +396,12 @@ func (s *Limiter) gap(q Request, r Reply) time.Duration {
 		// Workers must not ask all at the same moment: the nearest to the store would win each
 		// time. Nor wait longer than a turn, since the rate may rise meanwhile, when another
 		// worker reports a new window.
-		turn = max(turn, min(r.Wait, maxTurn*time.Microsecond)+rand.N(syncPeriod))
+		turn = max(turn, min(r.Wait, maxTurn*time.Microsecond)+chance.N(syncPeriod))
 	}
 	return turn
 }
 
 // upperHalf returns a random time of at least half of most, and at most most.
 func upperHalf(most time.Duration) time.Duration {
-	return most - rand.N(most/2+1)
+	return most - chance.N(most/2+1)
 }
