@@ -29,6 +29,7 @@ func TestBorders(t *testing.T) {
 		"internal/pacer":   {"internal/clock"},
 		"internal/queue":   {"internal/clock"},
 		"internal/signals": nil,
+		"internal/swarm":   nil,
 	} {
 		pkg, err := build.ImportDir(filepath.FromSlash(dir), 0)
 		require.NoError(t, err)
