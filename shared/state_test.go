@@ -383,16 +383,19 @@ func TestStatePeak(t *testing.T) {
 		name       string
 		first      bool // cut
 		calls      int64
+		cost       int
 		took       time.Duration
 		peak, want int64
 	}{
-		{"as many as allowed", false, 300, 30 * time.Second, 5e6, 10e6},
-		{"fewer", false, 300, 60 * time.Second, 2e6, 5e6},
-		{"more, by chance", false, 600, 30 * time.Second, 5e6, 10e6},
-		{"fewer than before", false, 300, 60 * time.Second, 7e6, 7e6},
-		{"too few to tell", false, 249, 20 * time.Second, 5e6, 5e6},
-		{"in too short a time to tell", false, 300, 4999 * ms, 5e6, 5e6},
-		{"before the first cut", true, 300, 30 * time.Second, 0, 0},
+		{"as many as allowed", false, 300, 1, 30 * time.Second, 5e6, 10e6},
+		{"fewer", false, 300, 1, 60 * time.Second, 2e6, 5e6},
+		{"more, by chance", false, 600, 1, 30 * time.Second, 5e6, 10e6},
+		{"fewer than before", false, 300, 1, 60 * time.Second, 7e6, 7e6},
+		{"too few to tell", false, 249, 1, 20 * time.Second, 5e6, 5e6},
+		{"too few, as each costs three", false, 749, 3, 60 * time.Second, 5e6, 5e6},
+		{"enough of three", false, 750, 3, 100 * time.Second, 5e6, 7.5e6},
+		{"in too short a time to tell", false, 300, 1, 4999 * ms, 5e6, 5e6},
+		{"before the first cut", true, 300, 1, 30 * time.Second, 0, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
@@ -401,9 +404,9 @@ func TestStatePeak(t *testing.T) {
 			if tt.first {
 				s.PeakTotal, s.PeakTime = 0, 0
 			}
-			s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Epoch: 1, Count: s.Count, Throttled: true})
+			s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Least: tt.cost, Epoch: 1, Count: s.Count, Throttled: true})
 			assert.Equal(t, tt.want, s.Peak)
-			if told := s.Total == s.PeakTotal; told != (tt.calls >= 250 && tt.took >= 5*time.Second) {
+			if told := s.Total == s.PeakTotal; told != (tt.calls >= 250*int64(tt.cost) && tt.took >= 5*time.Second) {
 				t.Errorf("counting began anew: %v", told)
 			}
 		})
@@ -421,15 +424,18 @@ func TestStatePeak(t *testing.T) {
 }
 
 // What a window gives at first is no peak: a closing after 250 calls takes it to what went
-// through, one after fewer leaves it.
+// through, one after fewer leaves it. Calls that cost three each are as few.
 func TestClosingBoundsThePeak(t *testing.T) {
 	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
-	for calls, want := range map[int64]int64{250: 2.5e6, 249: 40e6} {
+	for _, tt := range []struct {
+		calls, want int64
+		cost        int
+	}{{250, 2.5e6, 1}, {249, 40e6, 1}, {750, 7.5e6, 3}, {749, 40e6, 3}} {
 		s := calledState(1e15)
 		s.Row, s.Peak, s.Epoch, s.ClosedAt = closedRow, 40e6, 5, s.At-10e6
-		s.Total, s.OpenTime = calls-1, 105e6 // of which the server was closed for the last half of ten seconds
-		s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Epoch: 5, Count: s.Count, Successes: 1})
-		assert.Equal(t, want, s.Peak, "%d calls", calls)
+		s.Total, s.OpenTime = tt.calls-1, 105e6 // of which the server was closed for the last half of ten seconds
+		s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Least: tt.cost, Epoch: 5, Count: s.Count, Successes: 1})
+		assert.Equal(t, tt.want, s.Peak, "%d calls of cost %d", tt.calls, tt.cost)
 	}
 }
 
