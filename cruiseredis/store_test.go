@@ -218,6 +218,73 @@ func TestScriptIsTheModel(t *testing.T) {
 	assert.Greater(t, few, int64(10), "cuts that keep the ceiling")
 }
 
+// How many calls a peak needs goes by their cost in the script too. Random steps rarely come upon
+// a number of calls in between.
+func TestScriptCountsThePeakByCost(t *testing.T) {
+	client := startRedis(t).client()
+	script := timed(t)
+	const now = 1_800_000_000 * time.Second
+	at := now.Microseconds()
+	base := shared.State{
+		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 20e6, Born: at - 600e6, Lifted: at, ClosedAt: at - 10e6, OutageAt: at - 900e6,
+		QuotaAt: at - 900e6, HintAt: at, ResetAt: at, HintLeft: 100, Epoch: 5, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6,
+		Oks: 100, Count: 1, CountEnd: at + 1e6, Counted: 1, Before: 1, Cap: 1e12,
+	}
+	for _, tt := range []struct {
+		calls, cost int64
+		throttled   bool
+		want        int64
+	}{
+		{249, 1, true, 5e6}, {250, 1, true, 10e6}, {749, 3, true, 5e6}, {750, 3, true, 10e6},
+		{249, 1, false, 40e6}, {250, 1, false, 2_631_578}, {749, 3, false, 40e6}, {750, 3, false, 7_894_736},
+	} {
+		t.Run(fmt.Sprintf("%d of cost %d, throttled %v", tt.calls, tt.cost, tt.throttled), func(t *testing.T) {
+			s, key := base, cruiseredis.KeyOf(scopeOf(t))
+			q := shared.Request{Law: law, Epoch: 5, Least: int(tt.cost), Count: 1}
+			if q.Throttled = tt.throttled; tt.throttled { // a cut, which measures the peak
+				s.Total, s.OpenTime, s.PeakTotal, s.PeakTime, s.Peak = 1000+tt.calls, 65e6, 1000, 60e6, 5e6
+			} else { // the success that ends a closed time, which bounds it
+				q.Successes = 1
+				s.Row, s.Peak, s.Total, s.OpenTime = 2, 40e6, tt.calls-1, 105e6
+			}
+			require.NoError(t, client.HSet(t.Context(), key, fieldsOf(s)).Err())
+			args := append(cruiseredis.Args(q), int64(now/time.Second), 0)
+			require.NoError(t, script.Run(t.Context(), client, []string{key}, args...).Err())
+			s.Sync(now, q)
+			require.Equal(t, fieldsOf(s), client.HGetAll(t.Context(), key).Val())
+			assert.Equal(t, tt.want, s.Peak)
+		})
+	}
+}
+
+// A field that only another version knows is left alone, and a state that lacks one of this
+// version begins anew, with the rate that the worker knows.
+func TestStateOfAnotherVersion(t *testing.T) {
+	client := startRedis(t).client()
+	scope := scopeOf(t)
+	store, key := cruise.Must(cruiseredis.NewStore(client, scope)), cruiseredis.KeyOf(scope)
+	q := shared.Request{Law: law, Epoch: 7, Rate: 20e6, Failed: 3}
+	for _, tt := range []struct {
+		name  string
+		meet  func() error
+		total string // of calls
+	}{
+		{"the first", func() error { return nil }, "3"},
+		{"this version", func() error { return nil }, "6"},
+		{"a newer one", func() error { return client.HSet(t.Context(), key, "later", 5).Err() }, "9"},
+		{"an older one", func() error { return client.HDel(t.Context(), key, "refused").Err() }, "3"},
+		{"both since", func() error { return nil }, "6"},
+	} {
+		require.NoError(t, tt.meet())
+		r, err := store.Sync(t.Context(), q)
+		require.NoError(t, err)
+		assert.Equal(t, []int64{7, 20e6}, []int64{r.Epoch, r.Rate}, tt.name)
+		assert.Equal(t, tt.total, client.HGet(t.Context(), key, "total").Val(), tt.name)
+		q.Count = r.Count
+	}
+	assert.Equal(t, "5", client.HGet(t.Context(), key, "later").Val())
+}
+
 // A state that no sync leaves behind is begun anew, by what workers know. They would refuse
 // its answers, or wait for ever, and keep it from expiring.
 func TestDamagedState(t *testing.T) {
