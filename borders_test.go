@@ -25,6 +25,7 @@ func TestBorders(t *testing.T) {
 		"internal/clock":   nil,
 		"internal/law":     {"internal/clock"},
 		"internal/limits":  {"internal/clock", "internal/queue"},
+		"internal/mutate":  nil,
 		"internal/nils":    nil,
 		"internal/pacer":   {"internal/clock"},
 		"internal/queue":   {"internal/clock"},
