@@ -48,6 +48,7 @@ var (
 	errDeadline = errors.New("deadline")
 	errPause    = errors.New("pause")
 	errQuota    = errors.New("quota")
+	errWait     = errors.New("longest wait")
 )
 
 // admit waits as a limiter does, and returns when the call went.
@@ -70,7 +71,7 @@ func (b *bucket) admit(ctx context.Context, n int) (sent clock.Instant, err erro
 		refused, _ = err.(*Refusal)
 	}
 	if refused != nil {
-		err = [...]error{DeadlineTooSoon: errDeadline, PauseTooLong: errPause, QuotaTooLong: errQuota}[refused.Why]
+		err = [...]error{DeadlineTooSoon: errDeadline, PauseTooLong: errPause, QuotaTooLong: errQuota, WaitTooLong: errWait}[refused.Why]
 	}
 	return sent, err
 }

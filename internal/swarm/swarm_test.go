@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/internal/chance"
 )
 
@@ -67,7 +68,7 @@ func TestSwarm(t *testing.T) {
 		run(seed)
 	}
 	runs, first, most := usual, uint64(1), 1
-	if testing.Short() {
+	if testing.Short() || calm.Raced {
 		runs /= 10
 	}
 	if text := os.Getenv("SWARM_RUNS"); text != "" {
