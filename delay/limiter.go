@@ -36,7 +36,7 @@ import (
 //
 // Otherwise prefer the [cruise.AdaptiveLimiter], which learns the rate itself, cuts it once for
 // one congestion, and lets calls wait in order. The simulator's suite of 13 servers
-// (docs/scoreboard.md) plays all rules but [Linear], and throttles each of them more often than
+// (folder simulation) plays all rules but [Linear], and throttles each of them more often than
 // that. All but [HerokuGradual] use a third less of what the servers give. HerokuGradual uses
 // as much, and has every second attempt throttled. [HerokuProportional] and [HerokuRemaining]
 // come closest at the one server that they were made for: they are throttled two and a half
