@@ -92,7 +92,8 @@ const (
 	memoryShort = 32  // near enough to see a limit that fell
 	memoryLeast = 8   // fewer are no measure
 
-	pauseGaps = 2 // call intervals that a first pause takes at most
+	pauseGaps    = 2  // call intervals that a first pause takes at most
+	settledPrice = 18 // seconds, so that probing takes twelve minutes
 )
 
 // New returns a law without a rate.
@@ -135,9 +136,10 @@ func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.openAt, l.openCalls = l.delivered.total(now), l.delivered.n
 }
 
-// Settle makes the law probe as rarely as if its ceiling had been found again and again.
+// Settle makes the law probe as rarely as if its ceiling had been found again and again, and a
+// throttle had cost settledPrice. That holds until the next one.
 func (l *Law) Settle() {
-	l.agreed = agreeMost
+	l.agreed, l.price = agreeMost, settledPrice
 }
 
 // Stop tells that nobody goes before until, for a reason that says nothing of what the server

@@ -281,9 +281,11 @@ func TestSettle(t *testing.T) {
 	d := paced(1000)
 	d.Settle()
 	assert.Equal(t, agreeMost, d.agreed)
+	assert.InEpsilon(t, 100./720, d.slope(1000), 1e-9)
 	d.succeed(20, 100*ms)
 	d.throttle(0)
 	assert.Zero(t, d.agreed)
+	assert.Zero(t, d.price)
 }
 
 // Time before the rate was set earns nothing.
