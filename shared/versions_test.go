@@ -24,6 +24,12 @@ type mixedStore struct {
 	anew  int  // how often a newer one found a state without its fields
 }
 
+func (m *mixedStore) begunAnew() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.anew
+}
+
 type versionOf struct {
 	*mixedStore
 	older bool
@@ -98,10 +104,10 @@ func TestNewerWorkerMeetsAnOlderState(t *testing.T) {
 		newer := cruise.Must(New(versionOf{m, false}))
 		load(ctx, &wg, newer, srv, 20)
 		time.Sleep(2 * time.Second)
-		assert.Equal(t, 1, m.anew)
+		assert.Equal(t, 1, m.begunAnew())
 		assert.InDelta(t, float64(known), float64(older.Limit()), .4*float64(known), "the rate that was known")
 		wg.Wait()
-		assert.Equal(t, 1, m.anew)
+		assert.Equal(t, 1, m.begunAnew())
 		assert.Zero(t, older.Stats().Failures+newer.Stats().Failures)
 		assert.InDelta(t, 50, float64(newer.Limit()), 20)
 	})
