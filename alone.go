@@ -30,7 +30,7 @@ type throttleStreak struct {
 }
 
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
-// If so, it turns the result into one that says nothing, and records whether all throttles since
+// If so, it turns the result into that of an attempt that never went, and records whether all throttles since
 // the call's first one were its own.
 func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 	switch e.outcome {
@@ -43,7 +43,7 @@ func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 		// Others got through since the last one, and none of them was throttled.
 		r.own = r.n >= ownAfter && throttled-r.throttled == 1 && passed > r.gotThrough
 		if r.own {
-			e.outcome, e.retryAfter = OutcomeDropped, 0
+			e.outcome, e.retryAfter, e.sent = OutcomeDropped, 0, 0
 			if throttled-r.others == int64(r.n+1) {
 				e.ownSince = r.since
 			}

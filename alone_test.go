@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/law"
 )
 
 // A throttle concerns its call alone if the call was throttled twice before, and since the last
@@ -72,6 +73,7 @@ func TestPasses(t *testing.T) {
 				if tt.alone {
 					assert.Equal(t, OutcomeDropped, e.outcome)
 					assert.Zero(t, e.retryAfter)
+					assert.Equal(t, law.Nothing, kindOf(e), "the server has delivered nothing")
 				} else {
 					assert.Equal(t, OutcomeThrottled, e.outcome)
 				}

@@ -68,7 +68,8 @@ type Feedback struct {
 	// Outcome of the attempt.
 	Outcome Outcome
 	// Sent is the time at which the limiter admitted the attempt. A throttle of an attempt sent
-	// before an earlier throttle was known says nothing new.
+	// before an earlier throttle was known says nothing new. It is zero if the attempt is to count
+	// as never sent.
 	Sent time.Time
 	// Cost is the n that the attempt was admitted with.
 	Cost int

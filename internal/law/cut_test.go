@@ -271,6 +271,12 @@ func TestUndo(t *testing.T) {
 	t.Run("once", func(t *testing.T) {
 		d, first := cuts(2)
 		d.Undo(first)
+		d.rate = 10
+		d.Undo(first)
+		assert.Equal(t, 10., d.Rate())
+	})
+	t.Run("not what is set since", func(t *testing.T) {
+		d, first := cuts(2)
 		d.SetRate(d.now, 10)
 		d.Undo(first)
 		assert.Equal(t, 10., d.Rate())

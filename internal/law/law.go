@@ -127,7 +127,7 @@ func (l *Law) InFlight() int { return l.inflight }
 // it. +Inf begins anew.
 func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.rate, l.ceiling, l.peak, l.unspread, l.price, l.given, l.agreed, l.known = rate, rate, 0, 0, 0, 0, 0, 0
-	l.credit, l.window = now, 1
+	l.credit, l.window, l.undo = now, 1, [2]before{}
 	if !math.IsInf(rate, 1) {
 		l.known = probeOver // the owner knows it
 	}

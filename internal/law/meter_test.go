@@ -36,7 +36,7 @@ func TestMeterClock(t *testing.T) {
 		{"idle when the clock stands", []func(*meter){idle(20*s, 50*s), idle(60*s, 90*s)}, 40, 40},
 		{"idle when the clock stops", []func(*meter){idle(20*s, 50*s), idle(50*s, 90*s)}, 40, 40},
 		{"a pause", []func(*meter){stop(20*s, 60*s)}, 50, 50},
-		{"a pause, and nobody wants more for now", []func(*meter){idle(20*s, 25*s), stop(22*s, 60*s)}, 12, 12},
+		{"a pause in which the demand ends", []func(*meter){idle(20*s, 25*s), stop(22*s, 60*s)}, 12, 12},
 		{"and somebody comes during it", []func(*meter){idle(20*s, 25*s), stop(22*s, 60*s), busy(40 * s)}, 52, 52},
 		{"a pause that gets longer", []func(*meter){stop(20*s, 60*s), stop(30*s, 80*s)}, 30, 30},
 		{"a pause for a throttle, of which little counts", []func(*meter){throttle(20*s, 5, 60*s)}, 55, 90},
@@ -71,9 +71,9 @@ func TestMeterDuringAPause(t *testing.T) {
 	var m meter
 	m.busy(10 * s)
 	m.pause(20*s, 60*s, 5*time.Second, true)
-	for now, want := range map[clock.Instant][2]time.Duration{20: {10, 10}, 22: {12, 12}, 30: {15, 20}, 60: {15, 50}, 70: {25, 60}} {
-		assert.Equal(t, want[0]*time.Second, m.clock(now*s), "at %d", now)
-		assert.Equal(t, want[1]*time.Second, m.total(now*s), "at %d", now)
+	for at, want := range map[clock.Instant][2]time.Duration{20: {10, 10}, 22: {12, 12}, 30: {15, 20}, 60: {15, 50}, 70: {25, 60}} {
+		assert.Equal(t, want[0]*time.Second, m.clock(at*s), "at %d", at)
+		assert.Equal(t, want[1]*time.Second, m.total(at*s), "at %d", at)
 	}
 }
 
