@@ -60,10 +60,10 @@ func (l *Law) slope(ceiling float64) float64 {
 	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
 	over := max(agreed*known/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
 	slope := l.Increase * most / over
-	switch dear := l.price*calls > longGaps && l.agreed == 0; {
+	switch {
 	case l.rate > ceiling:
 		slope *= 1 + pushOn*(l.rate/ceiling-1)
-	case l.rate < backTo*ceiling && !dear:
+	case l.rate < backTo*ceiling:
 		slope = max(slope, (backTo-l.Decrease)*ceiling*calls/backOver)
 	}
 	return slope

@@ -54,8 +54,7 @@ var changes = []change{
 	{5, "however long a closing, it is no outage", []edit{{`longClosing = 3 * time.Minute`, `longClosing = 1000 * time.Hour`}}},
 	{5, "a long `Retry-After` closes nothing", []edit{{`if retryAfter.Seconds() > longGaps*l.gap() {`, `if false {`}}},
 
-	{6, "no fast way back", []edit{{`case l.rate < backTo*ceiling && !dear:`, `case false && !dear:`}}},
-	{6, "a fast way back where throttles are dear, too", []edit{{`backTo*ceiling && !dear:`, `backTo*ceiling && (true || dear):`}}},
+	{6, "no fast way back", []edit{{`case l.rate < backTo*ceiling:`, `case false:`}}},
 	{6, "no pushing on", []edit{{`pushOn     = 40 `, `pushOn     = 0 `}}},
 	{6, "probing as fast, also where cuts agree", []edit{{`agreeMost   = 3 `, `agreeMost   = 0 `}}},
 	{6, "probing takes no time", []edit{{`probeTime  = 4 `, `probeTime  = 0 `}}},
