@@ -448,8 +448,8 @@ func TestBlackout(t *testing.T) {
 		{100, time.Minute, 10 * time.Minute, .9},
 		{100, time.Minute, 30 * time.Minute, .7},
 		{10, 20 * time.Second, 12 * time.Hour, .1},
-		{2, 10 * time.Minute, 10 * time.Minute, .8},
-		{2, time.Minute, 2 * time.Minute, .45},
+		{2, 10 * time.Minute, 10 * time.Minute, .6},
+		{2, time.Minute, 2 * time.Minute, .4},
 		{2, time.Minute, 10 * time.Minute, .35},
 	}, func(t *testing.T, r *Retrier, b blackout) {
 		s := newAPI(b.limit)
