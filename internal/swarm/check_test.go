@@ -108,7 +108,8 @@ func (w *world) checkRate(n int) {
 // sharedAhead is for how many seconds of the rate slots may be fetched ahead and used together.
 const sharedAhead = 1.5
 
-// adaptiveBurst is what WithBurst says, or else the highest cost of a call, or ten milliseconds' worth.
+// adaptiveBurst is what WithBurst says, or else the highest cost of a call, or ten milliseconds'
+// worth. What is saved for a call that gives up may be left to those that wait with it.
 func (w *world) adaptiveBurst(n int, rate float64) float64 {
 	if w.Burst > 0 {
 		return float64(w.Burst)
@@ -120,7 +121,7 @@ func (w *world) adaptiveBurst(n int, rate float64) float64 {
 		case charged:
 			charges[e.call] += max(0, e.cost)
 			most = max(most, float64(e.call.cost+charges[e.call]))
-		case admitted:
+		case came:
 			most = max(most, float64(e.cost))
 		}
 	}
