@@ -60,7 +60,8 @@ func assertPace(t *testing.T, sent []time.Time, perSecond, burst float64) {
 			level = max(0, level-perSecond*at.Sub(sent[i-1]).Seconds())
 		}
 		if level++; level > burst+1e-6 {
-			t.Fatalf("call %d at %v is ahead by %.2f calls: want at most %v", i, at.Sub(sent[0]), level, burst)
+			t.Errorf("call %d at %v is ahead by %.2f calls: want at most %v", i, at.Sub(sent[0]), level, burst)
+			return
 		}
 	}
 }
