@@ -189,7 +189,10 @@ func TestTellsThePauseOfAFailure(t *testing.T) {
 		}))))
 		calls(t, s, 50)
 		c := letGo(t, s, 1)
-		store.fails(down)
+		store.fails(func(ctx context.Context, q Request) (Reply, error) {
+			time.Sleep(time.Microsecond) // by then the throttle is told
+			return down(ctx, q)
+		})
 		c.ends(cruise.OutcomeThrottled, 0)
 		time.Sleep(time.Millisecond)
 		mu.Lock()

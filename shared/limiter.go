@@ -56,7 +56,7 @@ type Limiter struct {
 	slots    leases
 	nextSlot clock.Instant // when the store has a slot again, by its last answer; zero if unknown
 	due      clock.Instant // when the first waiter has its slots; zero if it has none or does not wait
-	paid     clock.Instant // until when past calls use up this worker's own maximum rate
+	emptyAt  clock.Instant // when the token bucket of this worker's own maximum rate was empty
 
 	unproved bool // nothing has succeeded in this epoch yet
 
@@ -83,7 +83,7 @@ type Limiter struct {
 	urgent   bool          // the next is to be at once
 	taken    int           // slots used since syncedAt
 	balance  int           // slots that calls gave back for later ones; below 0 if they owe slots
-	dearest  int           // the highest cost of calls that went
+	dearest  int           // the highest cost of a call that came
 	demand   float64       // slots per second, an average
 	answerBy clock.Instant // when the sync under way must end
 	failing  bool          // the sync failed once; it is tried again before the store counts as lost

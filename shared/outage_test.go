@@ -21,6 +21,51 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
+// A worker keeps to its own maximum rate, however often it changes between the store and its own
+// limit: neither counts the calls that the other let go.
+func TestMaximumHoldsWhileTheStoreComesAndGoes(t *testing.T) {
+	for _, limit := range []rate.Limit{.25, 1, 5} {
+		for hang := 1; hang <= 8; hang++ { // syncs in a row
+			t.Run(fmt.Sprintf("%v a second, %d of 11 syncs hang", limit, hang), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					store := newFaultyStore()
+					syncs := 0
+					store.fails(func(ctx context.Context, q Request) (Reply, error) {
+						if syncs++; syncs%11 < hang {
+							<-ctx.Done()
+							return Reply{}, ctx.Err()
+						}
+						return store.Store.Sync(ctx, q)
+					})
+					s := cruise.Must(New(store, cruise.WithMaxRate(limit)))
+					ctx, cancel := context.WithTimeout(t.Context(), clock.CeilSeconds(500/float64(limit)))
+					defer cancel()
+					sent := drive(ctx, []*Limiter{s}, 2)()
+					assert.Greater(t, len(sent), 250)
+					// One call may go at once, and slots may be late by a second, or by one slot.
+					assertPace(t, sent, float64(limit), 1+max(1, float64(limit)))
+					time.Sleep(time.Minute) // the last sync ends
+				})
+			})
+		}
+	}
+}
+
+// assertPace checks that every span of time has at most burst calls more than its length allows.
+func assertPace(t *testing.T, sent []time.Time, perSecond, burst float64) {
+	t.Helper()
+	level := 0.
+	for i, at := range sent {
+		if i > 0 {
+			level = max(0, level-perSecond*at.Sub(sent[i-1]).Seconds())
+		}
+		if level++; level > burst+1e-6 {
+			t.Errorf("call %d at %v is ahead by %.2f calls: want at most %v", i, at.Sub(sent[0]), level, burst)
+			return
+		}
+	}
+}
+
 // However the store fails, a caller waits for it no longer than the timeout, is
 // refused nothing, the server is not taken to have throttled, and the store is asked again.
 func TestStoreFails(t *testing.T) {

@@ -20,14 +20,11 @@ func (s policy) Pass(now clock.Instant, n int) time.Duration {
 		return wait
 	}
 	s.local.Pass(now, n) // Peek has just agreed
+	s.pour(now, n)
 	if !s.isAlone() {
-		s.dearest = max(s.dearest, n)
 		need := s.need(n)
 		s.balance -= n - need
-		if n = need; n > 0 {
-			s.slots.take(n)
-			s.paid = s.pays(now, n)
-		}
+		s.slots.take(need)
 	}
 	s.taken += n
 	s.stats.Admitted++
@@ -36,9 +33,14 @@ func (s policy) Pass(now clock.Instant, n int) time.Duration {
 
 // Peek returns how long the call must wait for its slots, and for the limits of this worker alone.
 func (s policy) Peek(now clock.Instant, n int) time.Duration {
+	s.dearest = max(s.dearest, n)
 	switch {
 	case s.degraded != 0:
-		return min(s.await(now, n), s.local.Peek(now, n))
+		wait := s.local.Peek(now, n)
+		if s.conf.fallback == FallbackShare {
+			wait = max(wait, s.emptiedBy(now, n).Sub(now))
+		}
+		return min(s.await(now, n), wait)
 	case s.conf.pauseOnly:
 		if wait := s.fresh(now); wait > 0 {
 			return wait
@@ -51,12 +53,9 @@ func (s policy) Peek(now clock.Instant, n int) time.Duration {
 	wait := time.Duration(0)
 	if need := s.need(n); need > 0 {
 		wait = s.slot(now, need)
-		if wait == 0 {
-			wait = s.tooMuch(now, need)
-		}
 	}
 	if wait == 0 {
-		wait = min(s.local.Peek(now, n), max(0, s.settled.Sub(now)))
+		wait = max(s.emptiedBy(now, n).Sub(now), min(s.local.Peek(now, n), s.settled.Sub(now)), 0)
 	}
 	return wait
 }
@@ -70,6 +69,7 @@ func (s *Limiter) need(n int) int {
 // Charge keeps the balance of this worker. It gives back no more than one call takes, so that no
 // burst is saved up.
 func (s policy) Charge(now, sent clock.Instant, n int) {
+	s.pour(now, max(-s.MaxCost(), min(n, s.MaxCost())))
 	if s.isAlone() {
 		s.local.Charge(now, sent, n)
 		return
@@ -77,22 +77,22 @@ func (s policy) Charge(now, sent clock.Instant, n int) {
 	s.balance = min(max(s.balance-n, -math.MaxInt32), s.dearest)
 }
 
-// pays returns the value of paid after a call of cost n has gone now.
-func (s *Limiter) pays(now clock.Instant, n int) clock.Instant {
+// emptiedBy returns the value of emptyAt after a call of cost n has gone now. If it is later than
+// now, the call is too early. The bucket holds the burst or the highest cost of a call, and as much
+// more as slots may be late: see [leases.expire].
+func (s *Limiter) emptiedBy(now clock.Instant, n int) clock.Instant {
 	gap := s.leastGap()
-	return max(s.paid, now-clock.Instant(n-1)*gap) + clock.Instant(n)*gap
+	full := max(s.law.Burst, int64(s.dearest))*int64(gap) + max(int64(slotLife), int64(gap))
+	return max(s.emptyAt, now-clock.Instant(full)) + clock.Instant(n)*gap
 }
 
-// leastGap returns the time between two slots at this worker's own maximum rate.
+// pour takes n calls out of the bucket, or puts them back if n is below 0. The bucket keeps no debt:
+// the balance or the local limit has that of a call that costs more than it took, and FallbackOpen
+// goes beyond the maximum.
+func (s *Limiter) pour(now clock.Instant, n int) { s.emptyAt = min(s.emptiedBy(now, n), now) }
+
+// leastGap returns the time between two calls at this worker's own maximum rate.
 func (s *Limiter) leastGap() clock.Instant { return clock.Instant(1e15 / s.law.Max) }
-
-// tooMuch returns how long a call must wait although it has its slots, in case the store has given
-// more than the worker's own maximum rate allows. Slots that are late by up to slotLife are
-// allowed, and so is a burst that was saved.
-func (s *Limiter) tooMuch(now clock.Instant, n int) time.Duration {
-	saved := clock.Instant(s.law.Burst+1) * s.leastGap()
-	return max(0, (s.pays(now, n) - saved).Sub(now.Add(slotLife)))
-}
 
 // isAlone reports whether the rate is that of this worker.
 func (s *Limiter) isAlone() bool { return s.conf.pauseOnly || s.degraded != 0 }

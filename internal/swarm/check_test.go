@@ -78,13 +78,10 @@ func (w *world) checkRate(n int) {
 	case node.kind == adaptive && told, node.kind == share && told && w.PauseOnly:
 		m.burst = w.adaptiveBurst(n, m.rate)
 	case node.kind == share && told:
-		m.burst = w.adaptiveBurst(n, m.rate) + w.Max*sharedAhead // slots that were fetched ahead
-		if w.StoreFails+w.StoreHangs+w.StorePanics > 0 {
-			if w.Fallback == shared.FallbackOpen {
-				return // lets all go
-			}
-			m.burst *= 2 // the worker alone saves up too
+		if w.StoreFails+w.StoreHangs+w.StorePanics > 0 && w.Fallback == shared.FallbackOpen {
+			return // lets all go
 		}
+		m.burst = w.adaptiveBurst(n, m.rate) + max(1, w.Max*sharedAhead) // a slot may be late until the next is due
 	default:
 		return
 	}
@@ -111,7 +108,8 @@ func (w *world) checkRate(n int) {
 // sharedAhead is for how many seconds of the rate slots may be fetched ahead and used together.
 const sharedAhead = 1.5
 
-// adaptiveBurst is what WithBurst says, or else the highest cost of a call, or ten milliseconds' worth.
+// adaptiveBurst is what WithBurst says, or else the highest cost of a call, or ten milliseconds'
+// worth. What is saved for a call that gives up may be left to those that wait with it.
 func (w *world) adaptiveBurst(n int, rate float64) float64 {
 	if w.Burst > 0 {
 		return float64(w.Burst)
@@ -123,7 +121,7 @@ func (w *world) adaptiveBurst(n int, rate float64) float64 {
 		case charged:
 			charges[e.call] += max(0, e.cost)
 			most = max(most, float64(e.call.cost+charges[e.call]))
-		case admitted:
+		case came:
 			most = max(most, float64(e.cost))
 		}
 	}
@@ -135,7 +133,7 @@ func (w *world) checkTogether() {
 	if w.Max == 0 {
 		return
 	}
-	m := meter{rate: w.Max, burst: w.Max * 2 * sharedAhead}
+	m := meter{rate: w.Max, burst: max(1, w.Max*2*sharedAhead)}
 	for i := range w.nodes {
 		if w.nodes[i].store {
 			m.burst += w.adaptiveBurst(i, w.Max)
@@ -143,7 +141,10 @@ func (w *world) checkTogether() {
 	}
 	for _, e := range w.log {
 		m.until(e.at)
-		if e.what == admitted && !m.admit(e.cost) {
+		switch {
+		case e.what == charged && e.cost < 0:
+			m.level = max(0, m.level+float64(e.cost))
+		case e.what == admitted && !m.admit(e.cost):
 			w.fault("all together above %v at %v, by %v", m.rate, e.at, m.level-m.burst)
 			return
 		}

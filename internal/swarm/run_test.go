@@ -49,6 +49,7 @@ const (
 	resumed
 	relimited
 	charged
+	came
 )
 
 // A call is one Do.
@@ -345,6 +346,7 @@ func (w *world) one(ctx context.Context, d dice, p place, caller, number int) {
 	w.mu.Lock()
 	w.busy[caller] = fmt.Sprintf("call %d since %v", number, c.came)
 	w.mu.Unlock()
+	w.note(entry{what: came, call: c, nodes: c.path, cost: c.cost})
 	attempt := func(ctx context.Context) error { return w.attempt(ctx, d, p, c) }
 
 	var err error
@@ -440,6 +442,9 @@ func (w *world) attempt(ctx context.Context, d dice, p place, c *call) (err erro
 	case <-end:
 		time.Sleep(time.Duration(c.caller + 1)) // not all at one moment
 		result, c.last = "given up", ctx.Err()
+		if cause := context.Cause(ctx); w.AttemptTimeout > 0 && strings.Contains(cause.Error(), "WithAttemptTimeout") {
+			c.server = cause // what the next attempt may end with, if the call is given up then
+		}
 		return ctx.Err()
 	}
 	if d.chance(w.Meddles) {

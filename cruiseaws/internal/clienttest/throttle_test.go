@@ -924,7 +924,9 @@ func TestHeadOfS3IsThrottled(t *testing.T) {
 
 // credentials come by a call to another service, as those of STS do.
 func credentials(s *service) aws.CredentialsProvider {
-	sts := dynamodb.NewFromConfig(config(s.URL))
+	sts := dynamodb.NewFromConfig(config(s.URL), func(o *dynamodb.Options) {
+		o.RetryMaxAttempts = 3 // as of STS: newer clients of DynamoDB make 4
+	})
 	return aws.NewCredentialsCache(aws.CredentialsProviderFunc(func(ctx context.Context) (aws.Credentials, error) {
 		if _, err := sts.DescribeTable(ctx, &dynamodb.DescribeTableInput{TableName: aws.String("role")}); err != nil {
 			return aws.Credentials{}, fmt.Errorf("assume role: %w", err)
