@@ -64,7 +64,7 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 		cruisehttp.WithBufferedBodies(bufferedBodies),
 		cruisehttp.WithRetrier(cruise.WithClassifier(refusedToken)),
 	}, opts...)
-	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithBase(authenticated{base}))...)
+	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithRoundTripper(authenticated{base}))...)
 	if err != nil {
 		return nil, err
 	}

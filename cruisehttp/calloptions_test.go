@@ -24,7 +24,7 @@ func TestCallOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, status := 0, http.StatusInternalServerError
 		transport := cruise.Must(cruisehttp.NewTransport(
-			cruisehttp.WithBase(tripper(func(*http.Request) (*http.Response, error) {
+			cruisehttp.WithRoundTripper(tripper(func(*http.Request) (*http.Response, error) {
 				sent++
 				return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 			})),
@@ -82,7 +82,7 @@ func ExampleCallOptions() {
 func TestMaxWaitOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := cruise.Must(cruisehttp.NewTransport(
-			cruisehttp.WithBase(tripper(func(*http.Request) (*http.Response, error) {
+			cruisehttp.WithRoundTripper(tripper(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 			})),
 			cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {

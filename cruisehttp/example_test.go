@@ -126,7 +126,7 @@ func ExampleUnsent() {
 		return "secret", nil
 	}
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithBase(authorized{http.DefaultTransport, token})))}
+		cruisehttp.WithRoundTripper(authorized{http.DefaultTransport, token})))}
 
 	resp, err := client.Post(api.URL, "text/plain", strings.NewReader("hello"))
 	if err != nil {

@@ -43,11 +43,12 @@ func (c *config) want(ok bool, format string, args ...any) {
 	}
 }
 
-// WithBase is what sends the requests. Default [http.DefaultTransport].
-func WithBase(base http.RoundTripper) Option {
+// WithRoundTripper sets what sends the requests, beneath the Transport. Default:
+// [http.DefaultTransport]. nil is an error.
+func WithRoundTripper(base http.RoundTripper) Option {
 	return func(c *config) {
-		c.want(base != nil, "WithBase(nil): want a RoundTripper")
-		c.want(base == nil || !nils.Is(base), "WithBase(nil %T): want a RoundTripper", base)
+		c.want(base != nil, "WithRoundTripper(nil): want a RoundTripper")
+		c.want(base == nil || !nils.Is(base), "WithRoundTripper(nil %T): want a RoundTripper", base)
 		c.base = base
 	}
 }

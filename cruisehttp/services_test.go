@@ -308,7 +308,7 @@ func TestTransportSurvivesARestartOfNginx(t *testing.T) {
 	o := newOrigin(t)
 	const options = "limit_req zone=api burst=20 nodelay; limit_req_status 429;"
 	first := startNginx(t, path, dir, port, 100, options, o)
-	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(&http.Transport{}),
+	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRoundTripper(&http.Transport{}),
 		cruisehttp.WithRetrier(cruise.WithMaxAttempts(8))))} // for by chance five may be over in a tenth of a second
 	defer client.CloseIdleConnections()
 

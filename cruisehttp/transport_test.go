@@ -105,7 +105,7 @@ func fails(err error) func() (*http.Response, error) {
 
 func transport(t testing.TB, base http.RoundTripper, opts ...cruisehttp.Option) *cruisehttp.Transport {
 	t.Helper()
-	tr, err := cruisehttp.NewTransport(append([]cruisehttp.Option{cruisehttp.WithBase(base)}, opts...)...)
+	tr, err := cruisehttp.NewTransport(append([]cruisehttp.Option{cruisehttp.WithRoundTripper(base)}, opts...)...)
 	require.NoError(t, err)
 	return tr
 }

@@ -58,7 +58,7 @@ func ExampleWithKeys() {
 	}))
 	observer := cruiseslog.NewObserver(logger, cruiseslog.WithKeys(func(_, key string) string { return key }))
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithBase(busyOnce()),
+		cruisehttp.WithRoundTripper(busyOnce()),
 		cruisehttp.WithRetrier(cruise.WithObserver(observer)),
 	))}
 	resp, err := client.Get("https://api.example.com/")

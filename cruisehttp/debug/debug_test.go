@@ -38,7 +38,7 @@ func story(t *testing.T, opts ...debug.Option) *debug.Page {
 	api := cruise.Must(cruise.New(cruise.WithObserver(heroku), cruise.WithUncountedThrottles()))
 	heroku.Add(api)
 	billing := page.Watch("billing")
-	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(roundTripper(func(req *http.Request) (*http.Response, error) {
+	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRoundTripper(roundTripper(func(req *http.Request) (*http.Response, error) {
 		time.Sleep(50 * time.Millisecond)
 		answer := httptest.NewRecorder()
 		if req.URL.Host == "busy.example.com" {

@@ -153,7 +153,7 @@ func retryablehttpBefore(base http.RoundTripper) *http.Client {
 func retryablehttpAfter(base http.RoundTripper) (*http.Client, error) {
 	// doc
 	transport, err := cruisehttp.NewTransport(
-		cruisehttp.WithBase(base),
+		cruisehttp.WithRoundTripper(base),
 		cruisehttp.WithRetrier(cruise.WithMaxAttempts(8)), // 7 retries
 	)
 	if err != nil {
@@ -304,7 +304,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 		{"after", do(patient()), 50},
 		{"after, HTTP", get(func(base http.RoundTripper) *http.Client {
 			return &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-				cruisehttp.WithBase(base), cruisehttp.WithRetrier(timeAlone, unlimited, cruise.WithoutBudget())))}
+				cruisehttp.WithRoundTripper(base), cruisehttp.WithRetrier(timeAlone, unlimited, cruise.WithoutBudget())))}
 		}), 50},
 		{"time limit alone", do(cruise.Must(cruise.New(timeAlone))), 0},
 		{"with the budget", do(cruise.Must(cruise.New(timeAlone, unlimited))), 0},

@@ -50,7 +50,7 @@ func providerAfter(base http.RoundTripper) (*http.Client, error) {
 		return "write"
 	}
 	transport, err := cruisehttp.NewTransport(
-		cruisehttp.WithBase(base), // beneath: oauth2, signing, logging of each attempt
+		cruisehttp.WithRoundTripper(base), // beneath: oauth2, signing, logging of each attempt
 		cruisehttp.WithScope("host", cruisehttp.HostKey),
 		cruisehttp.WithScope("kind", writes),
 		cruisehttp.WithAnyMethod(), // as before: writes are repeated too
@@ -96,7 +96,7 @@ func apiClientBefore(httpClient *http.Client) func(*http.Request) (*http.Respons
 func apiClientAfter(httpClient *http.Client) (func(*http.Request) (*http.Response, error), error) {
 	// doc
 	transport, err := cruisehttp.NewTransport(
-		cruisehttp.WithBase(httpClient.Transport),
+		cruisehttp.WithRoundTripper(httpClient.Transport),
 		cruisehttp.WithIdempotencyHeader("X-Request-Key"), // so a POST with it is repeated
 		cruisehttp.WithRetrier(cruise.WithMaxAttempts(3)),
 	)

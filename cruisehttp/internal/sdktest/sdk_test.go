@@ -268,7 +268,7 @@ func TestAttemptsAndErrors(t *testing.T) {
 					var err error
 					if s.plugged != nil {
 						err = s.plugged(ctx, func(base http.RoundTripper) http.RoundTripper {
-							return cruise.Must(cruisehttp.NewTransport(append(opts, cruisehttp.WithBase(base))...))
+							return cruise.Must(cruisehttp.NewTransport(append(opts, cruisehttp.WithRoundTripper(base))...))
 						}, server.URL)
 					} else {
 						err = s.call(ctx, cruise.Must(cruisehttp.NewTransport(opts...)), server.URL)
