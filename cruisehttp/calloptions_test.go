@@ -28,7 +28,7 @@ func TestCallOptions(t *testing.T) {
 				sent++
 				return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 			})),
-			cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			cruisehttp.WithRetrierOptions(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 				return cruise.NewTokenBucket(1, 10)
 			}), cruise.WithBackoff(cruise.Backoff{}))))
 		get := func(ctx context.Context) error {
@@ -85,7 +85,7 @@ func TestMaxWaitOfARequest(t *testing.T) {
 			cruisehttp.WithRoundTripper(tripper(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 			})),
-			cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			cruisehttp.WithRetrierOptions(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 				return cruise.NewTokenBucket(1, 1)
 			}))))
 		req, err := http.NewRequestWithContext(cruisehttp.CallOptions(t.Context(), cruise.WithMaxWait(0)), http.MethodGet, "http://x/", nil)

@@ -55,7 +55,7 @@ func ExampleNewTransport_options() {
 	transport := cruise.Must(cruisehttp.NewTransport(
 		cruisehttp.WithScope("account", cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
 		cruisehttp.WithHeaderTimeout(10*time.Second),
-		cruisehttp.WithRetrier(
+		cruisehttp.WithRetrierOptions(
 			cruise.WithMaxRate(50), // calls per second, whatever the server gives
 			cruise.WithMaxElapsed(time.Minute),
 		),

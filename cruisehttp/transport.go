@@ -77,7 +77,7 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport. Its error names every option that is out of
-// bounds, of this package and of those for [WithRetrier].
+// bounds, of this package and of those for [WithRetrierOptions].
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
 	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)

@@ -229,7 +229,7 @@ func TestTransportReturnsTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 3*signal.MaxBody)
 		base := inOrder(says(503, "first"), says(503, long))
-		resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxAttempts(3))).RoundTrip(request(t, "GET", example, nil))
+		resp, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(3))).RoundTrip(request(t, "GET", example, nil))
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, 3, base.count())
@@ -335,7 +335,7 @@ func TestTransportDropsARequestThatIsCancelled(t *testing.T) {
 					case <-r.Cancel: //lint:ignore SA1019 it is what is tested
 					}
 					return nil, cancelled
-				}), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+				}), cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 					if e, ok := e.(cruise.AttemptEnded); ok {
 						ended = append(ended, e)
 					}
@@ -475,7 +475,7 @@ func TestTransportClosesTheBodyOfARequestThatIsNeverSent(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				limiter := cruise.Must(cruise.NewTokenBucket(1, 1))
-				opts := []cruisehttp.Option{cruisehttp.WithRetrier(cruise.WithLimiter(limiter))}
+				opts := []cruisehttp.Option{cruisehttp.WithRetrierOptions(cruise.WithLimiter(limiter))}
 				if tt.max > 0 {
 					opts = append(opts, cruisehttp.WithBufferedBodies(tt.max))
 				}
@@ -581,7 +581,7 @@ func TestRequestsInTheBackground(t *testing.T) {
 			}
 			return answer(200, ""), nil
 		}}
-		client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxRate(1), cruise.WithNestedRetries()))}
+		client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxRate(1), cruise.WithNestedRetries()))}
 		get := func(ctx context.Context, path string) error {
 			resp, err := client.Do(request(t, "GET", example+path, nil).WithContext(ctx))
 			if err == nil {
@@ -609,7 +609,7 @@ func TestRequestsInTheBackground(t *testing.T) {
 func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(404, "not yet"), says(200, "done"))
-		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(err error) cruise.Verdict {
+		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(func(err error) cruise.Verdict {
 			if e, ok := errors.AsType[*cruisehttp.ResponseError](err); ok && e.StatusCode == 404 {
 				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
 			}
@@ -631,7 +631,7 @@ func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var events []string
 			base := inOrder(says(420, "calm down"), says(200, "done"))
-			tr := transport(t, base, cruisehttp.WithRetrier(
+			tr := transport(t, base, cruisehttp.WithRetrierOptions(
 				cruise.WithClassifier(func(error) cruise.Verdict {
 					return cruise.Verdict{Outcome: outcome, RetryAfter: 4 * time.Minute}
 				}),
@@ -663,7 +663,7 @@ func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			alert := tls.AlertError(42) // of a server that refuses the certificate, when it has a part of the body
 			base := inOrder(fails(alert), says(200, ""))
-			_, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict {
+			_, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(func(error) cruise.Verdict {
 				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
 			}))).RoundTrip(request(t, method, example, io.MultiReader(strings.NewReader("body"))))
 			require.ErrorIs(t, err, want)

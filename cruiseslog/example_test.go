@@ -59,7 +59,7 @@ func ExampleWithKeys() {
 	observer := cruiseslog.NewObserver(logger, cruiseslog.WithKeys(func(_, key string) string { return key }))
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
 		cruisehttp.WithRoundTripper(busyOnce()),
-		cruisehttp.WithRetrier(cruise.WithObserver(observer)),
+		cruisehttp.WithRetrierOptions(cruise.WithObserver(observer)),
 	))}
 	resp, err := client.Get("https://api.example.com/")
 	if err != nil {

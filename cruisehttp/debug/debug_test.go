@@ -48,7 +48,7 @@ func story(t *testing.T, opts ...debug.Option) *debug.Page {
 		resp := answer.Result()
 		resp.Request = req
 		return resp, nil
-	})), cruisehttp.WithRetrier(cruise.WithObserver(billing), cruise.WithMaxElapsed(time.Minute))))
+	})), cruisehttp.WithRetrierOptions(cruise.WithObserver(billing), cruise.WithMaxElapsed(time.Minute))))
 	billing.Add(transport.Retrier())
 	idle := page.Watch("mail")
 	idle.Add(cruise.Must(cruise.New(cruise.WithObserver(idle))))

@@ -154,7 +154,7 @@ func retryablehttpAfter(base http.RoundTripper) (*http.Client, error) {
 	// doc
 	transport, err := cruisehttp.NewTransport(
 		cruisehttp.WithRoundTripper(base),
-		cruisehttp.WithRetrier(cruise.WithMaxAttempts(8)), // 7 retries
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(8)), // 7 retries
 	)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func adaptiveBefore(cfg aws.Config) *emr.Client {
 
 func adaptiveAfter(cfg aws.Config) (*emr.Client, error) {
 	// doc
-	throttle, err := cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxAttempts(8)))
+	throttle, err := cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(8)))
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +304,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 		{"after", do(patient()), 50},
 		{"after, HTTP", get(func(base http.RoundTripper) *http.Client {
 			return &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-				cruisehttp.WithRoundTripper(base), cruisehttp.WithRetrier(timeAlone, unlimited, cruise.WithoutBudget())))}
+				cruisehttp.WithRoundTripper(base), cruisehttp.WithRetrierOptions(timeAlone, unlimited, cruise.WithoutBudget())))}
 		}), 50},
 		{"time limit alone", do(cruise.Must(cruise.New(timeAlone))), 0},
 		{"with the budget", do(cruise.Must(cruise.New(timeAlone, unlimited))), 0},

@@ -54,7 +54,7 @@ func providerAfter(base http.RoundTripper) (*http.Client, error) {
 		cruisehttp.WithScope("host", cruisehttp.HostKey),
 		cruisehttp.WithScope("kind", writes),
 		cruisehttp.WithAnyMethod(), // as before: writes are repeated too
-		cruisehttp.WithRetrier(
+		cruisehttp.WithRetrierOptions(
 			cruise.WithMaxAttempts(4), // 3 retries
 			cruise.WithScopeLimiter(func(scope, key string) (cruise.Limiter, error) {
 				if key == "write" {
@@ -98,7 +98,7 @@ func apiClientAfter(httpClient *http.Client) (func(*http.Request) (*http.Respons
 	transport, err := cruisehttp.NewTransport(
 		cruisehttp.WithRoundTripper(httpClient.Transport),
 		cruisehttp.WithIdempotencyHeader("X-Request-Key"), // so a POST with it is repeated
-		cruisehttp.WithRetrier(cruise.WithMaxAttempts(3)),
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(3)),
 	)
 	if err != nil {
 		return nil, err

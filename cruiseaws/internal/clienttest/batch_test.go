@@ -234,7 +234,7 @@ func TestRetrierOfAThrottle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := &log{}
-				throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+				throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithObserver(seen))))
 				err := tc.err
 				_ = throttle.Retrier(cruiseaws.Operation{Service: "DynamoDB", Name: "BatchWriteItem"}).Do(t.Context(), func(context.Context) error {
 					defer func() { err = nil }()
