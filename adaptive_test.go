@@ -489,7 +489,7 @@ func TestBurstAboveTheHighest(t *testing.T) {
 	_, err = NewTokenBucket(1, n)
 	assert.EqualError(t, err, fmt.Sprintf("cruise: burst %d: want 1 to 2147483647", n))
 	_, err = NewSlidingWindow(Window{n, time.Second})
-	assert.EqualError(t, err, fmt.Sprintf("cruise: window 1: N %d: want 1 to 2147483647", n))
+	assert.EqualError(t, err, fmt.Sprintf("cruise: window 1: Calls %d: want 1 to 2147483647", n))
 }
 
 // An attempt that claims to be sent in the future, or centuries ago, is taken as

@@ -398,7 +398,7 @@ func TestQuotaIsTheReasonWhileItIsUsedUp(t *testing.T) {
 		"adaptive": func() (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
 		"bucket":   func() (cruise.Limiter, error) { return cruise.NewTokenBucket(1000, 1000) },
 		"window": func() (cruise.Limiter, error) {
-			return cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})
+			return cruise.NewSlidingWindow(cruise.Window{Calls: 1000, Per: time.Second})
 		},
 		"delay":  func() (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
 		"shared": func() (cruise.Limiter, error) { return shared.New(shared.NewMemoryStore()) },

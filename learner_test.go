@@ -361,7 +361,7 @@ func TestOnlyThrottlesPause(t *testing.T) {
 	}{
 		"adaptive": cruise.Must(cruise.NewAdaptiveLimiter()),
 		"bucket":   cruise.Must(cruise.NewTokenBucket(1, 1)),
-		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second})),
+		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1, Per: time.Second})),
 		"delay":    cruise.Must(delay.New(delay.HerokuGradual())),
 		"shared":   cruise.Must(shared.New(shared.NewMemoryStore())),
 	} {

@@ -76,7 +76,7 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
 		"sliding window": func() (limiter, func(chan struct{})) {
-			l := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Hour}))
+			l := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1, Per: time.Hour}))
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
 		"delay": func() (limiter, func(chan struct{})) {
@@ -436,7 +436,7 @@ func TestLargeCostDoesNotStarve(t *testing.T) {
 			return cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithBurst(burst)))
 		},
 		"sliding window": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: burst, Per: time.Second}))
+			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: burst, Per: time.Second}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

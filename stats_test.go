@@ -49,7 +49,7 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 		{"adaptive, paused", cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(4))), throttled, stats{4, 3, 4 * time.Second}},
 		{"bucket, paused", cruise.Must(cruise.NewTokenBucket(2, 1)), throttled, stats{2, 3, 4 * time.Second}},
 		{"bucket, not paused", cruise.Must(cruise.NewTokenBucket(.1, 1)), succeeds, stats{.1, 3, 0}},
-		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
+		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
 		{"delays, paused", cruise.Must(delay.New(delay.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
 		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
 		{"x/time, of an infinite limit, which JSON has not", rate.NewLimiter(rate.Limit(math.Inf(1)), 1), succeeds, stats{rate.Inf, 0, 0}},
@@ -92,7 +92,7 @@ func TestScopesTellsWhichLimitersLearn(t *testing.T) {
 		{"shared", cruise.Must(shared.New(shared.NewMemoryStore())), true},
 		{"shared, pauses alone", cruise.Must(shared.New(shared.NewMemoryStore(), shared.WithPauseOnly())), true},
 		{"bucket", cruise.Must(cruise.NewTokenBucket(2, 1)), false},
-		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), false},
+		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Minute})), false},
 		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), false},
 		{"x/time", rate.NewLimiter(2, 1), false},
 		{"somebody's", strangers{}, false},
@@ -260,7 +260,9 @@ func TestScopesCountACallThatWaitsOnce(t *testing.T) {
 	for name, limiter := range map[string]func() (cruise.Limiter, error){
 		"adaptive": func() (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
 		"bucket":   func() (cruise.Limiter, error) { return cruise.NewTokenBucket(rate.Inf, 1) },
-		"window":   func() (cruise.Limiter, error) { return cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Second}) },
+		"window": func() (cruise.Limiter, error) {
+			return cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Second})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -282,7 +282,7 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 		"AdaptiveLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
 		"TokenBucket":     func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(10, 10) },
 		"SlidingWindow": func(string, string) (cruise.Limiter, error) {
-			return cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Second})
+			return cruise.NewSlidingWindow(cruise.Window{Calls: 10, Per: time.Second})
 		},
 		"delay.Limiter": func(string, string) (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
 		"shared.Limiter": func(string, string) (cruise.Limiter, error) {

@@ -245,7 +245,7 @@ func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 		{"bucket", cruise.Must(cruise.NewTokenBucket(5, 1)), fixed, "Lets up to 5.00/s through."},
 		{"x/time", rate.NewLimiter(5, 1), fixed, "Lets up to 5.00/s through."},
 		{"bucket without a limit", cruise.Must(cruise.NewTokenBucket(rate.Inf, 1)), fixed, "Lets all calls through at once."},
-		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), fixed, "Keeps to a window or a delay of its own."},
+		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Minute})), fixed, "Keeps to a window or a delay of its own."},
 		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), fixed, "Keeps to a window or a delay of its own."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

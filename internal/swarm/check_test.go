@@ -64,12 +64,12 @@ func (w *world) checkRate(n int) {
 	switch {
 	case node.kind == window && root:
 		for _, win := range w.Windows {
-			w.checkWindow(n, win.N, win.Per)
+			w.checkWindow(n, win.Calls, win.Per)
 		}
 		return
 	case node.kind == window:
 		win := w.scopeWindow(node.name)
-		w.checkWindow(n, win.N, win.Per)
+		w.checkWindow(n, win.Calls, win.Per)
 		return
 	case node.kind == bucket && root:
 		m.rate, m.burst = w.Rate, float64(w.Burst)
