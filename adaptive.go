@@ -482,7 +482,8 @@ func (a *AdaptiveLimiter) applyRate(now clock.Instant) {
 func (a *AdaptiveLimiter) paced() bool { return a.tokens.Limit() != rate.Inf }
 
 // Limit returns the rate in calls per second, [rate.Inf] while there is none: before
-// the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one.
+// the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one. rate.Inf is a
+// number of 309 digits: compare with it, or print [AdaptiveLimiter.Stats], which says unlimited.
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, in calls per second, for waiting calls too. The limiter goes on learning

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -25,12 +26,31 @@ func ExampleRetrier_Scopes() {
 	_ = api.Scope("ACCOUNT", "7").Scope("TABLE", "orders").Do(context.Background(), call)
 
 	for s := range api.Scopes() {
-		fmt.Println(s.Path, s.Limit, "calls/s,", s.Waiting, "wait,", s.Admitted, "let go")
+		fmt.Printf("%v, %d admitted\n", s, s.Admitted)
 	}
 	// Output:
-	// [] 50 calls/s, 0 wait, 1 let go
-	// [{ACCOUNT 7}] 50 calls/s, 0 wait, 1 let go
-	// [{ACCOUNT 7} {TABLE orders}] 50 calls/s, 0 wait, 1 let go
+	// 50/s, 0 waiting, 1 admitted
+	// ACCOUNT 7: 50/s, 0 waiting, 1 admitted
+	// ACCOUNT 7: TABLE orders: 50/s, 0 waiting, 1 admitted
+}
+
+// A limiter without a limit is printed in a word, not in 309 digits, whoever prints it.
+func TestNoLimitIsPrintedInAWord(t *testing.T) {
+	adaptive := cruise.Must(cruise.NewAdaptiveLimiter())
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("now", "stats", adaptive.Stats())
+	assert.Contains(t, log.String(), `stats="unlimited, 0 waiting"`)
+	for want, printed := range map[string]any{
+		"unlimited, 0 waiting":             adaptive.Stats(),
+		"0.05/s, 3 waiting, paused for 5s": cruise.Stats{Limit: 0.05, Waiting: 3, PauseLeft: 5 * time.Second},
+		"no rate, 0 waiting":               cruise.Stats{},
+		"0/s, 0 waiting, degraded":         cruise.Stats{Degraded: true},
+		"A a: B b: 12.35/s, 0 waiting":     cruise.Stats{Path: []cruise.ScopeKey{{Scope: "A", Key: "a"}, {Scope: "B", Key: "b"}}, Limit: 12.3456},
+		"7.5/s, was unlimited: throttle":   cruise.RateChanged{From: rate.Inf, To: 7.5, Why: cruise.CauseThrottle},
+		"unlimited, was 0.002/s: set":      cruise.RateChanged{From: .002, To: rate.Inf, Why: cruise.CauseSet},
+	} {
+		assert.Equal(t, []string{want, want}, []string{fmt.Sprint(printed), fmt.Sprintf("%+v", printed)})
+	}
 }
 
 func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {

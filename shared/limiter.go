@@ -353,7 +353,8 @@ func (s *Limiter) tellSyncs() {
 // Limit returns the rate in calls per second: the rate of all workers together, but the rate of
 // this worker while the store cannot be reached, and with [WithPauseOnly]. While the store cannot
 // be reached it is 0 with [FallbackClosed], and [rate.Inf] with [FallbackOpen] and where the rate
-// was never known and no option sets one.
+// was never known and no option sets one. rate.Inf is a number of 309 digits: compare with it, or
+// print [Limiter.Stats], which says unlimited.
 func (s *Limiter) Limit() rate.Limit { return s.Stats().Limit }
 
 // Pause lets no call go for d, on any worker, unless a longer pause is in force already. The other
