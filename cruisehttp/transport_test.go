@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
+	"github.com/a7df5faa/cruise/cruiseslog"
 )
 
 // server is a base transport that answers by itself, without a socket.
@@ -653,6 +655,31 @@ func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 			if outcome != cruise.OutcomeThrottled {
 				assert.Zero(t, time.Since(start), "no wait for what is not sent again")
 			}
+		})
+	}
+}
+
+// A log at its usual level says why a POST was not sent again, where the response cannot.
+func TestWhyAResponseWasNotRetriedIsLogged(t *testing.T) {
+	for _, tt := range []struct{ method, context, log string }{
+		{"POST", "", `reason="cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key" attempts=1`},
+		{"GET", "forbids", `reason="cruisehttp: not retried: its context forbids it" attempts=1`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			logged := cruise.WithObserver(cruiseslog.NewObserver(slog.New(slog.NewTextHandler(&log, nil))))
+			tr := transport(t, inOrder(says(500, "boom")), cruisehttp.WithRetrierOptions(logged))
+			req := request(t, tt.method, example, http.NoBody)
+			if tt.context != "" {
+				req = req.WithContext(cruisehttp.ForbidRetry(t.Context()))
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 500, resp.StatusCode)
+			assert.Equal(t, "boom", text(t, resp))
+			assert.Contains(t, log.String(), `level=WARN msg="cruise: gave up" reason=`)
+			assert.Contains(t, log.String(), tt.log)
+			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
 		})
 	}
 }
