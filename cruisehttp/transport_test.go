@@ -684,6 +684,47 @@ func TestWhyAResponseWasNotRetriedIsLogged(t *testing.T) {
 	}
 }
 
+// One cancellation ends every request with an error of one shape, wherever the request was.
+func TestCancelledRequestHasOneShape(t *testing.T) {
+	shutdown := errors.New("shutting down")
+	for name, tt := range map[string]struct {
+		first   func() (*http.Response, error) // nil: there is none until the end
+		options []cruise.Option
+	}{
+		"under way":      {nil, nil},
+		"in line":        {says(200, "ok"), []cruise.Option{cruise.WithMaxRate(1e-3)}},
+		"paused":         {says(429, "", "Retry-After: 60"), nil},
+		"in the backoff": {says(500, ""), []cruise.Option{cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Minute)))}},
+		"in a retry":     {says(503, ""), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &server{answers: func(n int, r *http.Request) (*http.Response, error) {
+					if n == 1 && tt.first != nil {
+						return tt.first()
+					}
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}}
+				tr := transport(t, base, cruisehttp.WithRetrierOptions(tt.options...))
+				if name == "in line" {
+					resp, err := tr.RoundTrip(request(t, "GET", example, http.NoBody))
+					require.NoError(t, err)
+					_ = text(t, resp)
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(10*time.Second, func() { cancel(shutdown) })
+				_, err := (&http.Client{Transport: tr}).Do(request(t, "GET", example, http.NoBody).WithContext(ctx))
+				e, ok := errors.AsType[*cruise.Error](err)
+				require.True(t, ok, "%T: %v", err, err)
+				assert.EqualError(t, e.Reason, "context canceled: shutting down")
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.ErrorIs(t, err, shutdown)
+			})
+		})
+	}
+}
+
 // A classifier does not know what has become of the body.
 func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
 	for method, want := range map[string]error{"PUT": cruisehttp.ErrBody, "POST": cruisehttp.ErrNotIdempotent} {
