@@ -199,7 +199,7 @@ func rateBefore(ctx context.Context, client *heroku, name string) (*app, error) 
 
 func rateAfter(ctx context.Context, client *heroku, name string) (*app, error) {
 	// doc
-	limiter := cruise.Must(cruise.NewTokenBucket(10, 20)) // or rate.NewLimiter(10, 20): it fits too
+	limiter := cruise.Must(cruise.NewTokenBucket(10, 20)) // or rate.NewLimiter(10, 20), at a price
 	api := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
 
 	a, err := cruise.DoValue(ctx, api, func(ctx context.Context) (*app, error) {
