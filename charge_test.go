@@ -228,7 +228,7 @@ func TestWhoIsCharged(t *testing.T) {
 // that it may be, and charge the difference.
 func ExampleCharge() {
 	requests := cruise.Must(cruise.New())
-	tokens := cruise.Must(cruise.New(cruise.WithMaxRate(90_000.0/60), cruise.WithBurst(90_000)))
+	tokens := cruise.Must(cruise.New(cruise.WithMaxRate(90_000.0/60), cruise.WithTuning(cruise.Tuning{Burst: 90_000})))
 
 	ask := func(ctx context.Context, maxTokens int) error {
 		return requests.Do(ctx, func(ofRequests context.Context) error { // it retries

@@ -175,9 +175,9 @@ func TestTryN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := cruise.Must(cruise.NewTokenBucket(1, 3))
 		window := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 3, Per: 3 * time.Second}))
-		paced := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(1), cruise.WithBurst(3)))
+		paced := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(1), cruise.WithTuning(cruise.Tuning{Burst: 3})))
 		time.Sleep(10 * time.Second)
-		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithBurst(3)))
+		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithTuning(cruise.Tuning{Burst: 3})))
 		type tryer interface {
 			cruise.Learner
 			TryN(int) bool

@@ -193,7 +193,7 @@ func TestScopeLimiterOfAnotherRetrier(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				around := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithBurst(2))))))
+				around := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithTuning(Tuning{Burst: 2}))))))
 				other := scoped(Must(New(WithLimiter(around.Scope("A", "a").Limiter()))))
 				start := time.Now()
 				for range 20 {

@@ -218,7 +218,7 @@ func TestRetriesOfAnUploadAddUp(t *testing.T) {
 		}
 		return answer{status: 404}
 	})
-	list, seen := files(t, a, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(5), cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+	list, seen := files(t, a, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(5), cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))})))
 	_, err := list.Create(&drive.File{Name: "film"}).Context(t.Context()).
 		Media(strings.NewReader(strings.Repeat("x", 300<<10)), googleapi.ChunkSize(256<<10)).Do()
 	require.NoError(t, err)

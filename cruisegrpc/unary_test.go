@@ -325,7 +325,7 @@ func TestErrorsHaveAStatus(t *testing.T) {
 	_, err = client.UnaryCall(within(t, time.Second), hello(), cruisegrpc.Cost(-1))
 	assert.Error(t, err)
 
-	client, _ = throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithBurst(2), cruise.WithInitialRate(1)))
+	client, _ = throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{Burst: 2}), cruise.WithInitialRate(1)))
 	_, err = client.UnaryCall(within(t, 20*time.Second), hello(), cruisegrpc.Cost(3))
 	assert.ErrorIs(t, err, cruise.ErrCost)
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
@@ -489,7 +489,7 @@ func TestNothingIsHedged(t *testing.T) {
 		return nil
 	}})
 	pause := cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))
-	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrierOptions(cruise.WithPauseBackoff(pause)))
+	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{PauseBackoff: pause})))
 	for range 2 {
 		_, err := client.UnaryCall(within(t, 20*time.Second), hello())
 		require.NoError(t, err)

@@ -195,7 +195,7 @@ func TestTransportWithACrowd(t *testing.T) {
 				_, _ = io.WriteString(w, r.Header.Get("X-Id"))
 			})
 			base.MaxConnsPerHost, base.MaxIdleConnsPerHost = 20, 20
-			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMinRate(500)))}
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{MinRate: 500})))}
 			var group sync.WaitGroup
 			for g := range 200 {
 				group.Go(func() {
@@ -603,7 +603,7 @@ func TestTransportSurvivesClosingConnections(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				_, _ = w.Write(body[2:])
 			})
-			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMinRate(1000), cruise.WithMaxAttempts(20), cruise.WithoutBudget()))}
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{MinRate: 1000}), cruise.WithMaxAttempts(20), cruise.WithoutBudget()))}
 			var group sync.WaitGroup
 			for g := range 200 {
 				group.Go(func() {

@@ -111,7 +111,7 @@ func (w *world) checkRate(n int) {
 // sharedAhead is for how many seconds of the rate slots may be fetched ahead and used together.
 const sharedAhead = 1.5
 
-// adaptiveBurst is what WithBurst says, or else the highest cost of a call, or ten milliseconds' worth.
+// adaptiveBurst is what Tuning.Burst says, or else the highest cost of a call, or ten milliseconds' worth.
 func (w *world) adaptiveBurst(n int, rate float64) float64 {
 	if w.Burst > 0 {
 		return float64(w.Burst)

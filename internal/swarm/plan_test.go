@@ -208,13 +208,13 @@ func (p *plan) limits(most float64) (opts []cruise.LimiterOption) {
 		opts = append(opts, cruise.WithMaxRate(rate.Limit(most)))
 	}
 	if p.Min > 0 {
-		opts = append(opts, cruise.WithMinRate(rate.Limit(p.Min)))
+		opts = append(opts, cruise.WithTuning(cruise.Tuning{MinRate: rate.Limit(p.Min)}))
 	}
 	if p.Initial > 0 {
 		opts = append(opts, cruise.WithInitialRate(rate.Limit(p.Initial)))
 	}
 	if p.Burst > 0 {
-		opts = append(opts, cruise.WithBurst(p.Burst))
+		opts = append(opts, cruise.WithTuning(cruise.Tuning{Burst: p.Burst}))
 	}
 	return opts
 }

@@ -128,7 +128,7 @@ func TestBatchOfDynamoDB(t *testing.T) {
 	cfg.APIOptions = append(cfg.APIOptions, cruiseaws.WithoutRetries)
 	client := dynamodb.NewFromConfig(cfg)
 	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify),
-		cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+		cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))})))
 	ids := make([]int, 30)
 	for i := range ids {
 		ids[i] = i

@@ -663,7 +663,7 @@ func TestEventsGoToASpanThatHasNotEnded(t *testing.T) {
 		var told []string
 		s := serve(t, first(2, 400, emrThrottled, emrFound))
 		cfg, _ := throttled(t, s, cruiseaws.WithRetrierOptions(
-			cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond))),
+			cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(time.Millisecond))}),
 			cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
 				if e, ok := e.(cruise.AttemptEnded); ok {
 					current, _ := tracing.GetSpan(ctx)
@@ -1016,7 +1016,7 @@ func TestOperationThatIsSentAgain(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			modes(t, func(t *testing.T) {
 				cfg, seen := throttled(t, serve(t, first(tc.failures, 400, tc.failure, emrFound)), cruiseaws.WithRetrierOptions(
-					cruise.WithMaxAttempts(2), cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+					cruise.WithMaxAttempts(2), cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(time.Millisecond))})))
 				var firstErr error
 				cfg.APIOptions = append(cfg.APIOptions, func(stack *middleware.Stack) error {
 					return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Again", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {

@@ -145,7 +145,7 @@ func TestPubSubObeysRetryInfo(t *testing.T) {
 func TestPubSubPublishesThroughThrottles(t *testing.T) {
 	r := &refuse{first: 3, err: failure(t, codes.ResourceExhausted)}
 	server, auth := serve(t, "Publish", r)
-	client, seen := connect(t, auth, cruisegrpc.WithRetrierOptions(cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+	client, seen := connect(t, auth, cruisegrpc.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))})))
 	publisher := client.Publisher(topic)
 	defer publisher.Stop()
 	ctx := within(t, 30*time.Second)

@@ -50,7 +50,7 @@ import (
 // quick makes the waits of a Transport short.
 func quick() cruisehttp.Option {
 	short := cruise.Must(cruise.ConstantBackoff(time.Millisecond))
-	return cruisehttp.WithRetrierOptions(cruise.WithBackoff(short), cruise.WithPauseBackoff(short), cruise.WithInitialRate(1000))
+	return cruisehttp.WithRetrierOptions(cruise.WithBackoff(short), cruise.WithTuning(cruise.Tuning{PauseBackoff: short}), cruise.WithInitialRate(1000))
 }
 
 // An sdk makes one call through a Transport, and tells the status that its typed error holds.
