@@ -35,7 +35,7 @@ import (
 // a [WithMaxRate].
 //
 // A throttle pauses everyone for the server's Retry-After. Without one, the pause lasts at most two
-// intervals between calls, and doubles while throttles follow each other: see [WithPauseBackoff].
+// intervals between calls, and doubles while throttles follow each other: see [Tuning].
 //
 // A reported [Quota] slows the limiter down before a throttle: it spreads the last tenth of a
 // window over the time until its reset. If other clients use a window too, the limiter spreads its
@@ -105,23 +105,13 @@ func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.lim
 func tuning(set func(*adaptiveConfig)) LimiterOption { return limiterOption{set: set} }
 
 // WithInitialRate sets the rate to begin with, in calls per second. The limiter then begins with a
-// single token: [WithBurst] has to be saved up first. Default: [rate.Inf], no limit until the first
-// throttle and a gentle start. Range: the minimum to the maximum rate, or rate.Inf. Any other value
+// single token: the Burst of [Tuning] has to be saved up first. Default: [rate.Inf], no limit until
+// the first throttle and a gentle start. Range: the minimum to the maximum rate, or rate.Inf. Any other value
 // is an error.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithInitialRate(%v): "+check.WantLimit, check.LimitText(limit))
 		c.initial = limit
-	})
-}
-
-// WithMinRate sets the lowest rate, in calls per second, to which throttles may cut. Default: one
-// call in ten minutes, or the initial or maximum rate if that is lower. Range: above 0, finite, and
-// at most the maximum rate. Any other value is an error.
-func WithMinRate(limit rate.Limit) LimiterOption {
-	return tuning(func(c *adaptiveConfig) {
-		c.Check(limit > 0 && limit < rate.Inf, "WithMinRate(%v): want calls per second above 0 and finite", check.LimitText(limit))
-		c.min = limit
 	})
 }
 
@@ -138,62 +128,72 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 	})
 }
 
-// WithBurst sets the number of calls that may go at once after a quiet time, which is also the
-// highest cost of a call. Default: ten milliseconds' worth of the rate, at least 1, or the highest
-// cost of an admitted call. Range: 1 to 2^31-1, of a shared.Limiter to 10,000. Any other value is
-// an error.
-func WithBurst(n int) LimiterOption {
-	return tuning(func(c *adaptiveConfig) {
-		c.Check(check.IsBurst(n), "WithBurst(%d): "+check.WantBurst, n)
-		c.burst = n
-	})
+// Tuning holds what few programs change about an [AdaptiveLimiter] or a shared.Limiter, at servers
+// that are known to be odd: see [WithTuning]. A zero field keeps its default.
+type Tuning struct {
+	// MinRate is the lowest rate, in calls per second, to which throttles may cut. Default: one call
+	// in ten minutes, or the initial or maximum rate if that is lower. Range: above 0, finite, and at
+	// most the maximum rate.
+	MinRate rate.Limit
+	// Burst is the number of calls that may go at once after a quiet time, which is also the highest
+	// cost of a call. Default: ten milliseconds' worth of the rate, at least 1, or the highest cost of
+	// an admitted call. Range: 1 to 2^31-1, of a shared.Limiter to 10,000.
+	Burst int
+	// DecreaseFactor is the factor by which a throttle multiplies the delivered rate. Default: 0.5.
+	// Range: above 0 and below 1.
+	DecreaseFactor float64
+	// Increase is the growth of the rate while it probes for a higher limit, as a share of the last
+	// ceiling per 100 successes. The 100 become up to 400 while throttles find the ceiling unchanged.
+	// Default: 0.1. Range: above 0 and at most 1.
+	Increase float64
+	// PauseBackoff is the pause of everyone after a throttle without a Retry-After, by the number of
+	// throttles in a series. Default: 0.3 s, doubled to a minute, equal jitter. Before the first rate
+	// and the first success, the default of an [AdaptiveLimiter] is four times that, about a second
+	// as in the AWS SDKs, or eight times if the throttle comes with a [Quota] that has a Limit and no
+	// Remaining. A given backoff is used unchanged. Every Backoff that a constructor made is valid.
+	//
+	// Once there is a rate, a pause lasts at most two intervals between calls at the rate after the
+	// cut. This cap does not hold if no call got through since the last throttle. Each pause is then
+	// longer than the one before it, so pauses reach the backoff's own length only while throttles go
+	// on.
+	//
+	// A Retry-After is waited for exactly. One of less than a second may be raised, if no call got
+	// through since the last throttle: it is multiplied by the backoff's multiplier for each
+	// consecutive throttle, up to 1 s or the longest delay, whichever is less, and drawn from the
+	// upper half of that. It is never shortened.
+	PauseBackoff Backoff
+	// ForgiveAfter is the number of calls without a throttle that lower the pause backoff by one
+	// level. Default: 10. Range: 1 or more.
+	ForgiveAfter int
 }
 
-// WithDecreaseFactor sets the factor by which a throttle multiplies the delivered rate. Default:
-// 0.5. Range: above 0 and below 1. Any other value is an error.
-func WithDecreaseFactor(factor float64) LimiterOption {
+// WithTuning sets what the fields of t that are not zero say. Given more than once, the last one of
+// each field counts. Default: none. A field out of range is an error that names it.
+func WithTuning(t Tuning) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
-		c.Check(factor > 0 && factor < 1, "WithDecreaseFactor(%v): want above 0 and below 1", factor)
-		c.decrease = factor
-	})
-}
-
-// WithIncrease sets the growth of the rate while it probes for a higher limit, as a share of the
-// last ceiling per 100 successes. The 100 become up to 400 while throttles find the ceiling
-// unchanged. Default: 0.1. Range: above 0 and at most 1. Any other value is an error.
-func WithIncrease(share float64) LimiterOption {
-	return tuning(func(c *adaptiveConfig) {
-		c.Check(share > 0 && share <= 1, "WithIncrease(%v): want above 0 and at most 1", share)
-		c.increase = share
-	})
-}
-
-// WithPauseBackoff sets the pause of everyone after a throttle without a Retry-After, by the number
-// of throttles in a series. [WithForgiveAfter] says how a series ends. Default: 0.3 s, doubled to a
-// minute, equal jitter. Before the first rate and the first success, the default of an
-// [AdaptiveLimiter] is four times that, about a second as in the AWS SDKs, or eight times if the
-// throttle comes with a [Quota] that has a Limit and no Remaining. A given backoff is used
-// unchanged. Every Backoff is valid.
-//
-// Once there is a rate, a pause lasts at most two intervals between calls at the rate after the
-// cut. This cap does not hold if no call got through since the last throttle. Each pause is then
-// longer than the one before it, so pauses reach the backoff's own length only while throttles go
-// on.
-//
-// A Retry-After is waited for exactly. One of less than a second may be raised, if no call got
-// through since the last throttle: it is multiplied by the backoff's multiplier for each
-// consecutive throttle, up to 1 s or the longest delay, whichever is less, and drawn from the upper
-// half of that. It is never shortened.
-func WithPauseBackoff(b Backoff) LimiterOption {
-	return tuning(func(c *adaptiveConfig) { c.pause, c.cold = b, 0 })
-}
-
-// WithForgiveAfter sets the number of calls without a throttle that lower the pause backoff by one
-// level. Default: 10. 0 or less is an error.
-func WithForgiveAfter(calls int) LimiterOption {
-	return tuning(func(c *adaptiveConfig) {
-		c.Check(calls >= 1, "WithForgiveAfter(%d): want 1 or more", calls)
-		c.forgive = calls
+		if t.MinRate != 0 {
+			c.Check(t.MinRate > 0 && t.MinRate < rate.Inf, "WithTuning: MinRate %v: want calls per second above 0 and finite", check.LimitText(t.MinRate))
+			c.min = t.MinRate
+		}
+		if t.Burst != 0 {
+			c.Check(check.IsBurst(t.Burst), "WithTuning: Burst %d: "+check.WantBurst, t.Burst)
+			c.burst = t.Burst
+		}
+		if t.DecreaseFactor != 0 {
+			c.Check(t.DecreaseFactor > 0 && t.DecreaseFactor < 1, "WithTuning: DecreaseFactor %v: want above 0 and below 1", t.DecreaseFactor)
+			c.decrease = t.DecreaseFactor
+		}
+		if t.Increase != 0 {
+			c.Check(t.Increase > 0 && t.Increase <= 1, "WithTuning: Increase %v: want above 0 and at most 1", t.Increase)
+			c.increase = t.Increase
+		}
+		if t.PauseBackoff.multiplier != 0 {
+			c.pause, c.cold = t.PauseBackoff, 0
+		}
+		if t.ForgiveAfter != 0 {
+			c.Check(t.ForgiveAfter >= 1, "WithTuning: ForgiveAfter %d: want 1 or more", t.ForgiveAfter)
+			c.forgive = t.ForgiveAfter
+		}
 	})
 }
 
@@ -235,7 +235,7 @@ func (c *adaptiveConfig) checkRates() {
 	if c.min == 0 {
 		c.min = min(defaultMinRate, c.initial, c.max)
 	}
-	c.Check(c.min <= c.max, "WithMinRate(%v): want at most %v, the maximum rate", check.LimitText(c.min), check.LimitText(c.max))
+	c.Check(c.min <= c.max, "WithTuning: MinRate %v: want at most %v, the maximum rate", check.LimitText(c.min), check.LimitText(c.max))
 	c.Check(c.initial == rate.Inf || c.initial >= c.min && c.initial <= c.max,
 		"WithInitialRate(%v): want %v to %v, the minimum and maximum rate", check.LimitText(c.initial), check.LimitText(c.min), check.LimitText(c.max))
 }
@@ -268,8 +268,8 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 
 // WaitN waits until a call of cost n may go, and takes n tokens. n of 0 does not wait. It returns
 // the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst of
-// [WithBurst] or above 2^31-1, and with an error for a negative n.
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the Burst of
+// [Tuning] or above 2^31-1, and with an error for a negative n.
 //
 // Every WaitN that returned nil for n above 0 must be followed by one [AdaptiveLimiter.Learn].
 func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
@@ -482,7 +482,8 @@ func (a *AdaptiveLimiter) applyRate(now clock.Instant) {
 func (a *AdaptiveLimiter) paced() bool { return a.tokens.Limit() != rate.Inf }
 
 // Limit returns the rate in calls per second, [rate.Inf] while there is none: before
-// the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one.
+// the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one. rate.Inf is a
+// number of 309 digits: compare with it, or print [AdaptiveLimiter.Stats], which says unlimited.
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, in calls per second, for waiting calls too. The limiter goes on learning

@@ -36,7 +36,7 @@ func (e *events) since() []Event {
 func TestAdaptiveEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen events
-		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithMaxRate(1000), WithBurst(2), WithObserver(&seen)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithMaxRate(1000), WithTuning(Tuning{Burst: 2}), WithObserver(&seen)))
 		pausedFor := func(d time.Duration) Paused { return Paused{Until: time.Now().Add(d), For: d} }
 
 		letGo(t, a, 1).ends(OutcomeSuccess, 0)

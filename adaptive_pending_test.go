@@ -42,7 +42,7 @@ func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
 // Of several successes that the law is told of late, the last came when it did.
 func TestAdaptiveKnowsWhenTheLastSuccessCame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(1000), WithBurst(3)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1000), WithTuning(Tuning{Burst: 3})))
 		time.Sleep(time.Second)
 		var underWay []call
 		for range 3 {

@@ -29,39 +29,36 @@ func TestAdaptiveOptions(t *testing.T) {
 		want string
 	}{
 		{"none", nil, ""},
-		{"all at their bounds", []LimiterOption{WithInitialRate(1), WithMinRate(1), WithMaxRate(1), WithBurst(1), WithIncrease(1), WithForgiveAfter(1)}, ""},
+		{"all at their bounds", []LimiterOption{WithInitialRate(1), WithTuning(Tuning{MinRate: 1}), WithMaxRate(1), WithTuning(Tuning{Burst: 1}), WithTuning(Tuning{Increase: 1}), WithTuning(Tuning{ForgiveAfter: 1})}, ""},
 		{"no limit, said so", []LimiterOption{WithInitialRate(rate.Inf), WithMaxRate(rate.Inf)}, ""},
 		{"initial rate 0", []LimiterOption{WithInitialRate(0)}, "cruise: WithInitialRate(0): want calls per second above 0, or rate.Inf"},
 		{"initial rate negative", []LimiterOption{WithInitialRate(-1)}, "cruise: WithInitialRate(-1): want calls per second above 0, or rate.Inf"},
 		{"initial rate NaN", []LimiterOption{WithInitialRate(rate.Limit(nan))}, "cruise: WithInitialRate(NaN): want calls per second above 0, or rate.Inf"},
 		{"initial rate +Inf", []LimiterOption{WithInitialRate(rate.Limit(inf))}, "cruise: WithInitialRate(+Inf): want calls per second above 0, or rate.Inf"},
-		{"minimum rate 0", []LimiterOption{WithMinRate(0)}, "cruise: WithMinRate(0): want calls per second above 0 and finite"},
-		{"minimum rate negative", []LimiterOption{WithMinRate(-1)}, "cruise: WithMinRate(-1): want calls per second above 0 and finite"},
-		{"minimum rate NaN", []LimiterOption{WithMinRate(rate.Limit(nan))}, "cruise: WithMinRate(NaN): want calls per second above 0 and finite"},
-		{"minimum rate +Inf", []LimiterOption{WithMinRate(rate.Limit(inf))}, "cruise: WithMinRate(+Inf): want calls per second above 0 and finite"},
-		{"minimum rate unlimited", []LimiterOption{WithMinRate(rate.Inf)}, "cruise: WithMinRate(rate.Inf): want calls per second above 0 and finite"},
+		{"minimum rate negative", []LimiterOption{WithTuning(Tuning{MinRate: -1})}, "cruise: WithTuning: MinRate -1: want calls per second above 0 and finite"},
+		{"minimum rate NaN", []LimiterOption{WithTuning(Tuning{MinRate: rate.Limit(nan)})}, "cruise: WithTuning: MinRate NaN: want calls per second above 0 and finite"},
+		{"minimum rate +Inf", []LimiterOption{WithTuning(Tuning{MinRate: rate.Limit(inf)})}, "cruise: WithTuning: MinRate +Inf: want calls per second above 0 and finite"},
+		{"minimum rate unlimited", []LimiterOption{WithTuning(Tuning{MinRate: rate.Inf})}, "cruise: WithTuning: MinRate rate.Inf: want calls per second above 0 and finite"},
 		{"maximum rate 0", []LimiterOption{WithMaxRate(0)}, "cruise: WithMaxRate(0): want calls per second above 0, or rate.Inf"},
 		{"maximum rate negative", []LimiterOption{WithMaxRate(-1)}, "cruise: WithMaxRate(-1): want calls per second above 0, or rate.Inf"},
 		{"maximum rate NaN", []LimiterOption{WithMaxRate(rate.Limit(nan))}, "cruise: WithMaxRate(NaN): want calls per second above 0, or rate.Inf"},
 		{"maximum rate +Inf", []LimiterOption{WithMaxRate(rate.Limit(inf))}, "cruise: WithMaxRate(+Inf): want calls per second above 0, or rate.Inf"},
 		{"below the default minimum", []LimiterOption{WithMaxRate(rate.Every(time.Hour)), WithInitialRate(rate.Every(2 * time.Hour))}, ""},
-		{"minimum above maximum", []LimiterOption{WithMinRate(2), WithMaxRate(1)}, "cruise: WithMinRate(2): want at most 1, the maximum rate"},
-		{"initial below minimum", []LimiterOption{WithInitialRate(1), WithMinRate(2), WithMaxRate(3)}, "cruise: WithInitialRate(1): want 2 to 3, the minimum and maximum rate"},
-		{"initial above maximum", []LimiterOption{WithInitialRate(4), WithMinRate(2), WithMaxRate(3)}, "cruise: WithInitialRate(4): want 2 to 3, the minimum and maximum rate"},
-		{"burst 0", []LimiterOption{WithBurst(0)}, "cruise: WithBurst(0): want 1 to 2147483647"},
-		{"burst negative", []LimiterOption{WithBurst(-1)}, "cruise: WithBurst(-1): want 1 to 2147483647"},
-		{"decrease 0", []LimiterOption{WithDecreaseFactor(0)}, "cruise: WithDecreaseFactor(0): want above 0 and below 1"},
-		{"decrease 1", []LimiterOption{WithDecreaseFactor(1)}, "cruise: WithDecreaseFactor(1): want above 0 and below 1"},
-		{"decrease NaN", []LimiterOption{WithDecreaseFactor(nan)}, "cruise: WithDecreaseFactor(NaN): want above 0 and below 1"},
-		{"increase 0", []LimiterOption{WithIncrease(0)}, "cruise: WithIncrease(0): want above 0 and at most 1"},
-		{"increase above 1", []LimiterOption{WithIncrease(1.5)}, "cruise: WithIncrease(1.5): want above 0 and at most 1"},
-		{"increase NaN", []LimiterOption{WithIncrease(nan)}, "cruise: WithIncrease(NaN): want above 0 and at most 1"},
-		{"increase +Inf", []LimiterOption{WithIncrease(inf)}, "cruise: WithIncrease(+Inf): want above 0 and at most 1"},
-		{"forgive 0", []LimiterOption{WithForgiveAfter(0)}, "cruise: WithForgiveAfter(0): want 1 or more"},
-		{"forgive negative", []LimiterOption{WithForgiveAfter(-10)}, "cruise: WithForgiveAfter(-10): want 1 or more"},
+		{"minimum above maximum", []LimiterOption{WithTuning(Tuning{MinRate: 2}), WithMaxRate(1)}, "cruise: WithTuning: MinRate 2: want at most 1, the maximum rate"},
+		{"initial below minimum", []LimiterOption{WithInitialRate(1), WithTuning(Tuning{MinRate: 2}), WithMaxRate(3)}, "cruise: WithInitialRate(1): want 2 to 3, the minimum and maximum rate"},
+		{"initial above maximum", []LimiterOption{WithInitialRate(4), WithTuning(Tuning{MinRate: 2}), WithMaxRate(3)}, "cruise: WithInitialRate(4): want 2 to 3, the minimum and maximum rate"},
+		{"burst negative", []LimiterOption{WithTuning(Tuning{Burst: -1})}, "cruise: WithTuning: Burst -1: want 1 to 2147483647"},
+		{"decrease negative", []LimiterOption{WithTuning(Tuning{DecreaseFactor: -1})}, "cruise: WithTuning: DecreaseFactor -1: want above 0 and below 1"},
+		{"decrease 1", []LimiterOption{WithTuning(Tuning{DecreaseFactor: 1})}, "cruise: WithTuning: DecreaseFactor 1: want above 0 and below 1"},
+		{"decrease NaN", []LimiterOption{WithTuning(Tuning{DecreaseFactor: nan})}, "cruise: WithTuning: DecreaseFactor NaN: want above 0 and below 1"},
+		{"increase negative", []LimiterOption{WithTuning(Tuning{Increase: -1})}, "cruise: WithTuning: Increase -1: want above 0 and at most 1"},
+		{"increase above 1", []LimiterOption{WithTuning(Tuning{Increase: 1.5})}, "cruise: WithTuning: Increase 1.5: want above 0 and at most 1"},
+		{"increase NaN", []LimiterOption{WithTuning(Tuning{Increase: nan})}, "cruise: WithTuning: Increase NaN: want above 0 and at most 1"},
+		{"increase +Inf", []LimiterOption{WithTuning(Tuning{Increase: inf})}, "cruise: WithTuning: Increase +Inf: want above 0 and at most 1"},
+		{"forgive negative", []LimiterOption{WithTuning(Tuning{ForgiveAfter: -10})}, "cruise: WithTuning: ForgiveAfter -10: want 1 or more"},
 		{"observer nil", []LimiterOption{WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
-		{"option nil", []LimiterOption{WithBurst(1), nil}, "cruise: option 2 is nil"},
-		{"all that is wrong at once", []LimiterOption{WithBurst(0), WithForgiveAfter(0)}, "cruise: WithBurst(0): want 1 to 2147483647\ncruise: WithForgiveAfter(0): want 1 or more"},
+		{"option nil", []LimiterOption{WithTuning(Tuning{Burst: 1}), nil}, "cruise: option 2 is nil"},
+		{"all that is wrong at once", []LimiterOption{WithTuning(Tuning{Burst: -1}), WithTuning(Tuning{ForgiveAfter: -1})}, "cruise: WithTuning: Burst -1: want 1 to 2147483647\ncruise: WithTuning: ForgiveAfter -1: want 1 or more"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a, err := NewAdaptiveLimiter(tt.opts...)
@@ -76,6 +73,35 @@ func TestAdaptiveOptions(t *testing.T) {
 	}
 }
 
+// Fields that are zero change nothing, whoever set them before.
+func TestTuningChangesWhatItNames(t *testing.T) {
+	all := func(a *AdaptiveLimiter) []any {
+		return []any{a.min, a.burst, a.law.Config, a.brake.backoff, a.brake.forgive, a.cold}
+	}
+	plain := Must(NewAdaptiveLimiter())
+	assert.Equal(t, all(plain), all(Must(NewAdaptiveLimiter(WithTuning(Tuning{})))))
+
+	whole := Tuning{MinRate: 2, Burst: 3, DecreaseFactor: .4, Increase: .5, PauseBackoff: steadyPause, ForgiveAfter: 7}
+	tuned := all(Must(NewAdaptiveLimiter(WithTuning(whole))))
+	for i, field := range tuned {
+		assert.NotEqual(t, all(plain)[i], field, i)
+	}
+	assert.Equal(t, tuned, all(Must(NewAdaptiveLimiter(
+		WithTuning(Tuning{MinRate: 2, Burst: 9, ForgiveAfter: 7}),
+		WithTuning(Tuning{Burst: 3, DecreaseFactor: .4, Increase: .5}),
+		WithTuning(Tuning{PauseBackoff: steadyPause}), WithTuning(Tuning{})))))
+	_, err := NewAdaptiveLimiter(WithTuning(Tuning{MinRate: -1, Burst: -1}))
+	assert.ErrorContains(t, err, "MinRate -1")
+	assert.ErrorContains(t, err, "Burst -1")
+}
+
+func ExampleWithTuning() {
+	// A server that counts bursts against its clients, and is never slower than 2 calls a second.
+	api := Must(New(WithTuning(Tuning{Burst: 1, MinRate: 2})))
+	fmt.Println(api.Do(context.Background(), func(context.Context) error { return nil }))
+	// Output: <nil>
+}
+
 func TestAdaptiveDefaults(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	assert.Equal(t, Stats{Limit: rate.Inf}, a.Stats())
@@ -86,7 +112,7 @@ func TestAdaptiveDefaults(t *testing.T) {
 }
 
 func TestAdaptiveSetLimit(t *testing.T) {
-	a := Must(NewAdaptiveLimiter(WithMinRate(2), WithMaxRate(8)))
+	a := Must(NewAdaptiveLimiter(WithTuning(Tuning{MinRate: 2}), WithMaxRate(8)))
 	for _, tt := range []struct {
 		name      string
 		set, want rate.Limit // want 0: refused
@@ -156,7 +182,7 @@ func calls(t *testing.T, l Learner, n int) {
 // Six throttles of one burst are one congestion: they cut the rate once.
 func TestAdaptiveCutsOnceForOneCongestion(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(6)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithTuning(Tuning{Burst: 6})))
 		calls(t, a, 20)
 		time.Sleep(time.Second)
 		var burst []call
@@ -181,7 +207,7 @@ func TestAdaptiveCutsOnceForOneCongestion(t *testing.T) {
 func TestAdaptivePausesEveryone(t *testing.T) {
 	const asked = 1234567891 * time.Nanosecond
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(1000), WithBurst(5)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(1000), WithTuning(Tuning{Burst: 5})))
 		first := letGo(t, a, 1)
 		late := letGo(t, a, 1)
 		start := time.Now()
@@ -217,7 +243,7 @@ func TestAdaptivePausesEveryone(t *testing.T) {
 func TestAdaptivePauseBackoff(t *testing.T) {
 	const second = time.Second
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(2), WithMinRate(.1), WithPauseBackoff(steadyPause)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(2), WithTuning(Tuning{MinRate: .1}), WithTuning(Tuning{PauseBackoff: steadyPause})))
 		throttle := func() time.Duration {
 			c := letGo(t, a, 1)
 			time.Sleep(time.Nanosecond)
@@ -335,7 +361,7 @@ func TestAdaptiveSuccessLetsGoWhoWaits(t *testing.T) {
 // At a closed door one attempt goes at a time, however many the rate would let go.
 func TestAdaptiveKnocksOneAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(5), WithPauseBackoff(Must(ConstantBackoff(ms)))))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithTuning(Tuning{Burst: 5}), WithTuning(Tuning{PauseBackoff: Must(ConstantBackoff(ms))})))
 		calls(t, a, 20)
 		for range 2 { // after which the door is closed
 			c := letGo(t, a, 1)
@@ -372,9 +398,9 @@ func TestAdaptiveCosts(t *testing.T) {
 		if math.MaxInt > math.MaxInt32 {
 			assert.ErrorIs(t, a.WaitN(t.Context(), math.MaxInt), ErrCost, "more than any rate could save up")
 		}
-		b := Must(NewAdaptiveLimiter(WithBurst(5)))
+		b := Must(NewAdaptiveLimiter(WithTuning(Tuning{Burst: 5})))
 		assert.ErrorIs(t, b.WaitN(t.Context(), 6), ErrCost)
-		assert.ErrorIs(t, Must(NewAdaptiveLimiter(WithBurst(1))).WaitN(t.Context(), 2), ErrCost)
+		assert.ErrorIs(t, Must(NewAdaptiveLimiter(WithTuning(Tuning{Burst: 1}))).WaitN(t.Context(), 2), ErrCost)
 		assert.NoError(t, b.WaitN(t.Context(), 5))
 		assert.EqualError(t, b.WaitN(t.Context(), -1), "cruise: cost -1: want 0 or more")
 		assert.NoError(t, b.WaitN(t.Context(), 0))
@@ -468,7 +494,7 @@ func TestAdaptiveBurstFollowsTheRate(t *testing.T) {
 // A burst has to be saved up first.
 func TestAdaptiveBeginsWithASingleToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithBurst(5)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithTuning(Tuning{Burst: 5})))
 		start := time.Now()
 		calls(t, a, 2)
 		assert.Equal(t, 100*ms, time.Since(start))
@@ -484,12 +510,12 @@ func TestBurstAboveTheHighest(t *testing.T) {
 	if n == math.MaxInt32 {
 		t.Skip("no int is above the highest burst")
 	}
-	_, err := NewAdaptiveLimiter(WithBurst(n))
-	assert.EqualError(t, err, fmt.Sprintf("cruise: WithBurst(%d): want 1 to 2147483647", n))
+	_, err := NewAdaptiveLimiter(WithTuning(Tuning{Burst: n}))
+	assert.EqualError(t, err, fmt.Sprintf("cruise: WithTuning: Burst %d: want 1 to 2147483647", n))
 	_, err = NewTokenBucket(1, n)
 	assert.EqualError(t, err, fmt.Sprintf("cruise: burst %d: want 1 to 2147483647", n))
 	_, err = NewSlidingWindow(Window{n, time.Second})
-	assert.EqualError(t, err, fmt.Sprintf("cruise: window 1: N %d: want 1 to 2147483647", n))
+	assert.EqualError(t, err, fmt.Sprintf("cruise: window 1: Calls %d: want 1 to 2147483647", n))
 }
 
 // An attempt that claims to be sent in the future, or centuries ago, is taken as
@@ -549,7 +575,7 @@ func TestAdaptiveHeedsQuota(t *testing.T) {
 // What was saved is not taken by the steps in which a quota slows down.
 func TestAdaptiveKeepsWhatWasSaved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithBurst(8)))
+		a := Must(NewAdaptiveLimiter(WithInitialRate(100), WithTuning(Tuning{Burst: 8})))
 		for left := range 3 {
 			time.Sleep(time.Second)
 			c := letGo(t, a, 1)

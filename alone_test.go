@@ -93,7 +93,7 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 	limiters := map[string]func() Limiter{
 		"adaptive":       func() Limiter { return Must(NewAdaptiveLimiter()) },
 		"token bucket":   func() Limiter { return Must(NewTokenBucket(100, 10)) },
-		"sliding window": func() Limiter { return Must(NewSlidingWindow(Window{N: 1000, Per: 10 * time.Second})) },
+		"sliding window": func() Limiter { return Must(NewSlidingWindow(Window{Calls: 1000, Per: 10 * time.Second})) },
 	}
 	for name, limiter := range limiters {
 		for _, after := range []time.Duration{0, time.Second} {

@@ -11,6 +11,7 @@ type Attempt struct {
 	c     *calling
 	ended bool
 	err   error
+	why   error // given to GiveUp
 }
 
 // Context returns the context for the call. With [WithAttemptTimeout] it ends with the turn of the
@@ -42,6 +43,12 @@ func (a *Attempt) Done(err error) Verdict {
 	return v
 }
 
+// GiveUp tells observers by [GaveUp] why the caller leaves the loop, although another attempt might
+// help: call it before a break. A caller such as the Transport of cruisehttp, which returns what the
+// server answered, has no other way to say it. A nil reason, and one within a call of another
+// Retrier, which may call again, are told to nobody.
+func (a *Attempt) GiveUp(reason error) { a.why = reason }
+
 var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done"))
 
 // Attempts runs [Retrier.Do] as a loop, for code that does not fit in a function:
@@ -59,7 +66,7 @@ var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done
 // made by [New] and an option out of range give an error of the first turn other than an [*Error].
 //
 // A break without Done drops the attempt, which then teaches nothing. A break after Done(err)
-// reports err, and sends nothing again.
+// reports err, and sends nothing again: see [Attempt.GiveUp].
 func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*Attempt, error] {
 	return func(yield func(*Attempt, error) bool) {
 		var c calling
@@ -74,7 +81,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				return
 			}
 			left := false
-			a.ended, a.err = false, nil
+			a.ended, a.err, a.why = false, nil, nil
 			err := c.attempt(func(context.Context) error {
 				left = !yield(a, nil)
 				switch {
@@ -88,6 +95,12 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 			if left {
 				if c.judge(err).Outcome == OutcomeSuccess {
 					r.path.succeeded()
+				}
+				if a.why != nil && (r.nested || callOf(c.ctx) == nil) {
+					if a.ended {
+						c.last = a.err
+					}
+					_ = c.giveUp(a.why, c.doneVerdict.RetryAfter) // for observers
 				}
 				return
 			}

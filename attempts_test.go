@@ -227,3 +227,51 @@ func TestAttemptsHaveTheirOwnTimeout(t *testing.T) {
 		assert.Equal(t, 3, n)
 	})
 }
+
+// Who leaves the loop though another attempt could help tells observers why.
+func TestGiveUpTellsObserversWhy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var told []*cruise.Error
+		r := plain(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+			if e, ok := event.(cruise.GaveUp); ok {
+				told = append(told, e.Err)
+			}
+		})))
+		why := errors.New("may not be sent again")
+		leave := func(ctx context.Context, reason error) {
+			for attempt, err := range r.Attempts(ctx) {
+				require.NoError(t, err)
+				if attempt.Number() == 2 {
+					attempt.Done(cruise.Transient(errBoom, cruise.RetryAfter(time.Minute)))
+					attempt.GiveUp(reason)
+					break
+				}
+				attempt.GiveUp(errors.New("of an attempt that another one followed"))
+				attempt.Done(errServer)
+			}
+		}
+		leave(t.Context(), nil)
+		assert.Empty(t, told)
+		leave(t.Context(), why)
+		require.Len(t, told, 1)
+		assert.Equal(t, []any{why, 2, time.Minute}, []any{told[0].Reason, told[0].Attempts, told[0].RetryAfter})
+		assert.ErrorIs(t, told[0], errBoom)
+
+		outer := cruise.Must(cruise.New())
+		require.NoError(t, outer.Do(t.Context(), func(ctx context.Context) error {
+			for attempt := range r.Attempts(ctx) {
+				attempt.Done(errBoom)
+				attempt.GiveUp(why)
+				break
+			}
+			return nil
+		}))
+		assert.Len(t, told, 1, "the outer Retrier decides")
+		for attempt := range r.Attempts(t.Context()) { // without Done
+			attempt.GiveUp(why)
+			break
+		}
+		assert.Len(t, told, 2)
+		new(cruise.Attempt).GiveUp(why)
+	})
+}

@@ -76,7 +76,8 @@ func (b *TokenBucket) Learn(f Feedback) {
 
 func (b *TokenBucket) learn(e result) { b.brake.learn(&b.base, e) }
 
-// Limit returns the limit in calls per second.
+// Limit returns the limit in calls per second, [rate.Inf] if there is none. That is a number of 309
+// digits: compare with it before you print.
 func (b *TokenBucket) Limit() rate.Limit {
 	b.queue.Lock()
 	defer b.queue.Unlock()

@@ -186,12 +186,14 @@ func (c *calling) settle(err error) (again bool, final error) {
 		return false, err
 	case OutcomeDropped:
 		switch nested := !r.nested && callOf(c.ctx) != nil; {
-		case c.attempts > 1:
-			return false, c.giveUp(limits.WithCause(c.ctx, err), 0)
-		case c.ctx.Err() == nil || nested:
+		case c.ctx.Err() == nil && c.attempts > 1:
+			return false, c.giveUp(err, 0)
+		case c.attempts == 1 && (c.ctx.Err() == nil || nested):
 			return false, err // a part of the call was given up elsewhere
 		}
-		c.last = err
+		if c.attempts == 1 || !isEnd(c.ctx, err) {
+			c.last = err // else that of the attempt before says more
+		}
 		return false, c.giveUp(limits.ContextError(c.ctx), 0)
 	}
 	c.last = err

@@ -27,7 +27,7 @@ func TestChargeGivesBackWhatWasNotUsed(t *testing.T) {
 	for name, limiter := range map[string]func() cruise.Limiter{
 		"token bucket": func() cruise.Limiter { return cruise.Must(cruise.NewTokenBucket(perSecond, perMinute)) },
 		"sliding window": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: perMinute, Per: time.Minute}))
+			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: perMinute, Per: time.Minute}))
 		},
 		"adaptive": func() cruise.Limiter { return cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(perSecond))) },
 		"shared": func() cruise.Limiter {
@@ -83,7 +83,7 @@ func TestChargeMore(t *testing.T) {
 	for name, limiter := range map[string]func() cruise.Limiter{
 		"token bucket": func() cruise.Limiter { return cruise.Must(cruise.NewTokenBucket(1, 10)) },
 		"sliding window": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 10, Per: 10 * time.Second}))
+			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 10, Per: 10 * time.Second}))
 		},
 		"shared": func() cruise.Limiter {
 			return cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithInitialRate(1)))
@@ -172,7 +172,7 @@ func TestChargeToTheToken(t *testing.T) {
 // What is given back to a window is what went at that time, or earlier.
 func TestChargeOfAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Minute}))
+		w := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 10, Per: time.Minute}))
 		r := cruise.Must(cruise.New(cruise.WithLimiter(w)))
 		require.NoError(t, w.WaitN(t.Context(), 1))
 		time.Sleep(time.Second)
@@ -228,7 +228,7 @@ func TestWhoIsCharged(t *testing.T) {
 // that it may be, and charge the difference.
 func ExampleCharge() {
 	requests := cruise.Must(cruise.New())
-	tokens := cruise.Must(cruise.New(cruise.WithMaxRate(90_000.0/60), cruise.WithBurst(90_000)))
+	tokens := cruise.Must(cruise.New(cruise.WithMaxRate(90_000.0/60), cruise.WithTuning(cruise.Tuning{Burst: 90_000})))
 
 	ask := func(ctx context.Context, maxTokens int) error {
 		return requests.Do(ctx, func(ofRequests context.Context) error { // it retries

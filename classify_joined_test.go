@@ -203,3 +203,26 @@ func ExampleClassify_joined() {
 	fmt.Println(v.Outcome, v.NoRetry)
 	// Output: throttled true
 }
+
+// An SDK that keeps the status of a response in a field takes one line.
+func ExampleClassifyAs() {
+	api := cruise.Must(cruise.New(cruise.WithClassifier(cruise.ClassifyAs(func(e *apiError) cruise.Verdict {
+		return cruise.Verdict{Outcome: cruise.StatusOutcome(e.Code, e.Wait), RetryAfter: e.Wait}
+	}))))
+	calls := 0
+	err := api.Do(context.Background(), func(context.Context) error {
+		if calls++; calls == 1 {
+			return fmt.Errorf("list: %w", &apiError{429, time.Millisecond})
+		}
+		return &apiError{Code: 404}
+	})
+	fmt.Println(calls, errors.Is(err, cruise.ErrPermanent))
+	// Output: 2 true
+}
+
+type apiError struct {
+	Code int
+	Wait time.Duration
+}
+
+func (e *apiError) Error() string { return fmt.Sprint("status ", e.Code) }

@@ -398,7 +398,7 @@ func TestQuotaIsTheReasonWhileItIsUsedUp(t *testing.T) {
 		"adaptive": func() (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
 		"bucket":   func() (cruise.Limiter, error) { return cruise.NewTokenBucket(1000, 1000) },
 		"window": func() (cruise.Limiter, error) {
-			return cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})
+			return cruise.NewSlidingWindow(cruise.Window{Calls: 1000, Per: time.Second})
 		},
 		"delay":  func() (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
 		"shared": func() (cruise.Limiter, error) { return shared.New(shared.NewMemoryStore()) },
@@ -514,4 +514,68 @@ func TestContextErrorsOfOthersAreNotOurs(t *testing.T) {
 		assert.NoError(t, err)
 		assert.Equal(t, 3, n)
 	})
+}
+
+// One cancellation ends every call with an Error of one shape, wherever the call was.
+func TestCancellationHasOneShape(t *testing.T) {
+	inLine := func(l cruise.Limiter) []cruise.Option { return []cruise.Option{cruise.WithLimiter(l)} }
+	fails := func(context.Context) error { return errServer }
+	ends := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+	unpaced := cruise.WithoutLimiter()
+	for name, tt := range map[string]struct {
+		opts []cruise.Option
+		fn   func(context.Context) error
+		last error // nil if the call waits for a limiter whose only token is taken
+	}{
+		"in line, bucket":    {inLine(cruise.Must(cruise.NewTokenBucket(1e-3, 1))), fails, nil},
+		"in line, window":    {inLine(cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1, Per: time.Hour}))), fails, nil},
+		"in line, adaptive":  {[]cruise.Option{cruise.WithMaxRate(1e-3)}, fails, nil},
+		"in line, x/time":    {inLine(rate.NewLimiter(1e-3, 1)), fails, nil},
+		"in the backoff":     {[]cruise.Option{unpaced, cruise.WithBackoff(doubling(time.Hour))}, fails, errServer},
+		"in an attempt":      {nil, ends, context.Canceled},
+		"in a timed attempt": {[]cruise.Option{cruise.WithAttemptTimeout(time.Hour)}, ends, context.Canceled},
+		"of an unpaced call": {[]cruise.Option{unpaced}, ends, context.Canceled},
+		"with its cause":     {nil, func(ctx context.Context) error { <-ctx.Done(); return context.Cause(ctx) }, errShutdown},
+		"with another error": {nil, func(ctx context.Context) error { <-ctx.Done(); return errServer }, errServer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := cruise.Must(cruise.New(tt.opts...))
+				if tt.last == nil {
+					require.NoError(t, r.Limiter().WaitN(t.Context(), 1))
+				}
+				do := func(ctx context.Context) error { return r.Do(ctx, tt.fn) }
+				loop := func(ctx context.Context) (err error) {
+					for attempt, gaveUp := range r.Attempts(ctx) {
+						if err = gaveUp; err == nil {
+							attempt.Done(tt.fn(attempt.Context()))
+						}
+					}
+					return err
+				}
+				retry := func(ctx context.Context) error {
+					calls := 0
+					return r.Do(ctx, func(ctx context.Context) error {
+						if calls++; calls == 1 && tt.last != nil {
+							return errBoom
+						}
+						return tt.fn(ctx)
+					})
+				}
+				for _, call := range []func(context.Context) error{do, loop, retry} {
+					ctx, cancel := context.WithCancelCause(t.Context())
+					began := time.Now()
+					time.AfterFunc(10*time.Second, func() { cancel(errShutdown) })
+					err := call(ctx)
+					assert.Equal(t, 10*time.Second, time.Since(began))
+					e, ok := err.(*cruise.Error)
+					require.True(t, ok, "%T: %v", err, err)
+					assert.EqualError(t, e.Reason, "context canceled: shutting down")
+					assert.ErrorIs(t, err, context.Canceled)
+					assert.ErrorIs(t, err, errShutdown)
+					assert.Equal(t, tt.last != nil, e.Last != nil)
+				}
+			})
+		})
+	}
 }

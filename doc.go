@@ -103,5 +103,5 @@
 //	})
 //
 // Sockets do not work in there: give a cruisehttp.Transport a RoundTripper without a network,
-// with cruisehttp.WithBase.
+// with cruisehttp.WithRoundTripper.
 package cruise

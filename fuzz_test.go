@@ -13,8 +13,8 @@ func FuzzLimiterOptions(f *testing.F) {
 	f.Add(math.NaN(), math.Inf(1), math.Inf(-1), 0, 0., 2., -1)
 	f.Add(math.MaxFloat64, math.SmallestNonzeroFloat64, math.MaxFloat64, math.MaxInt32, 0.999, 1e-300, 1)
 	f.Fuzz(func(t *testing.T, initial, low, high float64, burst int, decrease, increase float64, forgive int) {
-		a, err := NewAdaptiveLimiter(WithInitialRate(rate.Limit(initial)), WithMinRate(rate.Limit(low)), WithMaxRate(rate.Limit(high)),
-			WithBurst(burst), WithDecreaseFactor(decrease), WithIncrease(increase), WithForgiveAfter(forgive))
+		a, err := NewAdaptiveLimiter(WithInitialRate(rate.Limit(initial)), WithTuning(Tuning{MinRate: rate.Limit(low)}), WithMaxRate(rate.Limit(high)),
+			WithTuning(Tuning{Burst: burst}), WithTuning(Tuning{DecreaseFactor: decrease}), WithTuning(Tuning{Increase: increase}), WithTuning(Tuning{ForgiveAfter: forgive}))
 		if (a == nil) != (err != nil) {
 			t.Fatalf("limiter %v with error %v", a, err)
 		}

@@ -336,7 +336,7 @@ func TestCostAboveTheBurst(t *testing.T) {
 	for name, limiter := range map[string]cruise.Limiter{
 		"x/time":       rate.NewLimiter(1, 3),
 		"token bucket": cruise.Must(cruise.NewTokenBucket(1, 3)),
-		"adaptive":     cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithBurst(3))),
+		"adaptive":     cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithTuning(cruise.Tuning{Burst: 3}))),
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
@@ -361,7 +361,7 @@ func TestOnlyThrottlesPause(t *testing.T) {
 	}{
 		"adaptive": cruise.Must(cruise.NewAdaptiveLimiter()),
 		"bucket":   cruise.Must(cruise.NewTokenBucket(1, 1)),
-		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second})),
+		"window":   cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1, Per: time.Second})),
 		"delay":    cruise.Must(delay.New(delay.HerokuGradual())),
 		"shared":   cruise.Must(shared.New(shared.NewMemoryStore())),
 	} {

@@ -76,7 +76,7 @@ func TestAbandonedLimitersAreCollected(t *testing.T) {
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
 		"sliding window": func() (limiter, func(chan struct{})) {
-			l := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Hour}))
+			l := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1, Per: time.Hour}))
 			return l, func(gone chan struct{}) { runtime.AddCleanup(l, func(c chan struct{}) { close(c) }, gone) }
 		},
 		"delay": func() (limiter, func(chan struct{})) {
@@ -301,7 +301,7 @@ func TestCallWithinACallNeedNotWait(t *testing.T) {
 // cuts the rate that others have found meanwhile, nor pauses them.
 func TestCallOfAnHour(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, opt := range []cruise.Option{cruise.WithForgiveAfter(10), cruise.WithInitialRate(10)} {
+		for _, opt := range []cruise.Option{cruise.WithTuning(cruise.Tuning{ForgiveAfter: 10}), cruise.WithInitialRate(10)} {
 			r := cruise.Must(cruise.New(opt, cruise.WithMaxAttempts(1)))
 			var wg sync.WaitGroup
 			wg.Go(func() {
@@ -433,10 +433,10 @@ func TestLargeCostDoesNotStarve(t *testing.T) {
 	for name, limiter := range map[string]func() cruise.Limiter{
 		"token bucket": func() cruise.Limiter { return cruise.Must(cruise.NewTokenBucket(10, burst)) },
 		"adaptive": func() cruise.Limiter {
-			return cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithBurst(burst)))
+			return cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithTuning(cruise.Tuning{Burst: burst})))
 		},
 		"sliding window": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: burst, Per: time.Second}))
+			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: burst, Per: time.Second}))
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -482,7 +482,7 @@ func TestRateInTheLongRun(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, l := range []cruise.Limiter{
 					cruise.Must(cruise.NewTokenBucket(tt.limit, 1)),
-					cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(tt.limit), cruise.WithMinRate(tt.limit), cruise.WithMaxRate(tt.limit), cruise.WithBurst(1))),
+					cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(tt.limit), cruise.WithTuning(cruise.Tuning{MinRate: tt.limit}), cruise.WithMaxRate(tt.limit), cruise.WithTuning(cruise.Tuning{Burst: 1}))),
 				} {
 					r := cruise.Must(cruise.New(cruise.WithLimiter(l)))
 					start := time.Now()

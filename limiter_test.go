@@ -6,6 +6,7 @@ import (
 	"math"
 	"reflect"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -424,4 +425,40 @@ func TestFreeCallsDoNotWaitForXTime(t *testing.T) {
 		assert.Zero(t, time.Since(start))
 		time.Sleep(time.Minute)
 	})
+}
+
+// Callers that give up before their turn take it with them at x/time, which lets next to nobody
+// through then: the docs of Limiter and migrating.md name the figures.
+func TestImpatientCrowd(t *testing.T) {
+	const callers, patience, end = 500, 10 * time.Second, 10 * time.Minute
+	for name, tt := range map[string]struct {
+		l           Limiter
+		least, most int
+	}{
+		"bucket": {Must(NewTokenBucket(5, 10)), 3000, 3060},
+		"x/time": {rate.NewLimiter(5, 10), 55, 65},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := Must(New(WithLimiter(tt.l)))
+				var done atomic.Int64
+				began := time.Now()
+				var group sync.WaitGroup
+				for range callers {
+					group.Go(func() {
+						for time.Since(began) < end {
+							ctx, cancel := context.WithCancel(t.Context()) // without a deadline that would refuse at once
+							stop := time.AfterFunc(patience, cancel)
+							_ = r.Do(ctx, func(context.Context) error { done.Add(1); return nil })
+							stop.Stop()
+							cancel()
+						}
+					})
+				}
+				group.Wait()
+				assert.GreaterOrEqual(t, int(done.Load()), tt.least)
+				assert.LessOrEqual(t, int(done.Load()), tt.most)
+			})
+		})
+	}
 }

@@ -27,7 +27,7 @@ func TestMaxWait(t *testing.T) {
 	for name, limiter := range map[string]func() cruise.Limiter{
 		"token bucket": func() cruise.Limiter { return cruise.Must(cruise.NewTokenBucket(limit, burst)) },
 		"sliding window": func() cruise.Limiter {
-			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: burst, Per: time.Second}))
+			return cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: burst, Per: time.Second}))
 		},
 		"x/time":  func() cruise.Limiter { return rate.NewLimiter(limit, burst) },
 		"another": func() cruise.Limiter { return whole{cruise.Must(cruise.NewTokenBucket(limit, burst))} },
@@ -174,10 +174,10 @@ func TestMaxWaitInScopes(t *testing.T) {
 func TestTryN(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		bucket := cruise.Must(cruise.NewTokenBucket(1, 3))
-		window := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 3, Per: 3 * time.Second}))
-		paced := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(1), cruise.WithBurst(3)))
+		window := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 3, Per: 3 * time.Second}))
+		paced := cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithMaxRate(1), cruise.WithTuning(cruise.Tuning{Burst: 3})))
 		time.Sleep(10 * time.Second)
-		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithBurst(3)))
+		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithMaxRate(1), cruise.WithTuning(cruise.Tuning{Burst: 3})))
 		type tryer interface {
 			cruise.Learner
 			TryN(int) bool

@@ -67,8 +67,8 @@ type RetryScheduled struct {
 	Err     error         // of the attempt that failed
 }
 
-// GaveUp: Do returns an [*Error]. A call whose first attempt failed permanently ends without this
-// event.
+// GaveUp: Do returns an [*Error], or a loop over [Retrier.Attempts] ends with [Attempt.GiveUp]. A
+// call whose first attempt failed permanently ends without this event.
 type GaveUp struct {
 	Err *Error
 }

@@ -39,12 +39,12 @@ func TestNewErrors(t *testing.T) {
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
 		{"nil function to observe", []cruise.Option{cruise.WithObserver(cruise.ObserverFunc(nil))}, "cruise: WithObserver(nil): want an Observer"},
 		{
-			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithMinRate(1), bucket},
+			"tuning a limiter that is not ours to make", []cruise.Option{cruise.WithTuning(cruise.Tuning{MinRate: 1}), bucket},
 			"cruise: WithLimiter(*rate.Limiter) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or shared.New, or WithScopeLimiter for those of scopes",
 		},
 		{
-			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithBurst(0)},
-			"cruise: WithBurst(0): want 1 to 2147483647",
+			"tuning only those of scopes", []cruise.Option{cruise.WithoutLimiter(), cruise.WithTuning(cruise.Tuning{Burst: -1})},
+			"cruise: WithTuning: Burst -1: want 1 to 2147483647",
 		},
 		{
 			"tuning none at all", []cruise.Option{cruise.WithoutLimiter(), cruise.WithMaxRate(1),
@@ -65,10 +65,10 @@ func TestNewErrors(t *testing.T) {
 }
 
 func TestNewPassesOptionsToItsLimiter(t *testing.T) {
-	r, err := cruise.New(cruise.WithInitialRate(5), cruise.WithMaxRate(10), cruise.WithMaxAttempts(0), cruise.WithBurst(0))
+	r, err := cruise.New(cruise.WithInitialRate(5), cruise.WithMaxRate(10), cruise.WithMaxAttempts(0), cruise.WithTuning(cruise.Tuning{Burst: -1}))
 	assert.Nil(t, r)
 	assert.ErrorContains(t, err, "WithMaxAttempts(0)")
-	assert.ErrorContains(t, err, "WithBurst")
+	assert.ErrorContains(t, err, "WithTuning: Burst -1")
 
 	r, err = cruise.New(cruise.WithInitialRate(5), cruise.WithObserver(cruise.ObserverFunc(func(context.Context, cruise.Event) {})))
 	require.NoError(t, err)
@@ -111,8 +111,8 @@ func FuzzRetrierOptions(f *testing.F) {
 			cruise.WithMaxAttempts(n), cruise.WithMaxElapsed(time.Duration(d)), cruise.WithMaxServerDelay(time.Duration(e)),
 			cruise.WithAttemptTimeout(time.Duration(e)), cruise.WithBudget(budget), cruise.WithBackoff(backoff),
 			cruise.WithThrottleBackoff(backoff), cruise.WithoutLimiter(), cruise.WithUncountedThrottles(),
-			cruise.WithInitialRate(rate.Limit(x)), cruise.WithMinRate(rate.Limit(y)), cruise.WithMaxRate(rate.Limit(x)),
-			cruise.WithBurst(n), cruise.WithDecreaseFactor(x), cruise.WithIncrease(y), cruise.WithForgiveAfter(n),
+			cruise.WithInitialRate(rate.Limit(x)), cruise.WithTuning(cruise.Tuning{MinRate: rate.Limit(y)}), cruise.WithMaxRate(rate.Limit(x)),
+			cruise.WithTuning(cruise.Tuning{Burst: n}), cruise.WithTuning(cruise.Tuning{DecreaseFactor: x}), cruise.WithTuning(cruise.Tuning{Increase: y}), cruise.WithTuning(cruise.Tuning{ForgiveAfter: n}),
 		} {
 			if which>>i&1 == 1 {
 				opts = append(opts, opt)

@@ -86,7 +86,7 @@ func TestPackageLevelThrottles(t *testing.T) {
 		Resume()
 	}{
 		"bucket": cruise.Must(cruise.NewTokenBucket(1000, 10)),
-		"window": cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1000, Per: time.Second})),
+		"window": cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1000, Per: time.Second})),
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, age := range []time.Duration{time.Hour, time.Second} {

@@ -25,7 +25,7 @@ func TestBackoffRemembers(t *testing.T) {
 			return l, &l.brake.brake
 		},
 		"adaptive": func(b Backoff) (Learner, *brake) {
-			l := Must(NewAdaptiveLimiter(WithPauseBackoff(b)))
+			l := Must(NewAdaptiveLimiter(WithTuning(Tuning{PauseBackoff: b})))
 			return l, &l.brake
 		},
 	}

@@ -160,7 +160,7 @@ func TestScopeLimiterByHand(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){
 		"adaptive": func() (Limiter, error) { return NewAdaptiveLimiter(WithInitialRate(1e6)) },
 		"bucket":   func() (Limiter, error) { return NewTokenBucket(1e6, 1e6) },
-		"window":   func() (Limiter, error) { return NewSlidingWindow(Window{N: 1e6, Per: time.Second}) },
+		"window":   func() (Limiter, error) { return NewSlidingWindow(Window{Calls: 1e6, Per: time.Second}) },
 		"shared":   func() (Limiter, error) { return NewShared(false, WithInitialRate(1e6), WithMaxRate(1e6)), nil },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestScopeLimiterOfAnotherRetrier(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				around := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithBurst(2))))))
+				around := Must(New(WithLimiter(Must(NewAdaptiveLimiter(WithTuning(Tuning{Burst: 2}))))))
 				other := scoped(Must(New(WithLimiter(around.Scope("A", "a").Limiter()))))
 				start := time.Now()
 				for range 20 {

@@ -172,7 +172,7 @@ func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
 // A limiter whose calls still count is kept: a new one would let as many go again.
 func TestScopesKeepTheirLimits(t *testing.T) {
 	day := func(string, string) (Limiter, error) {
-		return NewSlidingWindow(Window{N: 100, Per: 24 * time.Hour})
+		return NewSlidingWindow(Window{Calls: 100, Per: 24 * time.Hour})
 	}
 	bucket := func(string, string) (Limiter, error) { return NewTokenBucket(rate.Every(time.Hour), 96) }
 	xtime := func(string, string) (Limiter, error) { return rate.NewLimiter(rate.Every(time.Hour), 96), nil }
@@ -219,7 +219,7 @@ func TestScopesKeepTheirLimits(t *testing.T) {
 func TestScopesThatCountAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Must(New(WithoutLimiter(), WithMaxScopes(3), WithScopeLimiter(func(string, string) (Limiter, error) {
-			return NewSlidingWindow(Window{N: 100, Per: 24 * time.Hour})
+			return NewSlidingWindow(Window{Calls: 100, Per: 24 * time.Hour})
 		})))
 		for i := range 100 {
 			assert.NoError(t, r.Scope("CUSTOMER", fmt.Sprint(i)).Do(t.Context(), ok))

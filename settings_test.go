@@ -79,17 +79,17 @@ func TestSetBurstAroundScopes(t *testing.T) {
 func TestSetWindows(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const s = time.Second
-		w := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 3, Per: 10 * s}))
+		w := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 3, Per: 10 * s}))
 		for range 3 {
 			require.True(t, w.TryN(1))
 			time.Sleep(s)
 		}
 		// 3 s later: three went, 3, 2 and 1 s ago.
-		require.NoError(t, w.SetWindows(cruise.Window{N: 5, Per: 10 * s}, cruise.Window{N: 2, Per: 2500 * time.Millisecond}))
+		require.NoError(t, w.SetWindows(cruise.Window{Calls: 5, Per: 10 * s}, cruise.Window{Calls: 2, Per: 2500 * time.Millisecond}))
 		assert.Equal(t, 0, w.Free(), "two of them are in the short one")
 		time.Sleep(s)
 		assert.Equal(t, 1, w.Free())
-		require.NoError(t, w.SetWindows(cruise.Window{N: 1, Per: 10 * s}))
+		require.NoError(t, w.SetWindows(cruise.Window{Calls: 1, Per: 10 * s}))
 		assert.Equal(t, 0, w.Free())
 		began := time.Now()
 		require.NoError(t, w.WaitN(t.Context(), 1))
@@ -99,18 +99,18 @@ func TestSetWindows(t *testing.T) {
 		go func() { waits <- w.WaitN(t.Context(), 1) }()
 		synctest.Wait()
 		began = time.Now()
-		require.NoError(t, w.SetWindows(cruise.Window{N: 2, Per: time.Hour}))
+		require.NoError(t, w.SetWindows(cruise.Window{Calls: 2, Per: time.Hour}))
 		require.NoError(t, <-waits, "who waits goes as soon as there is room")
 		assert.Zero(t, time.Since(began))
 		go func() { waits <- w.WaitN(t.Context(), 2) }()
 		synctest.Wait()
-		require.NoError(t, w.SetWindows(cruise.Window{N: 1, Per: time.Hour}))
+		require.NoError(t, w.SetWindows(cruise.Window{Calls: 1, Per: time.Hour}))
 		assert.ErrorIs(t, <-waits, cruise.ErrCost)
 
-		for _, bad := range [][]cruise.Window{nil, {{N: 0, Per: s}}, {{N: 1, Per: -s}}, {{N: 1, Per: s}, {N: 2, Per: s}}, {{N: math.MaxInt, Per: math.MaxInt64}}} {
+		for _, bad := range [][]cruise.Window{nil, {{Calls: 0, Per: s}}, {{Calls: 1, Per: -s}}, {{Calls: 1, Per: s}, {Calls: 2, Per: s}}, {{Calls: math.MaxInt, Per: math.MaxInt64}}} {
 			assert.Error(t, w.SetWindows(bad...))
 		}
-		assert.Error(t, new(cruise.SlidingWindow).SetWindows(cruise.Window{N: 1, Per: s}))
+		assert.Error(t, new(cruise.SlidingWindow).SetWindows(cruise.Window{Calls: 1, Per: s}))
 	})
 }
 
@@ -124,9 +124,9 @@ func ExampleTokenBucket_SetBurst() {
 }
 
 func ExampleSlidingWindow_SetWindows() {
-	window := cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Hour}))
+	window := cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 10, Per: time.Hour}))
 	fmt.Println(window.TryN(8), window.Free())
-	fmt.Println(window.SetWindows(cruise.Window{N: 100, Per: time.Hour}), window.Free()) // what went counts on
+	fmt.Println(window.SetWindows(cruise.Window{Calls: 100, Per: time.Hour}), window.Free()) // what went counts on
 	// Output:
 	// true 2
 	// <nil> 92

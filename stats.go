@@ -48,13 +48,18 @@ type Stats struct {
 	Failures uint64 // failed round trips
 }
 
-// String returns the stats on one line; a limiter without a rate is unlimited.
+// String returns the stats on one line. [rate.Inf] is unlimited there, and 0 no rate, unless the
+// limiter is Degraded and lets no call go.
 func (s Stats) String() string {
 	var text strings.Builder
 	for _, k := range s.Path {
 		fmt.Fprintf(&text, "%s %s: ", k.Scope, k.Key)
 	}
-	fmt.Fprintf(&text, "%s, %d waiting", check.RateText(s.Limit), s.Waiting)
+	limit := check.RateText(s.Limit)
+	if s.Limit == 0 && !s.Degraded {
+		limit = "no rate"
+	}
+	fmt.Fprintf(&text, "%s, %d waiting", limit, s.Waiting)
 	if s.PauseLeft > 0 {
 		fmt.Fprintf(&text, ", paused for %v", fourDigits(s.PauseLeft))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"strings"
 	"testing"
@@ -25,12 +26,31 @@ func ExampleRetrier_Scopes() {
 	_ = api.Scope("ACCOUNT", "7").Scope("TABLE", "orders").Do(context.Background(), call)
 
 	for s := range api.Scopes() {
-		fmt.Println(s.Path, s.Limit, "calls/s,", s.Waiting, "wait,", s.Admitted, "let go")
+		fmt.Printf("%v, %d admitted\n", s, s.Admitted)
 	}
 	// Output:
-	// [] 50 calls/s, 0 wait, 1 let go
-	// [{ACCOUNT 7}] 50 calls/s, 0 wait, 1 let go
-	// [{ACCOUNT 7} {TABLE orders}] 50 calls/s, 0 wait, 1 let go
+	// 50/s, 0 waiting, 1 admitted
+	// ACCOUNT 7: 50/s, 0 waiting, 1 admitted
+	// ACCOUNT 7: TABLE orders: 50/s, 0 waiting, 1 admitted
+}
+
+// A limiter without a limit is printed in a word, not in 309 digits, whoever prints it.
+func TestNoLimitIsPrintedInAWord(t *testing.T) {
+	adaptive := cruise.Must(cruise.NewAdaptiveLimiter())
+	var log strings.Builder
+	slog.New(slog.NewTextHandler(&log, nil)).Info("now", "stats", adaptive.Stats())
+	assert.Contains(t, log.String(), `stats="unlimited, 0 waiting"`)
+	for want, printed := range map[string]any{
+		"unlimited, 0 waiting":             adaptive.Stats(),
+		"0.05/s, 3 waiting, paused for 5s": cruise.Stats{Limit: 0.05, Waiting: 3, PauseLeft: 5 * time.Second},
+		"no rate, 0 waiting":               cruise.Stats{},
+		"0/s, 0 waiting, degraded":         cruise.Stats{Degraded: true},
+		"A a: B b: 12.35/s, 0 waiting":     cruise.Stats{Path: []cruise.ScopeKey{{Scope: "A", Key: "a"}, {Scope: "B", Key: "b"}}, Limit: 12.3456},
+		"7.5/s, was unlimited: throttle":   cruise.RateChanged{From: rate.Inf, To: 7.5, Why: cruise.CauseThrottle},
+		"unlimited, was 0.002/s: set":      cruise.RateChanged{From: .002, To: rate.Inf, Why: cruise.CauseSet},
+	} {
+		assert.Equal(t, []string{want, want}, []string{fmt.Sprint(printed), fmt.Sprintf("%+v", printed)})
+	}
 }
 
 func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
@@ -49,7 +69,7 @@ func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
 		{"adaptive, paused", cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(4))), throttled, stats{4, 3, 4 * time.Second}},
 		{"bucket, paused", cruise.Must(cruise.NewTokenBucket(2, 1)), throttled, stats{2, 3, 4 * time.Second}},
 		{"bucket, not paused", cruise.Must(cruise.NewTokenBucket(.1, 1)), succeeds, stats{.1, 3, 0}},
-		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
+		{"window, paused", cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Minute})), throttled, stats{0, 3, 4 * time.Second}},
 		{"delays, paused", cruise.Must(delay.New(delay.HerokuGradual())), throttled, stats{0, 3, 4 * time.Second}},
 		{"x/time", rate.NewLimiter(.1, 1), succeeds, stats{.1, 0, 0}},
 		{"x/time, of an infinite limit, which JSON has not", rate.NewLimiter(rate.Limit(math.Inf(1)), 1), succeeds, stats{rate.Inf, 0, 0}},
@@ -92,7 +112,7 @@ func TestScopesTellsWhichLimitersLearn(t *testing.T) {
 		{"shared", cruise.Must(shared.New(shared.NewMemoryStore())), true},
 		{"shared, pauses alone", cruise.Must(shared.New(shared.NewMemoryStore(), shared.WithPauseOnly())), true},
 		{"bucket", cruise.Must(cruise.NewTokenBucket(2, 1)), false},
-		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), false},
+		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Minute})), false},
 		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), false},
 		{"x/time", rate.NewLimiter(2, 1), false},
 		{"somebody's", strangers{}, false},
@@ -260,7 +280,9 @@ func TestScopesCountACallThatWaitsOnce(t *testing.T) {
 	for name, limiter := range map[string]func() (cruise.Limiter, error){
 		"adaptive": func() (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
 		"bucket":   func() (cruise.Limiter, error) { return cruise.NewTokenBucket(rate.Inf, 1) },
-		"window":   func() (cruise.Limiter, error) { return cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Second}) },
+		"window": func() (cruise.Limiter, error) {
+			return cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Second})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

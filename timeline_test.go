@@ -40,7 +40,7 @@ func TestPauseAcrossBubbles(t *testing.T) {
 // a time of its own, and by others outside.
 func TestLimiterAcrossBubbles(t *testing.T) {
 	b := Must(NewTokenBucket(10, 1))
-	a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithBurst(1)))
+	a := Must(NewAdaptiveLimiter(WithInitialRate(10), WithTuning(Tuning{Burst: 1})))
 	limit := a.Limit()
 	use := func(t *testing.T) {
 		for _, l := range []Learner{b, a} {

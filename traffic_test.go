@@ -498,7 +498,7 @@ func TestAdaptiveDeepCuts(t *testing.T) {
 	for _, factor := range []float64{.5, .3, .1, .02} {
 		t.Run(fmt.Sprint(factor), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, r := newAPI(100), bulk(WithDecreaseFactor(factor))
+				s, r := newAPI(100), bulk(WithTuning(Tuning{DecreaseFactor: factor}))
 				s.work(r, 20, 5*time.Minute, s.call)
 				got, refused := float64(s.admitted.Load()), float64(s.refusals.Load())
 				t.Logf("%.0f of 30000, %.1f %% throttled", got, 100*refused/(got+refused))

@@ -93,7 +93,7 @@ func TestWaitContext(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := Must(NewTokenBucket(1e-3, 1))
-				a := Must(NewAdaptiveLimiter(WithInitialRate(1e-2), WithBurst(1)))
+				a := Must(NewAdaptiveLimiter(WithInitialRate(1e-2), WithTuning(Tuning{Burst: 1})))
 				for _, n := range []int{0, 1} {
 					for _, l := range []Limiter{b, a} {
 						err := l.WaitN(tt.ctx(t), n)

@@ -13,21 +13,21 @@ import (
 	"github.com/a7df5faa/cruise/internal/queue"
 )
 
-// A Window is a limit of N calls in any time of length Per.
+// A Window is a limit of Calls in any time of length Per. A call of cost n counts as n.
 type Window struct {
-	N   int           // calls, 1 to math.MaxInt32
-	Per time.Duration // above 0, at most 100 years
+	Calls int           // 1 to math.MaxInt32
+	Per   time.Duration // above 0, at most 100 years
 }
 
-// SlidingWindow admits at most N calls in any window of a given length, wherever the window begins:
-// it counts past calls, and delays a call just until the oldest one is out of the window. Of two
-// calls exactly one length apart, only one is in a window. Several windows hold at once: 10 calls a
-// second and 1,000 a day.
+// SlidingWindow admits at most so many calls in any window of a given length, wherever the window
+// begins: it counts past calls, and delays a call just until the oldest one is out of the window. Of
+// two calls exactly one length apart, only one is in a window. Several windows hold at once: 10
+// calls a second and 1,000 a day.
 //
-// A window of N up to 10,000 is exact. In a larger one, calls within a ten thousandth of its length
-// count as if all had gone with the last of them: no window ever holds more than N, and a call
-// waits longer than it had to by that ten thousandth at most. Memory grows with the calls in a
-// window, to 256 KiB at most for each window.
+// A window of up to 10,000 calls is exact. In a larger one, calls within a ten thousandth of its
+// length count as if all had gone with the last of them: no window ever holds more than its Calls,
+// and a call waits longer than it had to by that ten thousandth at most. Memory grows with the calls
+// in a window, to 256 KiB at most for each window.
 //
 // The server never changes the windows, but a throttle pauses the limiter for its Retry-After, or
 // longer if a Retry-After of less than a second was not enough. Without one the pause is 0.15 to
@@ -66,7 +66,7 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	return s, nil
 }
 
-// SetWindows changes the windows, for waiting calls too: a call that costs more than the smallest N
+// SetWindows changes the windows, for waiting calls too: a call that costs more than the smallest Calls
 // is refused with [ErrCost]. Past calls count in the new windows, as far back as the longest of the
 // old ones reaches. If a window becomes smaller than the calls in it, no call goes until enough of
 // them are out of it. Windows that [NewSlidingWindow] refuses are an error and change nothing.
@@ -83,7 +83,7 @@ func checkWindows(windows []Window) (all []pacer.Window, err error) {
 	f.Check(len(windows) > 0, "no window: want one or more")
 	seen := make(map[time.Duration]int)
 	for i, w := range windows {
-		f.Check(w.N >= 1 && w.N <= math.MaxInt32, "window %d: N %d: want 1 to %d", i+1, w.N, math.MaxInt32)
+		f.Check(w.Calls >= 1 && w.Calls <= math.MaxInt32, "window %d: Calls %d: want 1 to %d", i+1, w.Calls, math.MaxInt32)
 		f.Check(w.Per > 0 && w.Per <= clock.Farthest, "window %d: Per %v: want above 0, at most %v", i+1, w.Per, clock.Farthest)
 		at := seen[w.Per]
 		f.Check(at == 0, "windows %d and %d are both %v long: want one", at, i+1, w.Per)
@@ -95,7 +95,7 @@ func checkWindows(windows []Window) (all []pacer.Window, err error) {
 
 // WaitN waits until a call of cost n may go, and counts it n times. n of 0 does not wait. It
 // returns the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the smallest N of
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the smallest Calls of
 // the windows, and with an error for a negative n.
 func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
 	_, _, err := s.admit(ctx, n)

@@ -11,7 +11,7 @@ import (
 
 // 100 requests per 100 seconds: the 101st waits until the first is 100 s old.
 func ExampleSlidingWindow() {
-	window, err := cruise.NewSlidingWindow(cruise.Window{N: 100, Per: 100 * time.Second})
+	window, err := cruise.NewSlidingWindow(cruise.Window{Calls: 100, Per: 100 * time.Second})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -31,8 +31,8 @@ func ExampleSlidingWindow() {
 // 10 a second and 3 a day, under a Retrier: the fourth call would wait for a day.
 func ExampleNewSlidingWindow() {
 	retrier := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(cruise.NewSlidingWindow(
-		cruise.Window{N: 10, Per: time.Second},
-		cruise.Window{N: 3, Per: 24 * time.Hour},
+		cruise.Window{Calls: 10, Per: time.Second},
+		cruise.Window{Calls: 3, Per: 24 * time.Hour},
 	)))))
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -51,9 +51,9 @@ func ExampleNewSlidingWindow() {
 
 // All that is wrong is reported at once.
 func ExampleNewSlidingWindow_errors() {
-	_, err := cruise.NewSlidingWindow(cruise.Window{N: 0, Per: time.Second}, cruise.Window{N: 5, Per: time.Second})
+	_, err := cruise.NewSlidingWindow(cruise.Window{Calls: 0, Per: time.Second}, cruise.Window{Calls: 5, Per: time.Second})
 	fmt.Println(err)
 	// Output:
-	// cruise: window 1: N 0: want 1 to 2147483647
+	// cruise: window 1: Calls 0: want 1 to 2147483647
 	// cruise: windows 1 and 2 are both 1s long: want one
 }

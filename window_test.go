@@ -28,12 +28,12 @@ func TestNewSlidingWindow(t *testing.T) {
 		{"largest", []Window{{math.MaxInt32, clock.Farthest}}, ""},
 		{"smallest", []Window{{1, 1}}, ""},
 		{"none", nil, "no window"},
-		{"no calls", []Window{{0, time.Second}}, "N 0"},
-		{"negative calls", []Window{{-1, time.Second}}, "N -1"},
+		{"no calls", []Window{{0, time.Second}}, "Calls 0"},
+		{"negative calls", []Window{{-1, time.Second}}, "Calls -1"},
 		{"no time", []Window{{1, 0}}, "Per 0s"},
 		{"negative time", []Window{{1, -1}}, "Per -1ns"},
 		{"longest time", []Window{{1, math.MaxInt64}}, "Per"},
-		{"zero", []Window{{}}, "N 0"},
+		{"zero", []Window{{}}, "Calls 0"},
 		{"twice", []Window{{1, time.Second}, {2, time.Second}}, "windows 1 and 2"},
 		{"second is wrong", []Window{{1, time.Second}, {0, time.Minute}}, "window 2"},
 	} {
@@ -97,7 +97,7 @@ func overfull(calls []went, w Window) (from time.Duration, held int, ok bool) {
 			sum += calls[last].n
 			last++
 		}
-		if sum > w.N {
+		if sum > w.Calls {
 			return first.at, sum, true
 		}
 		sum -= calls[i].n
@@ -159,7 +159,7 @@ func TestSlidingWindowRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := Must(NewSlidingWindow(Window{5, time.Minute}, Window{3, time.Second}))
 		if err := s.WaitN(t.Context(), 4); !errors.Is(err, ErrCost) {
-			t.Errorf("cost above the smallest N: %v", err)
+			t.Errorf("cost above the smallest Calls: %v", err)
 		}
 		if err := s.WaitN(t.Context(), -1); err == nil || errors.Is(err, ErrCost) {
 			t.Errorf("negative cost: %v", err)
@@ -364,7 +364,7 @@ func TestWindowHoldsThroughALiftedPause(t *testing.T) {
 
 // What comes after a pause is spread over the shortest window, whichever was named first.
 func TestSlidingWindowsAfterAPause(t *testing.T) {
-	short, long := Window{N: 2, Per: time.Second}, Window{N: 100, Per: 20 * time.Second}
+	short, long := Window{Calls: 2, Per: time.Second}, Window{Calls: 100, Per: 20 * time.Second}
 	for _, windows := range [][]Window{{short, long}, {long, short}} {
 		synctest.Test(t, func(t *testing.T) {
 			l := Must(NewSlidingWindow(windows...))
@@ -381,7 +381,7 @@ func TestSlidingWindowsAfterAPause(t *testing.T) {
 // What comes after a pause is spread over a minute at most, not over a day.
 func TestSlidingWindowOfADayAfterAPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := Must(NewSlidingWindow(Window{N: 600, Per: 24 * time.Hour}))
+		l := Must(NewSlidingWindow(Window{Calls: 600, Per: 24 * time.Hour}))
 		l.Pause(time.Second)
 		begin := time.Now()
 		for range 600 {

@@ -103,7 +103,7 @@ var jobs = []struct {
 	}},
 	{"adaptive", []way{
 		{"cruise-unpaced", do()},
-		{"cruise-paced", do(cruise.WithInitialRate(plenty), cruise.WithBurst(burst))},
+		{"cruise-paced", do(cruise.WithInitialRate(plenty), cruise.WithTuning(cruise.Tuning{Burst: burst}))},
 		{"xtime-wait", func() func(context.Context) error {
 			l := rate.NewLimiter(plenty, burst)
 			return func(ctx context.Context) error {

@@ -16,7 +16,7 @@ func ExampleThrottle_Configure() {
 	cfg := aws.Config{Region: "eu-central-1"} // yours is from config.LoadDefaultConfig
 
 	throttle, err := cruiseaws.New(
-		cruiseaws.WithRetrier(cruise.WithMaxAttempts(8)),
+		cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(8)),
 	)
 	if err != nil {
 		fmt.Println(err)

@@ -22,7 +22,7 @@ func TestNoDelayAfterGivingUp(t *testing.T) {
 		"no more": {1, "700"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &operation{throttle: cruise.Must(New(WithRetrier(cruise.WithMaxAttempts(tc.attempts))))}
+			o := &operation{throttle: cruise.Must(New(WithRetrierOptions(cruise.WithMaxAttempts(tc.attempts))))}
 			_, err := o.GetAttemptToken(t.Context())
 			require.NoError(t, err)
 			defer o.stop()

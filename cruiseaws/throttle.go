@@ -69,7 +69,7 @@ func ScopeByOperation(o Operation) string { return o.Region + "/" + o.Service + 
 // ScopeByService is for services that limit all operations together.
 func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 
-// WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how
+// WithRetrierOptions tunes the Retrier: attempts, backoff, a budget, an observer, how
 // many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
 // limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
 // [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
@@ -77,11 +77,11 @@ func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 // WithLimiter what you know, such as a [cruise.TokenBucket], and share what is to be learnt,
 // such as a shared.Limiter, by WithScopeLimiter. A classifier given here is not used:
 // see [WithClassifier].
-func WithRetrier(opts ...cruise.Option) Option {
+func WithRetrierOptions(opts ...cruise.Option) Option {
 	return func(c *config) {
 		for i, opt := range opts { // cruise.New would count options of ours too
 			if opt == nil {
-				c.errs = append(c.errs, fmt.Errorf("cruiseaws: WithRetrier: option %d is nil", i+1))
+				c.errs = append(c.errs, fmt.Errorf("cruiseaws: WithRetrierOptions: option %d is nil", i+1))
 				continue
 			}
 			c.retrier = append(c.retrier, opt)

@@ -272,7 +272,7 @@ func TestClassifyAdsWithinAnInterceptor(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			seen := &log{}
-			i, err := cruisegoogle.NewInterceptor(cruisegrpc.WithClassifier(cruisegoogle.ClassifyAds), cruisegrpc.WithRetrier(cruise.WithObserver(seen)))
+			i, err := cruisegoogle.NewInterceptor(cruisegrpc.WithClassifier(cruisegoogle.ClassifyAds), cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen)))
 			require.NoError(t, err)
 			calls := 0
 			_ = i.Unary()(t.Context(), method, nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {

@@ -27,7 +27,7 @@ const publish = "/google.pubsub.v1.Publisher/Publish"
 // i: see [cruisegrpc.Interceptor.DialOptions]. Its own retries remain; switch them
 // off by [DisableRetries]. To a client that shows no CallOptions, such as that of
 // cloud.google.com/go/firestore, leave them: give [NewInterceptor]
-// cruisegrpc.WithRetrier(cruise.WithMaxAttempts(1)).
+// cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(1)).
 func ClientOptions(i *cruisegrpc.Interceptor) []option.ClientOption {
 	var opts []option.ClientOption
 	for _, o := range i.DialOptions() {

@@ -43,7 +43,7 @@ import (
 // attempts add up and do not multiply. So do those whose constructors are named like
 // NewTopicAdminRESTClient, and nothing marks their retries: switch them off by [DisableRetries].
 // And so does cloud.google.com/go/bigquery: leave retries to it by
-// cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)).
+// cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(1)).
 //
 // The error is that of the credentials, or names the options that are out of
 // bounds.
@@ -62,9 +62,9 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 	all := append([]cruisehttp.Option{
 		cruisehttp.WithProfile(profile()),
 		cruisehttp.WithBufferedBodies(bufferedBodies),
-		cruisehttp.WithRetrier(cruise.WithClassifier(refusedToken)),
+		cruisehttp.WithRetrierOptions(cruise.WithClassifier(refusedToken)),
 	}, opts...)
-	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithBase(authenticated{base}))...)
+	paced, err := cruisehttp.NewTransport(append(all, cruisehttp.WithRoundTripper(authenticated{base}))...)
 	if err != nil {
 		return nil, err
 	}

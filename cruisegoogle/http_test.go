@@ -100,7 +100,7 @@ func files(t testing.TB, a *api, opts ...cruisehttp.Option) (*drive.FilesService
 	t.Helper()
 	seen := &log{}
 	auth := []option.ClientOption{option.WithTokenSource(oauth2.StaticTokenSource(&oauth2.Token{AccessToken: "secret"}))}
-	opts = append([]cruisehttp.Option{cruisehttp.WithRetrier(cruise.WithObserver(seen))}, opts...)
+	opts = append([]cruisehttp.Option{cruisehttp.WithRetrierOptions(cruise.WithObserver(seen))}, opts...)
 	client, err := cruisegoogle.NewHTTPClient(t.Context(), auth, opts...)
 	require.NoError(t, err)
 	service, err := drive.NewService(t.Context(), option.WithHTTPClient(client), option.WithEndpoint(a.URL+"/drive/v3/"))
@@ -218,7 +218,7 @@ func TestRetriesOfAnUploadAddUp(t *testing.T) {
 		}
 		return answer{status: 404}
 	})
-	list, seen := files(t, a, cruisehttp.WithRetrier(cruise.WithMaxAttempts(5), cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+	list, seen := files(t, a, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(5), cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))})))
 	_, err := list.Create(&drive.File{Name: "film"}).Context(t.Context()).
 		Media(strings.NewReader(strings.Repeat("x", 300<<10)), googleapi.ChunkSize(256<<10)).Do()
 	require.NoError(t, err)
@@ -375,7 +375,7 @@ func TestRefusedCredentialsAreNotTriedAgain(t *testing.T) {
 			tc.source.asked = 0
 			seen := &log{}
 			client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{way},
-				cruisehttp.WithRetrier(cruise.WithObserver(seen), cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+				cruisehttp.WithRetrierOptions(cruise.WithObserver(seen), cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
 			require.NoError(t, err, name)
 			_, err = client.Get(a.URL)
 			require.Error(t, err, name)
@@ -411,7 +411,7 @@ func TestWritesAreRetriedForWantOfAToken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			a := serve(t, first(0, answer{}, `{}`))
 			client, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithTokenSource(&firstNoToken{err: err})},
-				cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+				cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
 			require.NoError(t, err)
 			resp, err := client.Post(a.URL, "text/plain", strings.NewReader("hello"))
 			require.NoError(t, err)

@@ -44,7 +44,7 @@ func ExampleNew() {
 	throttle, err := cruisegrpc.New(
 		cruisegrpc.WithScope(cruisegrpc.ScopeByService),
 		cruisegrpc.WithIdempotent("/grpc.testing.TestService/*"),
-		cruisegrpc.WithRetrier(cruise.WithMaxAttempts(8)),
+		cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(8)),
 	)
 	if err != nil {
 		fmt.Println(err)

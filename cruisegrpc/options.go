@@ -32,7 +32,7 @@ func (c *config) fail(format string, args ...any) {
 	c.errs = append(c.errs, fmt.Errorf("cruisegrpc: "+format, args...))
 }
 
-// WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how
+// WithRetrierOptions tunes the Retrier: attempts, backoff, a budget, an observer, how
 // many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
 // limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
 // [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
@@ -40,11 +40,11 @@ func (c *config) fail(format string, args ...any) {
 // WithLimiter what you know, such as a [cruise.TokenBucket], and share what is to be learnt,
 // such as a shared.Limiter, by WithScopeLimiter. A classifier given here is not used:
 // see [WithClassifier].
-func WithRetrier(opts ...cruise.Option) Option {
+func WithRetrierOptions(opts ...cruise.Option) Option {
 	return func(c *config) {
 		for i, opt := range opts { // cruise.New would count options of ours too
 			if opt == nil {
-				c.fail("WithRetrier: option %d is nil", i+1)
+				c.fail("WithRetrierOptions: option %d is nil", i+1)
 				continue
 			}
 			c.retrier = append(c.retrier, opt)

@@ -184,7 +184,7 @@ func (l *log) pauses() (all []time.Duration) {
 func throttle(t testing.TB, s *service, opts ...cruisegrpc.Option) (pb.TestServiceClient, *log) {
 	t.Helper()
 	seen := &log{}
-	opts = append([]cruisegrpc.Option{cruisegrpc.WithRetrier(cruise.WithObserver(seen))}, opts...)
+	opts = append([]cruisegrpc.Option{cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen))}, opts...)
 	i, err := cruisegrpc.New(opts...)
 	require.NoError(t, err)
 	return connect(t, s.addr, i.DialOptions()...), seen

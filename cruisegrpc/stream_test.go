@@ -215,7 +215,7 @@ func TestStreamThatWasEndedTakesNoMore(t *testing.T) {
 // A server that cancels is not an attempt that took too long.
 func TestStreamThatTheServerCancels(t *testing.T) {
 	s := serve(t, &service{gate: first(100, status.Error(codes.Canceled, "shutting down"))})
-	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(10*time.Second)))
+	client, _ := throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithAttemptTimeout(10*time.Second)))
 	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
 	require.NoError(t, err)
 	_, err = stream.Recv()
@@ -257,7 +257,7 @@ func TestStreamOutlivesItsAttempt(t *testing.T) {
 		return nil
 	}
 	s := serve(t, &service{after: slow})
-	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(timeout)))
+	client, _ := throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithAttemptTimeout(timeout)))
 	stream, err := client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
 	require.NoError(t, err)
 	for range 2 {
@@ -273,7 +273,7 @@ func TestStreamOutlivesItsAttempt(t *testing.T) {
 		}
 		return nil
 	}})
-	client, seen := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(timeout)))
+	client, seen := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrierOptions(cruise.WithAttemptTimeout(timeout)))
 	stream, err = client.StreamingOutputCall(within(t, 10*time.Second), twoMessages())
 	require.NoError(t, err)
 	_, err = stream.Recv()
@@ -292,7 +292,7 @@ func TestAbandonedStreamLeavesTheLimiter(t *testing.T) {
 			defer close(release)
 			s := serve(t, &service{gate: func(int64, metadata.MD, func(metadata.MD)) error { <-release; return nil }})
 			seen := &log{}
-			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
+			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen))))
 			var attempt context.Context
 			conn := dial(t, s.addr, append(i.DialOptions(), grpc.WithChainStreamInterceptor(
 				func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, streamer grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -437,7 +437,7 @@ func TestContextEndsWhileAStreamOpens(t *testing.T) {
 		cancel()
 		time.Sleep(10 * time.Millisecond) // who waits for its end knows by now
 		return silent{ctx: ctx}, nil
-	}, cruisegrpc.WithRetrier(cruise.WithObserver(seen)))
+	}, cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen)))
 	require.NoError(t, err)
 	assert.NoError(t, s.SendMsg(hello()))
 	assert.NoError(t, s.CloseSend())
@@ -452,7 +452,7 @@ func TestStreamSaysThatItsAttemptTookTooLong(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, err := open(t, t.Context(), func(ctx context.Context) (grpc.ClientStream, error) {
 					return silent{ctx: ctx}, nil
-				}, cruisegrpc.WithStreamBuffer(buffer), cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(time.Second)))
+				}, cruisegrpc.WithStreamBuffer(buffer), cruisegrpc.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)))
 				require.NoError(t, err)
 				require.NoError(t, s.SendMsg(hello()))
 				err = s.RecvMsg(hello())
@@ -467,7 +467,7 @@ func TestStreamSaysThatItsAttemptTookTooLong(t *testing.T) {
 func TestStreamThatOpensTooLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		seen := &log{}
-		i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen), cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2))))
+		i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen), cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2))))
 		conn := dial(t, "passthrough:///nowhere", append(i.DialOptions(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -490,7 +490,7 @@ func TestStreamWhoseDeadlinePasses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithAttemptTimeout(tc.attempt), cruise.WithInitialRate(1e6))))
+				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithAttemptTimeout(tc.attempt), cruise.WithInitialRate(1e6))))
 				for range 50 { // who was first was chance
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 					s, err := i.Stream()(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/a.B/Watch",
@@ -518,7 +518,7 @@ func TestSilentStreamsOpenSlowlyWithoutARate(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
-				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(tc.opts...)))
+				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(tc.opts...)))
 				began := time.Now()
 				for range 10 {
 					_, err := i.Stream()(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/a.B/Watch",

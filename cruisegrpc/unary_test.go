@@ -70,7 +70,7 @@ func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())
-	client, seen := throttle(t, &service{addr: l.Addr().String()}, cruisegrpc.WithRetrier(cruise.WithMaxAttempts(3)))
+	client, seen := throttle(t, &service{addr: l.Addr().String()}, cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(3)))
 	_, err = client.UnaryCall(within(t, 10*time.Second), hello())
 	assert.Equal(t, codes.Unavailable, status.Code(err))
 	assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
@@ -97,7 +97,7 @@ func TestThrottleOfCredentialsIsNoneOfTheServer(t *testing.T) {
 	for name, call := range bothKinds {
 		t.Run(name, func(t *testing.T) {
 			s, seen := serve(t, &service{}), &log{}
-			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
+			i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen))))
 			client := connect(t, s.addr, append(i.DialOptions(), grpc.WithPerRPCCredentials(&busyCredentials{}))...)
 			require.NoError(t, call(within(t, 10*time.Second), client))
 			assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
@@ -126,7 +126,7 @@ func TestUntrustedServersAreTriedOnce(t *testing.T) {
 	s.StartTLS()
 	defer s.Close()
 	seen := &log{}
-	i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithObserver(seen))))
+	i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen))))
 	conn, err := grpc.NewClient(s.Listener.Addr().String(), append(i.DialOptions(), grpc.WithTransportCredentials(credentials.NewTLS(nil)))...)
 	require.NoError(t, err)
 	defer conn.Close()
@@ -188,7 +188,7 @@ func TestPushback(t *testing.T) {
 func TestObserversAreToldThatTheMethodIsNotIdempotent(t *testing.T) {
 	var told error
 	s := serve(t, &service{gate: first(1, status.Error(codes.Unavailable, "gone"))})
-	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+	client, _ := throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
 		if e, ok := event.(cruise.AttemptEnded); ok {
 			told = e.Err
 		}
@@ -226,7 +226,7 @@ func TestErrorsAreJudgedWhileOthersLook(t *testing.T) {
 	s := serve(t, &service{gate: first(1, status.Error(codes.Unavailable, "gone"))})
 	client, _ := throttle(t, s,
 		cruisegrpc.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: cruise.OutcomePermanent} }),
-		cruisegrpc.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
+		cruisegrpc.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, event cruise.Event) {
 			if e, ok := event.(cruise.AttemptEnded); ok {
 				group.Go(func() { assert.ErrorContains(t, e.Err, "gone") })
 			}
@@ -298,7 +298,7 @@ func TestCancellationWithoutAnInterceptor(t *testing.T) {
 
 func TestErrorsHaveAStatus(t *testing.T) {
 	s := serve(t, &service{gate: first(100, status.Error(codes.ResourceExhausted, "slow down"))})
-	client, _ := throttle(t, s, cruisegrpc.WithRetrier(cruise.WithMaxAttempts(2)))
+	client, _ := throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(2)))
 	_, err := client.UnaryCall(within(t, 20*time.Second), hello())
 	assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
 	gaveUp, ok := errors.AsType[*cruise.Error](err)
@@ -325,7 +325,7 @@ func TestErrorsHaveAStatus(t *testing.T) {
 	_, err = client.UnaryCall(within(t, time.Second), hello(), cruisegrpc.Cost(-1))
 	assert.Error(t, err)
 
-	client, _ = throttle(t, s, cruisegrpc.WithRetrier(cruise.WithBurst(2), cruise.WithInitialRate(1)))
+	client, _ = throttle(t, s, cruisegrpc.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{Burst: 2}), cruise.WithInitialRate(1)))
 	_, err = client.UnaryCall(within(t, 20*time.Second), hello(), cruisegrpc.Cost(3))
 	assert.ErrorIs(t, err, cruise.ErrCost)
 	assert.Equal(t, codes.InvalidArgument, status.Code(err))
@@ -362,7 +362,7 @@ func TestScopes(t *testing.T) {
 // A scope whose server said stop is not forgotten for want of room.
 func TestPausedScopesAreKept(t *testing.T) {
 	s := serve(t, &service{})
-	i, err := cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithMaxScopes(1)))
+	i, err := cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithMaxScopes(1)))
 	require.NoError(t, err)
 	client := connect(t, s.addr, i.DialOptions()...)
 	i.Retrier(s.addr + unaryMethod).Limiter().(*cruise.AdaptiveLimiter).Pause(time.Minute)
@@ -382,7 +382,7 @@ func TestLimitAroundAll(t *testing.T) {
 	require.NoError(t, err)
 	s := serve(t, &service{gate: first(1, named.Err())})
 	around := cruise.Must(cruise.NewTokenBucket(rate.Every(time.Hour), 3))
-	i, err := cruisegrpc.New(cruisegrpc.WithRetrier(cruise.WithLimiter(around)))
+	i, err := cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithLimiter(around)))
 	require.NoError(t, err)
 	client := connect(t, s.addr, i.DialOptions()...)
 	_, err = client.UnaryCall(within(t, time.Second), hello())
@@ -395,13 +395,13 @@ func TestLimitAroundAll(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for want, opt := range map[string]cruisegrpc.Option{
-		"cruisegrpc: option 1 is nil":              nil,
-		"cruisegrpc: WithScope(nil)":               cruisegrpc.WithScope(nil),
-		`cruisegrpc: method "UnaryCall"`:           cruisegrpc.WithIdempotent("UnaryCall"),
-		"cruisegrpc: WithClassifier(nil)":          cruisegrpc.WithClassifier(nil),
-		"cruisegrpc: WithStreamBuffer(-1)":         cruisegrpc.WithStreamBuffer(-1),
-		"cruise: WithMaxAttempts(0)":               cruisegrpc.WithRetrier(cruise.WithMaxAttempts(0)),
-		"cruisegrpc: WithRetrier: option 2 is nil": cruisegrpc.WithRetrier(cruise.WithMaxAttempts(1), nil),
+		"cruisegrpc: option 1 is nil":                     nil,
+		"cruisegrpc: WithScope(nil)":                      cruisegrpc.WithScope(nil),
+		`cruisegrpc: method "UnaryCall"`:                  cruisegrpc.WithIdempotent("UnaryCall"),
+		"cruisegrpc: WithClassifier(nil)":                 cruisegrpc.WithClassifier(nil),
+		"cruisegrpc: WithStreamBuffer(-1)":                cruisegrpc.WithStreamBuffer(-1),
+		"cruise: WithMaxAttempts(0)":                      cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(0)),
+		"cruisegrpc: WithRetrierOptions: option 2 is nil": cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(1), nil),
 	} {
 		_, err := cruisegrpc.New(opt)
 		assert.ErrorContains(t, err, want)
@@ -489,7 +489,7 @@ func TestNothingIsHedged(t *testing.T) {
 		return nil
 	}})
 	pause := cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))
-	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrier(cruise.WithPauseBackoff(pause)))
+	client, _ := throttle(t, s, cruisegrpc.WithIdempotent("*"), cruisegrpc.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{PauseBackoff: pause})))
 	for range 2 {
 		_, err := client.UnaryCall(within(t, 20*time.Second), hello())
 		require.NoError(t, err)

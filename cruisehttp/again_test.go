@@ -150,7 +150,7 @@ func TestHealthIsAnAnswer(t *testing.T) {
 func TestAThrottleWithAPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(403, "<!DOCTYPE html><title>Request Rate Threshold Exceeded</title>", "Content-Type: text/html"), says(200, ""))
-		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxServerDelay(15*time.Minute)))
+		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxServerDelay(15*time.Minute)))
 		resp, err := tr.RoundTrip(request(t, "GET", "https://www.sec.gov/Archives/x.txt", nil))
 		require.NoError(t, err)
 		assert.Equal(t, 200, resp.StatusCode)
@@ -339,7 +339,7 @@ func TestWithoutRetryAfter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "no", "Retry-After: 1", "Retry-After-Ms: 900", "X-Other: 1"))
 		var seen *cruisehttp.ResponseError
-		tr := transport(t, base, cruisehttp.WithoutRetryAfter(), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+		tr := transport(t, base, cruisehttp.WithoutRetryAfter(), cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			if e, ok := e.(cruise.AttemptEnded); ok {
 				seen, _ = errors.AsType[*cruisehttp.ResponseError](e.Err)
 			}

@@ -40,7 +40,7 @@ func Example_bulk() {
 	api := search()
 	defer api.Close()
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithRetrier(cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))), // for a quick example
+		cruisehttp.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(time.Millisecond))})), // for a quick example
 	))}
 
 	documents := []string{`{"n":1}`, `{"n":2}`, `{"n":3}`, `{"n":4}`, `{"n":5}`}

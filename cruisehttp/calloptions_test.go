@@ -24,11 +24,11 @@ func TestCallOptions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		sent, status := 0, http.StatusInternalServerError
 		transport := cruise.Must(cruisehttp.NewTransport(
-			cruisehttp.WithBase(tripper(func(*http.Request) (*http.Response, error) {
+			cruisehttp.WithRoundTripper(tripper(func(*http.Request) (*http.Response, error) {
 				sent++
 				return &http.Response{StatusCode: status, Body: http.NoBody}, nil
 			})),
-			cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			cruisehttp.WithRetrierOptions(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 				return cruise.NewTokenBucket(1, 10)
 			}), cruise.WithBackoff(cruise.Backoff{}))))
 		get := func(ctx context.Context) error {
@@ -82,10 +82,10 @@ func ExampleCallOptions() {
 func TestMaxWaitOfARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		transport := cruise.Must(cruisehttp.NewTransport(
-			cruisehttp.WithBase(tripper(func(*http.Request) (*http.Response, error) {
+			cruisehttp.WithRoundTripper(tripper(func(*http.Request) (*http.Response, error) {
 				return &http.Response{StatusCode: http.StatusOK, Body: http.NoBody}, nil
 			})),
-			cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+			cruisehttp.WithRetrierOptions(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 				return cruise.NewTokenBucket(1, 1)
 			}))))
 		req, err := http.NewRequestWithContext(cruisehttp.CallOptions(t.Context(), cruise.WithMaxWait(0)), http.MethodGet, "http://x/", nil)

@@ -15,7 +15,7 @@
 // # What goes above, and what beneath
 //
 // A request may wait for minutes, and be sent several times. So all that must be fresh when it
-// is sent goes beneath the Transport, as its base ([WithBase]):
+// is sent goes beneath the Transport, as its RoundTripper ([WithRoundTripper]):
 //
 //   - signers, of AWS or OAuth 1.0 for instance: beneath, each attempt gets a date and a nonce of
 //     its own; above, signatures grow old, and a request with a nonce is sent once ([ErrNonce])
@@ -69,7 +69,7 @@
 //
 // client-go retries ten times what has a Retry-After, which a Transport [WithoutRetryAfter] takes
 // out. It has a limit of five requests a second; turn that off. Its base holds the certificates, so
-// plug is a function that makes a Transport [WithBase].
+// plug is a function that makes a Transport [WithRoundTripper].
 //
 //	config.QPS = -1
 //	config.Wrap(plug)

@@ -25,7 +25,7 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 	}{
 		"no timeout":        {cruisehttp.WithLongWait(time.Hour), 2 * time.Second},
 		"header timeout":    {cruisehttp.WithHeaderTimeout(time.Second), time.Second},
-		"Retrier's timeout": {cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)), time.Second},
+		"Retrier's timeout": {cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)), time.Second},
 	} {
 		for _, status := range []int{404, 503} {
 			t.Run(fmt.Sprint(name, " ", status), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestTransportDoesNotWaitForASlowError(t *testing.T) {
 						return resp, nil
 					}}
 					begin := time.Now()
-					resp, err := transport(t, base, c.opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "GET", example, nil))
+					resp, err := transport(t, base, c.opt, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "GET", example, nil))
 					require.NoError(t, err)
 					assert.Equal(t, c.head, time.Since(begin))
 					if status == 404 {
@@ -86,7 +86,7 @@ func TestTransportLeavesTimeAfterASlowError(t *testing.T) {
 				begin := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).
+				resp, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{}))).
 					RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
 				require.NoError(t, err)
 				assert.Equal(t, 500*time.Millisecond, time.Since(begin))
@@ -146,7 +146,7 @@ func TestTransportDoesNotWaitForAPackedError(t *testing.T) {
 					begin := time.Now()
 					ctx, cancel := context.WithCancel(t.Context())
 					defer cancel()
-					resp, err := transport(t, base, c.opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).
+					resp, err := transport(t, base, c.opt, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{}))).
 						RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
 					require.NoError(t, err)
 					require.NoError(t, resp.Body.Close())
@@ -199,7 +199,7 @@ func (panicking) Close() error             { return nil }
 
 func TestTransportClosesTheResponseThatAClassifierPanicsAt(t *testing.T) {
 	base := inOrder(says(429, "slow down"))
-	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict { panic("at the disco") })))
+	tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(func(error) cruise.Verdict { panic("at the disco") })))
 	assert.PanicsWithValue(t, "at the disco", func() { _, _ = tr.RoundTrip(request(t, "GET", example, nil)) })
 	assert.Equal(t, 1, base.count())
 	assert.Zero(t, base.open.Load())

@@ -55,7 +55,7 @@ func ExampleNewTransport_options() {
 	transport := cruise.Must(cruisehttp.NewTransport(
 		cruisehttp.WithScope("account", cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
 		cruisehttp.WithHeaderTimeout(10*time.Second),
-		cruisehttp.WithRetrier(
+		cruisehttp.WithRetrierOptions(
 			cruise.WithMaxRate(50), // calls per second, whatever the server gives
 			cruise.WithMaxElapsed(time.Minute),
 		),
@@ -126,7 +126,7 @@ func ExampleUnsent() {
 		return "secret", nil
 	}
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithBase(authorized{http.DefaultTransport, token})))}
+		cruisehttp.WithRoundTripper(authorized{http.DefaultTransport, token})))}
 
 	resp, err := client.Post(api.URL, "text/plain", strings.NewReader("hello"))
 	if err != nil {

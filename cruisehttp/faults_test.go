@@ -215,7 +215,7 @@ func TestFaults(t *testing.T) {
 			// The timeout of what hangs, the look at a body that hangs, and short waits are
 			// all that this takes; ten times that is for busy machines.
 			tr := transport(t, base, cruisehttp.WithHeaderTimeout(200*time.Millisecond),
-				cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+				cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
 			client := &http.Client{Transport: tr}
 			for _, method := range []string{"GET", "PUT", "POST"} {
 				begin := time.Now()

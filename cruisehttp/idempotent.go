@@ -125,7 +125,7 @@ func (x *exchange) fate(v cruise.Verdict) fate {
 	return unknown
 }
 
-// Unsent marks the error of a [WithBase] that came before anything of the request was sent,
+// Unsent marks an error of the RoundTripper beneath that came before anything of the request was sent,
 // such as that of its source of tokens: the request is sent again, if the error is worth it,
 // whatever its method. Errors of an [http.Transport] need no such mark; but where its
 // TLSNextProto names protocols, only those of connecting and of HTTP/2 are known to be such.

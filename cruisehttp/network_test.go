@@ -118,7 +118,7 @@ func TestTransportHoldsNoConnectionWhileItWaits(t *testing.T) {
 		_, _ = io.WriteString(w, "body")
 	})
 	base.MaxConnsPerHost = 1
-	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(2*time.Second), cruise.WithJitter(cruise.NoJitter()))))))
+	tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(2*time.Second), cruise.WithJitter(cruise.NoJitter()))))))
 	var group sync.WaitGroup
 	group.Go(func() {
 		resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
@@ -149,7 +149,7 @@ func TestTransportClosesConnectionsOfLongErrors(t *testing.T) {
 				}
 			})
 			base.MaxConnsPerHost = 1
-			tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(wait)))))
+			tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(wait)))))
 			var group sync.WaitGroup
 			group.Go(func() {
 				resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))
@@ -195,7 +195,7 @@ func TestTransportWithACrowd(t *testing.T) {
 				_, _ = io.WriteString(w, r.Header.Get("X-Id"))
 			})
 			base.MaxConnsPerHost, base.MaxIdleConnsPerHost = 20, 20
-			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMinRate(500)))}
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{MinRate: 500})))}
 			var group sync.WaitGroup
 			for g := range 200 {
 				group.Go(func() {
@@ -290,7 +290,7 @@ func TestProxiesThatRefuse(t *testing.T) {
 			at, err := url.Parse(proxy)
 			require.NoError(t, err)
 			var outcomes []cruise.Outcome
-			tr := transport(t, &http.Transport{Proxy: http.ProxyURL(at)}, cruisehttp.WithRetrier(
+			tr := transport(t, &http.Transport{Proxy: http.ProxyURL(at)}, cruisehttp.WithRetrierOptions(
 				cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{}), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 					if e, ok := e.(cruise.AttemptEnded); ok {
 						outcomes = append(outcomes, e.Outcome)
@@ -361,7 +361,7 @@ func TestTransportRetriesHandshakes(t *testing.T) {
 	tr := transport(t, roundTripper(func(r *http.Request) (*http.Response, error) {
 		attempts++
 		return base.RoundTrip(r)
-	}), cruisehttp.WithRetrier(cruise.WithMaxAttempts(2)))
+	}), cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(2)))
 	_, err = tr.RoundTrip(request(t, "POST", "https://"+silent.Addr().String(), strings.NewReader("body")))
 	require.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
 	assert.Equal(t, 2, attempts)
@@ -435,7 +435,7 @@ func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
 				if tt.first != nil {
 					tt.first(base)
 				}
-				tr := transport(t, base, append(tt.opts, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))...)
+				tr := transport(t, base, append(tt.opts, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{})))...)
 				resp, err := tr.RoundTrip(request(t, "POST", srv.URL, strings.NewReader("body")))
 				if assert.EqualValues(t, 1, n.Load(), "requests"); tt.once {
 					require.ErrorIs(t, err, cruisehttp.ErrNotIdempotent)
@@ -466,7 +466,7 @@ func TestTransportWithAProtocolThatTellsNothing(t *testing.T) {
 					})
 				},
 			}
-			tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
+			tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{})))
 			for _, method := range []string{first, "POST", "POST"} { // the later ones on the connection that there is
 				sent := posts.Load()
 				_, err := tr.RoundTrip(request(t, method, srv.URL, strings.NewReader("body")))
@@ -543,8 +543,8 @@ func TestTransportTimeouts(t *testing.T) {
 				var group sync.WaitGroup
 				for _, opt := range []cruisehttp.Option{
 					cruisehttp.WithHeaderTimeout(timeout),
-					cruisehttp.WithRetrier(cruise.WithAttemptTimeout(timeout)),
-					cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Hour)),
+					cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(timeout)),
+					cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Hour)),
 				} {
 					for _, callers := range []time.Duration{0, time.Minute} {
 						client := &http.Client{Transport: transport(t, base, opt), Timeout: callers}
@@ -603,7 +603,7 @@ func TestTransportSurvivesClosingConnections(t *testing.T) {
 				time.Sleep(time.Millisecond)
 				_, _ = w.Write(body[2:])
 			})
-			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMinRate(1000), cruise.WithMaxAttempts(20), cruise.WithoutBudget()))}
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{MinRate: 1000}), cruise.WithMaxAttempts(20), cruise.WithoutBudget()))}
 			var group sync.WaitGroup
 			for g := range 200 {
 				group.Go(func() {
@@ -659,7 +659,7 @@ func TestTransportLeavesNothingOnTheContext(t *testing.T) {
 		"no timeout":             cruisehttp.WithLongWait(time.Hour),
 		"header timeout":         cruisehttp.WithHeaderTimeout(time.Minute),
 		"attempt timeout":        cruisehttp.WithAttemptTimeout(time.Minute),
-		"timeout of the Retrier": cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Minute)),
+		"timeout of the Retrier": cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Minute)),
 	} {
 		for body, of := range map[string]io.ReadCloser{"": io.NopCloser(strings.NewReader("done")), ", no body": http.NoBody, ", nil": nil} {
 			t.Run(name+body, func(t *testing.T) {
@@ -673,7 +673,7 @@ func TestTransportLeavesNothingOnTheContext(t *testing.T) {
 					resp.Body = of
 					return resp, nil
 				})
-				tr := transport(t, base, opt, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{})))
+				tr := transport(t, base, opt, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{})))
 				resp, err := tr.RoundTrip(request(t, "GET", example, nil, "X-Fail: 1").WithContext(ctx))
 				require.NoError(t, err)
 				if body == "" {

@@ -43,16 +43,17 @@ func (c *config) want(ok bool, format string, args ...any) {
 	}
 }
 
-// WithBase is what sends the requests. Default [http.DefaultTransport].
-func WithBase(base http.RoundTripper) Option {
+// WithRoundTripper sets what sends the requests, beneath the Transport. Default:
+// [http.DefaultTransport]. nil is an error.
+func WithRoundTripper(base http.RoundTripper) Option {
 	return func(c *config) {
-		c.want(base != nil, "WithBase(nil): want a RoundTripper")
-		c.want(base == nil || !nils.Is(base), "WithBase(nil %T): want a RoundTripper", base)
+		c.want(base != nil, "WithRoundTripper(nil): want a RoundTripper")
+		c.want(base == nil || !nils.Is(base), "WithRoundTripper(nil %T): want a RoundTripper", base)
 		c.base = base
 	}
 }
 
-// WithRetrier tunes the [cruise.Retrier] around all scopes, with everything that
+// WithRetrierOptions tunes the [cruise.Retrier] around all scopes, with everything that
 // [cruise.New] takes:
 //
 //   - Each scope has an adaptive limiter of its own, which each [cruise.LimiterOption]
@@ -74,10 +75,10 @@ func WithBase(base http.RoundTripper) Option {
 //     those calls are: see [cruise.WithBackground].
 //   - Of timeouts prefer those of this package: a [cruise.WithAttemptTimeout] ends with
 //     the response's head.
-func WithRetrier(opts ...cruise.Option) Option {
+func WithRetrierOptions(opts ...cruise.Option) Option {
 	return func(c *config) {
 		for i, opt := range opts { // cruise.New would count options of ours too
-			if c.want(opt != nil, "WithRetrier: option %d is nil", i+1); opt != nil {
+			if c.want(opt != nil, "WithRetrierOptions: option %d is nil", i+1); opt != nil {
 				c.options = append(c.options, opt)
 			}
 		}
@@ -240,7 +241,7 @@ type callKey struct{}
 // CallOptions returns a context whose requests are made with options of their own, such as
 // [cruise.WithCost], [cruise.WithBackground] or [cruise.WithMaxAttempts], after those that ctx has
 // already. A request with one out of bounds fails with an error that says so, and is not sent.
-// For all requests of a Transport, give the same options to [WithRetrier].
+// For all requests of a Transport, give the same options to [WithRetrierOptions].
 func CallOptions(ctx context.Context, opts ...cruise.CallOption) context.Context {
 	return context.WithValue(ctx, callKey{}, slices.Concat(optionsOf(ctx), opts))
 }

@@ -54,8 +54,8 @@ func TestUpgradedConnectionsAreLeftAlone(t *testing.T) {
 		"no timeout":        nil,
 		"header timeout":    {cruisehttp.WithHeaderTimeout(timeout)},
 		"attempt timeout":   {cruisehttp.WithAttemptTimeout(timeout)},
-		"Retrier's timeout": {cruisehttp.WithRetrier(cruise.WithAttemptTimeout(timeout))},
-		"all":               {cruisehttp.WithHeaderTimeout(timeout), cruisehttp.WithAttemptTimeout(timeout), cruisehttp.WithRetrier(cruise.WithAttemptTimeout(timeout))},
+		"Retrier's timeout": {cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(timeout))},
+		"all":               {cruisehttp.WithHeaderTimeout(timeout), cruisehttp.WithAttemptTimeout(timeout), cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(timeout))},
 	} {
 		t.Run(name, func(t *testing.T) {
 			url, requests := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -268,7 +268,7 @@ func TestTrailersPassThrough(t *testing.T) {
 		req := request(t, "PUT", url, io.MultiReader(strings.NewReader("hello")))
 		req.Trailer = http.Header{"X-Sum": {"5"}}
 		tr := transport(t, http.DefaultTransport, cruisehttp.WithBufferedBodies(100),
-			cruisehttp.WithRetrier(cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{})))
+			cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(2), cruise.WithBackoff(cruise.Backoff{})))
 		resp, err := tr.RoundTrip(req)
 		require.NoError(t, err)
 		assert.Equal(t, code, resp.StatusCode)
@@ -305,7 +305,7 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 				req.ContentLength = length
 				var gaveUp error
 				resp, err := transport(t, http.DefaultTransport, append(tt.opts,
-					cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+					cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{}), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 						if e, ok := e.(cruise.AttemptEnded); ok && e.Err != nil {
 							gaveUp = e.Err
 						}
@@ -429,7 +429,7 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 			defer base.CloseIdleConnections()
 			var mu sync.Mutex
 			var outcomes []cruise.Outcome
-			tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+			tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 				if e, ok := e.(cruise.AttemptEnded); ok {
 					mu.Lock()
 					defer mu.Unlock()
@@ -477,7 +477,7 @@ func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
 			})
 			base := onlyHTTP2()
 			defer base.CloseIdleConnections()
-			resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "POST", url, seekable("hello")))
+			resp, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "POST", url, seekable("hello")))
 			if tt.attempts > 1 {
 				require.NoError(t, err)
 				text(t, resp)
@@ -583,7 +583,7 @@ func TestErrorsQuoteLittleOfTheServer(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var got error
 			tr := transport(t, inOrder(func() (*http.Response, error) { return resp, nil }),
-				cruisehttp.WithRetrier(cruise.WithMaxAttempts(1), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+				cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(1), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 					if e, ok := e.(cruise.AttemptEnded); ok {
 						got = e.Err
 					}

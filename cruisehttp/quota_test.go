@@ -55,7 +55,7 @@ func TestThrottlesThatTheResponseSaysNotToRetry(t *testing.T) {
 		`cruisehttp: 200 OK (field unprocesseditems.t.x): cruisehttp: not retried: by the response, the same request should not be sent again`:          says(200, `{"UnprocessedItems":{"t":[{"x":1}]}}`, "X-Amzn-Requestid: 1", "Content-Type: application/x-amz-json-1.0"),
 	} {
 		var got error
-		tr := transport(t, inOrder(resp), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+		tr := transport(t, inOrder(resp), cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			if e, ok := e.(cruise.AttemptEnded); ok {
 				assert.Equal(t, cruise.OutcomeThrottled, e.Outcome)
 				got = e.Err
@@ -195,7 +195,7 @@ func TestTransportParksTheBlamedScope(t *testing.T) {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base := inOrder(says(429, `{"rateScope":"`+c.blame+`"}`, "Retry-After: 7200"), says(200, ""))
-					tr := transport(t, base, cruisehttp.WithProfile(signal.GoogleAds()), cruisehttp.WithRetrier(opts...),
+					tr := transport(t, base, cruisehttp.WithProfile(signal.GoogleAds()), cruisehttp.WithRetrierOptions(opts...),
 						cruisehttp.WithScope("DEVELOPER", cruisehttp.HostKey), cruisehttp.WithScope("ACCOUNT", cruisehttp.HeaderKey("Account")))
 					fails := func(account string) bool {
 						resp, err := tr.RoundTrip(request(t, "GET", example, nil, "Account: "+account))
@@ -246,7 +246,7 @@ func TestTransportParksTheNamedBucket(t *testing.T) {
 						return answer(200, "", "X-Bucket: "+bucket), nil
 					}}
 					tr := transport(t, base, cruisehttp.WithBuckets("X-Bucket", nil),
-						cruisehttp.WithRetrier(append(opts, cruise.WithClassifier(func(error) cruise.Verdict { return c.verdict }))...))
+						cruisehttp.WithRetrierOptions(append(opts, cruise.WithClassifier(func(error) cruise.Verdict { return c.verdict }))...))
 					send(t, tr, "http://api/a/known")
 					send(t, tr, "http://api/b/known")
 					throttled = "a"
@@ -282,7 +282,7 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 		"AdaptiveLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
 		"TokenBucket":     func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(10, 10) },
 		"SlidingWindow": func(string, string) (cruise.Limiter, error) {
-			return cruise.NewSlidingWindow(cruise.Window{N: 10, Per: time.Second})
+			return cruise.NewSlidingWindow(cruise.Window{Calls: 10, Per: time.Second})
 		},
 		"delay.Limiter": func(string, string) (cruise.Limiter, error) { return delay.New(delay.Responsive()) },
 		"shared.Limiter": func(string, string) (cruise.Limiter, error) {
@@ -293,7 +293,7 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 			t.Run(name+", "+host, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base := inOrder(says(429, "no more", "Retry-After: 86400"), says(200, ""))
-					tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithScopeLimiter(limiter)))
+					tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithScopeLimiter(limiter)))
 					url := "http://" + host
 					for _, left := range []time.Duration{24 * time.Hour, 23 * time.Hour} {
 						_, err := tr.RoundTrip(request(t, "GET", url, nil))
@@ -348,7 +348,7 @@ func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
 			t.Run(c.name+", "+name, func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					base := inOrder(c.resp)
-					tr := transport(t, base, cruisehttp.WithRetrier(append(limiter, cruise.WithMaxAttempts(2),
+					tr := transport(t, base, cruisehttp.WithRetrierOptions(append(limiter, cruise.WithMaxAttempts(2),
 						cruise.WithClassifier(func(error) cruise.Verdict { return c.verdict }))...))
 					for range 2 {
 						before := base.count()
@@ -383,7 +383,7 @@ func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
 func TestWaitsOfTransientFailuresParkNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(423, "", "Retry-After: 900"), says(200, ""))
-		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
+		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) {
 			return rate.NewLimiter(10, 1), nil
 		})))
 		_, err := tr.RoundTrip(request(t, "GET", example+"/locked", nil))
@@ -410,7 +410,7 @@ func TestWaitsAsCausesParkNothing(t *testing.T) {
 func TestObserversHearOfParkedCalls(t *testing.T) {
 	var gaveUp []error
 	base := inOrder(says(429, "", "Retry-After: 86400"))
-	tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
+	tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
 		if e, ok := e.(cruise.GaveUp); ok {
 			assert.Equal(t, []cruise.ScopeKey{{Scope: cruisehttp.GlobalScope, Key: "api.example"}}, cruise.ScopeOf(ctx))
 			gaveUp = append(gaveUp, e.Err)

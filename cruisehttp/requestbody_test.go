@@ -115,7 +115,7 @@ func TestTransportDoesNotSeekBeforeTheLastReadHasReturned(t *testing.T) {
 					return answer(200, ""), nil
 				})
 				start := time.Now()
-				_, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "PUT", example, body))
+				_, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Backoff{}))).RoundTrip(request(t, "PUT", example, body))
 				if tt.err != nil {
 					require.ErrorIs(t, err, tt.err)
 					assert.Equal(t, time.Second, time.Since(start), "it is not waited for without end")
@@ -163,7 +163,7 @@ func TestTransportReadsABodyNoLongerThanItsContextLasts(t *testing.T) {
 				base := inOrder(says(200, ""))
 				// Timeouts of attempts are for what is sent.
 				tr := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithHeaderTimeout(time.Second),
-					cruisehttp.WithAttemptTimeout(time.Second), cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)))
+					cruisehttp.WithAttemptTimeout(time.Second), cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)))
 				client := &http.Client{Transport: tr, Timeout: tt.client}
 				start := time.Now()
 				_, err := client.Do(request(t, "POST", example, sent).WithContext(ctx))
@@ -201,7 +201,7 @@ func TestTransportReadsABodyBeforeItStandsInLine(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				base := inOrder(says(tt.first, "", "Retry-After: 30"), says(200, ""))
-				tr := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithRetrier(tt.opts...))
+				tr := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithRetrierOptions(tt.opts...))
 				var group sync.WaitGroup
 				for _, c := range tt.calls {
 					group.Go(func() {

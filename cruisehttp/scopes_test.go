@@ -37,7 +37,7 @@ func TestScopesAreBounded(t *testing.T) {
 			}
 			return answer(200, ""), nil
 		}}
-		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxScopes(3)))
+		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxScopes(3)))
 		const hosts = 2000 // more than are remembered
 		for i := range hosts {
 			_, err := tr.RoundTrip(request(t, "GET", fmt.Sprintf("http://full%d", i), nil))
@@ -97,7 +97,7 @@ func TestScopesWithinScopes(t *testing.T) {
 					base := inOrder(says(429, body, "Retry-After: 30"), says(200, ""))
 					p := signal.Generic()
 					p.ScopeFields = []string{"*.ratescope"}
-					tr := transport(t, base, cruisehttp.WithProfile(p), cruisehttp.WithRetrier(limiter),
+					tr := transport(t, base, cruisehttp.WithProfile(p), cruisehttp.WithRetrierOptions(limiter),
 						cruisehttp.WithScope("DEVELOPER", cruisehttp.HostKey), cruisehttp.WithScope("ACCOUNT", cruisehttp.HeaderKey("Account")))
 					took := func(account string) time.Duration {
 						begin := time.Now()
@@ -140,7 +140,7 @@ func TestAThrottleOfAScopeThatTheRequestIsNotIn(t *testing.T) {
 						return func(r *http.Request) string { return r.Header.Get(name) }
 					}
 					tr := transport(t, base, cruisehttp.WithProfile(p), cruisehttp.WithOnlyIdempotent(),
-						cruisehttp.WithRetrier(cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter()))),
+						cruisehttp.WithRetrierOptions(cruise.WithLimiter(cruise.Must(cruise.NewAdaptiveLimiter()))),
 						cruisehttp.WithScope("DEVELOPER", key("Developer")), cruisehttp.WithScope("ACCOUNT", key("Account")))
 					post := func() error {
 						resp, err := tr.RoundTrip(request(t, "POST", example, nil, "Developer: "+tt.developer, "Account: "+tt.account))
@@ -193,7 +193,7 @@ func TestObserversSeeWhatTheServerBlames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "X-GitHub-Request-Id: 1", "X-RateLimit-Resource: core", "Retry-After: 1"), says(200, ""))
 		var seen []string
-		send(t, transport(t, base, cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+		send(t, transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			if e, ok := e.(cruise.ThrottleSeen); ok {
 				seen = append(seen, e.Scope)
 			}
@@ -316,40 +316,40 @@ func TestBucketsOfMoreRoutesThanAreRemembered(t *testing.T) {
 
 func TestOptionsThatAreOutOfBounds(t *testing.T) {
 	for want, opt := range map[string]cruisehttp.Option{
-		"option 1 is nil":       nil,
-		"option 2 is nil":       cruisehttp.WithRetrier(cruise.WithMaxAttempts(1), nil),
-		"WithBase(nil):":        cruisehttp.WithBase(nil),
-		"nil *http.Transport":   cruisehttp.WithBase((*http.Transport)(nil)),
-		"test.roundTripper":     cruisehttp.WithBase(roundTripper(nil)),
-		`WithScope("")`:         cruisehttp.WithScope("", cruisehttp.HostKey),
-		`WithScope("a")`:        cruisehttp.WithScope("a", nil),
-		`WithScope("bucket")`:   cruisehttp.WithScope("bucket", cruisehttp.HostKey),
-		"WithBuckets":           cruisehttp.WithBuckets("", nil),
-		"WithMaxScopes(0)":      cruisehttp.WithRetrier(cruise.WithMaxScopes(0)),
-		"profile without":       cruisehttp.WithProfile(signal.Profile{}),
-		`"w": Waits`:            cruisehttp.WithProfile(signal.Profile{Name: "w", Waits: []signal.WaitHeader{{}}}),
-		`"over": Waits`:         cruisehttp.WithProfile(signal.Profile{Name: "over", Waits: []signal.WaitHeader{{Name: "X", Over: -1}}}),
-		`"unit": Waits`:         cruisehttp.WithProfile(signal.Profile{Name: "unit", Waits: []signal.WaitHeader{{Name: "X", Unit: 99}}}),
-		`"b": BodyWaits`:        cruisehttp.WithProfile(signal.Profile{Name: "b", BodyWaits: []signal.WaitField{{}}}),
-		`"unit": BodyWaits`:     cruisehttp.WithProfile(signal.Profile{Name: "unit", BodyWaits: []signal.WaitField{{Field: "x", Unit: 99}}}),
-		`"t": TextWaits`:        cruisehttp.WithProfile(signal.Profile{Name: "t", TextWaits: []signal.WaitText{{}}}),
-		`"unit": TextWaits`:     cruisehttp.WithProfile(signal.Profile{Name: "unit", TextWaits: []signal.WaitText{{After: "x", Unit: 99}}}),
-		`"l": Limits`:           cruisehttp.WithProfile(signal.Profile{Name: "l", Limits: []signal.LimitHeaders{{}}}),
-		`"unit": Limits`:        cruisehttp.WithProfile(signal.Profile{Name: "unit", Limits: []signal.LimitHeaders{{Used: "X", ResetUnit: 99}}}),
-		`"window": Limits`:      cruisehttp.WithProfile(signal.Profile{Name: "window", Limits: []signal.LimitHeaders{{Used: "X", Window: -1}}}),
-		`"r": Rules`:            cruisehttp.WithProfile(signal.Profile{Name: "r", Rules: []signal.Rule{{}}}),
-		`"wait": Rules`:         cruisehttp.WithProfile(signal.Profile{Name: "wait", Rules: []signal.Rule{{Outcome: cruise.OutcomeThrottled, Wait: -1}}}),
-		"WithLongWait(-1ns)":    cruisehttp.WithLongWait(-1),
-		"WithIdempotencyHeader": cruisehttp.WithIdempotencyHeader(""),
-		"WithRetryStatuses w":   cruisehttp.WithRetryStatuses(),
-		"WithRetryStatuses(200": cruisehttp.WithRetryStatuses(404, 200),
-		"WithBufferedBodies(0)": cruisehttp.WithBufferedBodies(0),
-		"WithHeaderTimeout":     cruisehttp.WithHeaderTimeout(0),
-		"WithAttemptTimeout":    cruisehttp.WithAttemptTimeout(-1),
-		"WithMaxRate(-1)":       cruisehttp.WithRetrier(cruise.WithMaxRate(-1)),
-		"WithMaxAttempts(0)":    cruisehttp.WithRetrier(cruise.WithMaxAttempts(0)),
+		"option 1 is nil":        nil,
+		"option 2 is nil":        cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(1), nil),
+		"WithRoundTripper(nil):": cruisehttp.WithRoundTripper(nil),
+		"nil *http.Transport":    cruisehttp.WithRoundTripper((*http.Transport)(nil)),
+		"test.roundTripper":      cruisehttp.WithRoundTripper(roundTripper(nil)),
+		`WithScope("")`:          cruisehttp.WithScope("", cruisehttp.HostKey),
+		`WithScope("a")`:         cruisehttp.WithScope("a", nil),
+		`WithScope("bucket")`:    cruisehttp.WithScope("bucket", cruisehttp.HostKey),
+		"WithBuckets":            cruisehttp.WithBuckets("", nil),
+		"WithMaxScopes(0)":       cruisehttp.WithRetrierOptions(cruise.WithMaxScopes(0)),
+		"profile without":        cruisehttp.WithProfile(signal.Profile{}),
+		`"w": Waits`:             cruisehttp.WithProfile(signal.Profile{Name: "w", Waits: []signal.WaitHeader{{}}}),
+		`"over": Waits`:          cruisehttp.WithProfile(signal.Profile{Name: "over", Waits: []signal.WaitHeader{{Name: "X", Over: -1}}}),
+		`"unit": Waits`:          cruisehttp.WithProfile(signal.Profile{Name: "unit", Waits: []signal.WaitHeader{{Name: "X", Unit: 99}}}),
+		`"b": BodyWaits`:         cruisehttp.WithProfile(signal.Profile{Name: "b", BodyWaits: []signal.WaitField{{}}}),
+		`"unit": BodyWaits`:      cruisehttp.WithProfile(signal.Profile{Name: "unit", BodyWaits: []signal.WaitField{{Field: "x", Unit: 99}}}),
+		`"t": TextWaits`:         cruisehttp.WithProfile(signal.Profile{Name: "t", TextWaits: []signal.WaitText{{}}}),
+		`"unit": TextWaits`:      cruisehttp.WithProfile(signal.Profile{Name: "unit", TextWaits: []signal.WaitText{{After: "x", Unit: 99}}}),
+		`"l": Limits`:            cruisehttp.WithProfile(signal.Profile{Name: "l", Limits: []signal.LimitHeaders{{}}}),
+		`"unit": Limits`:         cruisehttp.WithProfile(signal.Profile{Name: "unit", Limits: []signal.LimitHeaders{{Used: "X", ResetUnit: 99}}}),
+		`"window": Limits`:       cruisehttp.WithProfile(signal.Profile{Name: "window", Limits: []signal.LimitHeaders{{Used: "X", Window: -1}}}),
+		`"r": Rules`:             cruisehttp.WithProfile(signal.Profile{Name: "r", Rules: []signal.Rule{{}}}),
+		`"wait": Rules`:          cruisehttp.WithProfile(signal.Profile{Name: "wait", Rules: []signal.Rule{{Outcome: cruise.OutcomeThrottled, Wait: -1}}}),
+		"WithLongWait(-1ns)":     cruisehttp.WithLongWait(-1),
+		"WithIdempotencyHeader":  cruisehttp.WithIdempotencyHeader(""),
+		"WithRetryStatuses w":    cruisehttp.WithRetryStatuses(),
+		"WithRetryStatuses(200":  cruisehttp.WithRetryStatuses(404, 200),
+		"WithBufferedBodies(0)":  cruisehttp.WithBufferedBodies(0),
+		"WithHeaderTimeout":      cruisehttp.WithHeaderTimeout(0),
+		"WithAttemptTimeout":     cruisehttp.WithAttemptTimeout(-1),
+		"WithMaxRate(-1)":        cruisehttp.WithRetrierOptions(cruise.WithMaxRate(-1)),
+		"WithMaxAttempts(0)":     cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(0)),
 	} {
-		_, err := cruisehttp.NewTransport(opt, cruisehttp.WithLongWait(0), cruisehttp.WithRetrier(cruise.WithMaxElapsed(0)))
+		_, err := cruisehttp.NewTransport(opt, cruisehttp.WithLongWait(0), cruisehttp.WithRetrierOptions(cruise.WithMaxElapsed(0)))
 		for _, want := range []string{want, "WithLongWait(0s)", "WithMaxElapsed(0s)"} {
 			assert.ErrorContains(t, err, want)
 		}

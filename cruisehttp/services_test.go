@@ -282,7 +282,7 @@ func TestTransportKeepsToTheRateOfRealServers(t *testing.T) {
 				c.start(t, port, newOrigin(t))
 				count := &tally{base: http.DefaultTransport}
 				// On a machine that is busy a window may stay closed for five attempts.
-				tr := transport(t, count, cruisehttp.WithRetrier(cruise.WithMaxAttempts(8)))
+				tr := transport(t, count, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(8)))
 				crowd(t, &http.Client{Transport: tr}, c.requests, "http://127.0.0.1:"+port+"/")
 				x, y := count.report(c.perSecond)
 				stood := stop()
@@ -308,8 +308,8 @@ func TestTransportSurvivesARestartOfNginx(t *testing.T) {
 	o := newOrigin(t)
 	const options = "limit_req zone=api burst=20 nodelay; limit_req_status 429;"
 	first := startNginx(t, path, dir, port, 100, options, o)
-	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(&http.Transport{}),
-		cruisehttp.WithRetrier(cruise.WithMaxAttempts(8))))} // for by chance five may be over in a tenth of a second
+	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRoundTripper(&http.Transport{}),
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(8))))} // for by chance five may be over in a tenth of a second
 	defer client.CloseIdleConnections()
 
 	restarted := make(chan struct{})

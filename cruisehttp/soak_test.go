@@ -151,7 +151,7 @@ func TestSoak(t *testing.T) {
 	client := &http.Client{Transport: transport(t, &http.Transport{MaxResponseHeaderBytes: 64 << 10, MaxIdleConnsPerHost: workers},
 		cruisehttp.WithHeaderTimeout(200*time.Millisecond), cruisehttp.WithAttemptTimeout(time.Second),
 		cruisehttp.WithScope("one of many", cruisehttp.HeaderKey("X-Key")),
-		cruisehttp.WithRetrier(cruise.WithMinRate(20), cruise.WithMaxScopes(10), cruise.WithMaxElapsed(5*time.Second)))}
+		cruisehttp.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{MinRate: 20}), cruise.WithMaxScopes(10), cruise.WithMaxElapsed(5*time.Second)))}
 	var all, answered, refused, failed atomic.Int64
 	var why sync.Map // *atomic.Int64 by the reason of a failure
 	var began usage

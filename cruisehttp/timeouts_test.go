@@ -23,7 +23,7 @@ func TestTransportNamesTheTimeout(t *testing.T) {
 	for want, opt := range map[string]cruisehttp.Option{
 		"cruisehttp: attempt took longer than 1s (WithHeaderTimeout)":  cruisehttp.WithHeaderTimeout(time.Second),
 		"cruisehttp: attempt took longer than 1s (WithAttemptTimeout)": cruisehttp.WithAttemptTimeout(time.Second),
-		"cruise: attempt took longer than 1s (WithAttemptTimeout)":     cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)),
+		"cruise: attempt took longer than 1s (WithAttemptTimeout)":     cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)),
 	} {
 		for name, tt := range map[string]struct {
 			end  func(context.Context) error // what the base returns
@@ -38,7 +38,7 @@ func TestTransportNamesTheTimeout(t *testing.T) {
 						<-r.Context().Done()
 						return nil, tt.end(r.Context())
 					})
-					client := &http.Client{Transport: transport(t, base, opt, cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)))}
+					client := &http.Client{Transport: transport(t, base, opt, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(1)))}
 					_, err := client.Get(example)
 					assert.EqualError(t, err, `Get "`+example+`": cruise: gave up after 1 attempt in 1s: attempts exhausted: `+want+tt.more)
 					assert.ErrorIs(t, err, context.DeadlineExceeded)
@@ -65,7 +65,7 @@ func TestTransportTellsWhatIsTemporary(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, &net.OpError{Op: "read", Err: tt.err} })
-			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxAttempts(1)))}
+			client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(1)))}
 			_, err := client.Do(request(t, tt.method, example, nil))
 			require.ErrorIs(t, err, tt.err)
 			temporary, ok := errors.Unwrap(err).(interface{ Temporary() bool })
@@ -94,7 +94,7 @@ func TestTransportTellsTimeoutsOfAttemptsApart(t *testing.T) {
 			time.Sleep(time.Second)
 			return answer(503, ""), nil
 		})
-		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(1000),
+		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(1000),
 			cruise.WithBackoff(cruise.Backoff{}), cruise.WithoutBudget()))
 		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
 		require.NoError(t, err)
@@ -127,7 +127,7 @@ func TestTransportNamesTheTimeoutOfABody(t *testing.T) {
 func TestTransportTimeoutsEndWithTheHeadOfASuccess(t *testing.T) {
 	for name, opt := range map[string]cruisehttp.Option{
 		"header":  cruisehttp.WithHeaderTimeout(time.Second),
-		"attempt": cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Second)),
+		"attempt": cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -170,7 +170,7 @@ func TestTransportTellsOfTheCallersDeadline(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 				defer cancel()
-				tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithAttemptTimeout(time.Hour)))
+				tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Hour)))
 				resp, err := tr.RoundTrip(request(t, "GET", example, nil).WithContext(ctx))
 				if err == nil {
 					_, err = io.ReadAll(resp.Body)

@@ -44,7 +44,9 @@ import (
 // keeps it from that.
 //
 // When no retry is possible, or no further one, RoundTrip returns the last
-// response as it came, its body open; see also [WithoutRetryAfter]. It returns an error where there is none,
+// response as it came, its body open; see also [WithoutRetryAfter]. Why it was not sent again,
+// such as [ErrNotIdempotent], is the Reason of a [cruise.GaveUp], which cruiseslog logs as "gave
+// up". RoundTrip returns an error where there is none,
 // and where a quota is used up or the server asks for a longer wait than
 // [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
 // [*ResponseError] that says what the server said. From then until the quota is
@@ -77,7 +79,7 @@ type Transport struct {
 }
 
 // NewTransport returns a Transport. Its error names every option that is out of
-// bounds, of this package and of those for [WithRetrier].
+// bounds, of this package and of those for [WithRetrierOptions].
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
 	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
@@ -181,6 +183,7 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 		if x.err != nil {
 			x.err = notRetried(x.err, err)
 		}
+		a.GiveUp(err)
 		return false // without Done: the server was not asked
 	}
 	discard(x.resp)
@@ -268,6 +271,7 @@ func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	}
 	if why := x.refusal(became); why != nil {
 		x.err = notRetried(err, why)
+		a.GiveUp(why)
 		return false
 	}
 	return true
@@ -311,6 +315,7 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 		x.answer.NotRetried = errBrake
 	case worthIt(v):
 		x.answer.NotRetried = x.refusal(x.fate(v))
+		a.GiveUp(x.answer.NotRetried)
 	}
 	return x.answer.NotRetried == nil
 }

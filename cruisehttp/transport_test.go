@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"math"
 	"net"
 	"net/http"
@@ -26,6 +27,7 @@ import (
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/cruisehttp"
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
+	"github.com/a7df5faa/cruise/cruiseslog"
 )
 
 // server is a base transport that answers by itself, without a socket.
@@ -105,7 +107,7 @@ func fails(err error) func() (*http.Response, error) {
 
 func transport(t testing.TB, base http.RoundTripper, opts ...cruisehttp.Option) *cruisehttp.Transport {
 	t.Helper()
-	tr, err := cruisehttp.NewTransport(append([]cruisehttp.Option{cruisehttp.WithBase(base)}, opts...)...)
+	tr, err := cruisehttp.NewTransport(append([]cruisehttp.Option{cruisehttp.WithRoundTripper(base)}, opts...)...)
 	require.NoError(t, err)
 	return tr
 }
@@ -229,7 +231,7 @@ func TestTransportReturnsTheLastResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		long := strings.Repeat("x", 3*signal.MaxBody)
 		base := inOrder(says(503, "first"), says(503, long))
-		resp, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxAttempts(3))).RoundTrip(request(t, "GET", example, nil))
+		resp, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(3))).RoundTrip(request(t, "GET", example, nil))
 		require.NoError(t, err)
 		assert.Equal(t, 503, resp.StatusCode)
 		assert.Equal(t, 3, base.count())
@@ -335,7 +337,7 @@ func TestTransportDropsARequestThatIsCancelled(t *testing.T) {
 					case <-r.Cancel: //lint:ignore SA1019 it is what is tested
 					}
 					return nil, cancelled
-				}), cruisehttp.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+				}), cruisehttp.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 					if e, ok := e.(cruise.AttemptEnded); ok {
 						ended = append(ended, e)
 					}
@@ -475,7 +477,7 @@ func TestTransportClosesTheBodyOfARequestThatIsNeverSent(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
 				limiter := cruise.Must(cruise.NewTokenBucket(1, 1))
-				opts := []cruisehttp.Option{cruisehttp.WithRetrier(cruise.WithLimiter(limiter))}
+				opts := []cruisehttp.Option{cruisehttp.WithRetrierOptions(cruise.WithLimiter(limiter))}
 				if tt.max > 0 {
 					opts = append(opts, cruisehttp.WithBufferedBodies(tt.max))
 				}
@@ -581,7 +583,7 @@ func TestRequestsInTheBackground(t *testing.T) {
 			}
 			return answer(200, ""), nil
 		}}
-		client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrier(cruise.WithMaxRate(1), cruise.WithNestedRetries()))}
+		client := &http.Client{Transport: transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithMaxRate(1), cruise.WithNestedRetries()))}
 		get := func(ctx context.Context, path string) error {
 			resp, err := client.Do(request(t, "GET", example+path, nil).WithContext(ctx))
 			if err == nil {
@@ -609,7 +611,7 @@ func TestRequestsInTheBackground(t *testing.T) {
 func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(404, "not yet"), says(200, "done"))
-		tr := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(err error) cruise.Verdict {
+		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(func(err error) cruise.Verdict {
 			if e, ok := errors.AsType[*cruisehttp.ResponseError](err); ok && e.StatusCode == 404 {
 				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
 			}
@@ -631,7 +633,7 @@ func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			var events []string
 			base := inOrder(says(420, "calm down"), says(200, "done"))
-			tr := transport(t, base, cruisehttp.WithRetrier(
+			tr := transport(t, base, cruisehttp.WithRetrierOptions(
 				cruise.WithClassifier(func(error) cruise.Verdict {
 					return cruise.Verdict{Outcome: outcome, RetryAfter: 4 * time.Minute}
 				}),
@@ -657,13 +659,79 @@ func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 	}
 }
 
+// A log at its usual level says why a POST was not sent again, where the response cannot.
+func TestWhyAResponseWasNotRetriedIsLogged(t *testing.T) {
+	for _, tt := range []struct{ method, context, log string }{
+		{"POST", "", `reason="cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key" attempts=1`},
+		{"GET", "forbids", `reason="cruisehttp: not retried: its context forbids it" attempts=1`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			logged := cruise.WithObserver(cruiseslog.NewObserver(slog.New(slog.NewTextHandler(&log, nil))))
+			tr := transport(t, inOrder(says(500, "boom")), cruisehttp.WithRetrierOptions(logged))
+			req := request(t, tt.method, example, http.NoBody)
+			if tt.context != "" {
+				req = req.WithContext(cruisehttp.ForbidRetry(t.Context()))
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 500, resp.StatusCode)
+			assert.Equal(t, "boom", text(t, resp))
+			assert.Contains(t, log.String(), `level=WARN msg="cruise: gave up" reason=`)
+			assert.Contains(t, log.String(), tt.log)
+			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+		})
+	}
+}
+
+// One cancellation ends every request with an error of one shape, wherever the request was.
+func TestCancelledRequestHasOneShape(t *testing.T) {
+	shutdown := errors.New("shutting down")
+	for name, tt := range map[string]struct {
+		first   func() (*http.Response, error) // nil: there is none until the end
+		options []cruise.Option
+	}{
+		"under way":      {nil, nil},
+		"in line":        {says(200, "ok"), []cruise.Option{cruise.WithMaxRate(1e-3)}},
+		"paused":         {says(429, "", "Retry-After: 60"), nil},
+		"in the backoff": {says(500, ""), []cruise.Option{cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Minute)))}},
+		"in a retry":     {says(503, ""), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &server{answers: func(n int, r *http.Request) (*http.Response, error) {
+					if n == 1 && tt.first != nil {
+						return tt.first()
+					}
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}}
+				tr := transport(t, base, cruisehttp.WithRetrierOptions(tt.options...))
+				if name == "in line" {
+					resp, err := tr.RoundTrip(request(t, "GET", example, http.NoBody))
+					require.NoError(t, err)
+					_ = text(t, resp)
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(10*time.Second, func() { cancel(shutdown) })
+				_, err := (&http.Client{Transport: tr}).Do(request(t, "GET", example, http.NoBody).WithContext(ctx))
+				e, ok := errors.AsType[*cruise.Error](err)
+				require.True(t, ok, "%T: %v", err, err)
+				assert.EqualError(t, e.Reason, "context canceled: shutting down")
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.ErrorIs(t, err, shutdown)
+			})
+		})
+	}
+}
+
 // A classifier does not know what has become of the body.
 func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
 	for method, want := range map[string]error{"PUT": cruisehttp.ErrBody, "POST": cruisehttp.ErrNotIdempotent} {
 		synctest.Test(t, func(t *testing.T) {
 			alert := tls.AlertError(42) // of a server that refuses the certificate, when it has a part of the body
 			base := inOrder(fails(alert), says(200, ""))
-			_, err := transport(t, base, cruisehttp.WithRetrier(cruise.WithClassifier(func(error) cruise.Verdict {
+			_, err := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(func(error) cruise.Verdict {
 				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
 			}))).RoundTrip(request(t, method, example, io.MultiReader(strings.NewReader("body"))))
 			require.ErrorIs(t, err, want)

@@ -159,7 +159,7 @@ func TestBadLine(t *testing.T) {
 	t.Cleanup(base.CloseIdleConnections)
 	const elapsed, timeout = 2 * time.Second, 500 * time.Millisecond
 	client := &http.Client{Transport: transport(t, base, cruisehttp.WithAttemptTimeout(timeout),
-		cruisehttp.WithRetrier(cruise.WithMaxElapsed(elapsed), cruise.WithMinRate(100)))}
+		cruisehttp.WithRetrierOptions(cruise.WithMaxElapsed(elapsed), cruise.WithTuning(cruise.Tuning{MinRate: 100})))}
 
 	began := measure()
 	var number atomic.Int64

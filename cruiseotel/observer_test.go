@@ -276,7 +276,7 @@ func TestARetrierWithoutLimitsReportsNone(t *testing.T) {
 	o := m.observer(t)
 	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget())))
 	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget(), cruise.WithoutLimiter())))
-	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget(), cruise.WithLimiter(cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 1, Per: time.Second}))))))
+	o.Add(cruise.Must(cruise.New(cruise.WithoutBudget(), cruise.WithLimiter(cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 1, Per: time.Second}))))))
 	assert.Empty(t, m.read(t, "cruise.rate_limit", "cruise.budget"))
 }
 

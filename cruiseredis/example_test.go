@@ -19,7 +19,7 @@ func ExampleNewLimiter_http() {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialerRetries: 1})
 	defer func() { _ = client.Close() }()
 
-	transport, err := cruisehttp.NewTransport(cruisehttp.WithRetrier(
+	transport, err := cruisehttp.NewTransport(cruisehttp.WithRetrierOptions(
 		cruise.WithScopeLimiter(func(scope, key string) (cruise.Limiter, error) {
 			return cruiseredis.NewLimiter(client, scope+" "+key, cruise.WithInitialRate(100))
 		})))

@@ -37,7 +37,7 @@ func atOnce(rate float64) int { return int(rate * hiccup().Seconds()) }
 func crowded() int { return 180 + atOnce(100) }
 
 func steady(limit rate.Limit, more ...cruiseredis.Option) []cruiseredis.Option {
-	return append(more, cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithMinRate(limit))
+	return append(more, cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithTuning(cruise.Tuning{MinRate: limit}))
 }
 
 // patience is for Redis where it is well: a busy machine may answer too late for the

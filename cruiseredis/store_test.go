@@ -471,7 +471,7 @@ func TestOptions(t *testing.T) {
 		{"no scope", client, "", nil, `cruiseredis: scope "": want a name, the same on all machines`},
 		{"a cluster with defaults", cluster(false), "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.ClusterClient: want true, so that a sync ends in time"},
 		{"a ring with defaults", ring, "x", nil, "cruiseredis: ContextTimeoutEnabled false of the *redis.Ring: want true, so that a sync ends in time"},
-		{"a wrong option", client, "x", []cruiseredis.Option{cruise.WithBurst(0)}, "cruise: WithBurst(0): want 1 to 2147483647"},
+		{"a wrong option", client, "x", []cruiseredis.Option{cruise.WithTuning(cruise.Tuning{Burst: -1})}, "cruise: WithTuning: Burst -1: want 1 to 2147483647"},
 		{"all that is wrong", nil, "", []cruiseredis.Option{shared.WithStoreTimeout(0)}, "cruiseredis: scope \"\": want a name, the same on all machines\ncruiseredis: client is nil: want a client of go-redis\ncruise: WithStoreTimeout(0s): want 1ms to 10s"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -58,8 +58,8 @@ func ExampleWithKeys() {
 	}))
 	observer := cruiseslog.NewObserver(logger, cruiseslog.WithKeys(func(_, key string) string { return key }))
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithBase(busyOnce()),
-		cruisehttp.WithRetrier(cruise.WithObserver(observer)),
+		cruisehttp.WithRoundTripper(busyOnce()),
+		cruisehttp.WithRetrierOptions(cruise.WithObserver(observer)),
 	))}
 	resp, err := client.Get("https://api.example.com/")
 	if err != nil {

@@ -69,7 +69,7 @@ func fleet(t *testing.T, store Store, n int, opts ...Option) []*Limiter {
 
 // steady is a rate that neither grows nor falls.
 func steady(limit rate.Limit) []Option {
-	return []Option{cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithMinRate(limit)}
+	return []Option{cruise.WithInitialRate(limit), cruise.WithMaxRate(limit), cruise.WithTuning(cruise.Tuning{MinRate: limit})}
 }
 
 // drive makes calls of all workers in closed loops until ctx ends, and returns

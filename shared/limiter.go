@@ -105,11 +105,11 @@ var _ cruise.Learner = (*Limiter)(nil)
 //
 // The rates of a [cruise.LimiterOption] are those of all workers together.
 // [cruise.WithInitialRate] is 10 by default, times the cost of the first call. Rates are at most
-// 1,000,000 calls a second, the minimum at least 0.0001, [cruise.WithDecreaseFactor] is 0.000001
-// to 0.999999 and [cruise.WithIncrease] 0.000001 to 1; with [WithPauseOnly] these bounds do not
+// 1,000,000 calls a second, the minimum at least 0.0001. A [cruise.Tuning] may have a DecreaseFactor
+// of 0.000001 to 0.999999 and an Increase of 0.000001 to 1. With [WithPauseOnly] these bounds do not
 // hold. Give all workers the same options. Otherwise each sync follows the options of its worker,
-// so that the lowest maximum holds while that worker is active. Workers save up [cruise.WithBurst]
-// in common; it is 1 by default.
+// so that the lowest maximum holds while that worker is active. Workers save up the Burst in common;
+// it is 1 by default.
 //
 // The error names every option that is out of bounds or contradicts another.
 func New(store Store, opts ...Option) (*Limiter, error) {
@@ -152,8 +152,8 @@ func New(store Store, opts ...Option) (*Limiter, error) {
 // WaitN waits until a call of cost n may go, and takes n slots. A negative n is an error, and n of
 // 0 does not wait. WaitN returns the context's error and cause if the context ends first. It
 // returns a [*cruise.Error] at once: with [cruise.ErrDeadline] if by the store's last answer the
-// wait cannot end in time, and with [cruise.ErrCost] if n is above [cruise.WithBurst], or above
-// 10,000. It never returns an error of the store.
+// wait cannot end in time, and with [cruise.ErrCost] if n is above the Burst of [cruise.Tuning], or
+// above 10,000. It never returns an error of the store.
 //
 // One [Limiter.Learn] must follow every WaitN that returned nil for n above 0.
 func (s *Limiter) WaitN(ctx context.Context, n int) error {
@@ -353,7 +353,8 @@ func (s *Limiter) tellSyncs() {
 // Limit returns the rate in calls per second: the rate of all workers together, but the rate of
 // this worker while the store cannot be reached, and with [WithPauseOnly]. While the store cannot
 // be reached it is 0 with [FallbackClosed], and [rate.Inf] with [FallbackOpen] and where the rate
-// was never known and no option sets one.
+// was never known and no option sets one. rate.Inf is a number of 309 digits: compare with it, or
+// print [Limiter.Stats], which says unlimited.
 func (s *Limiter) Limit() rate.Limit { return s.Stats().Limit }
 
 // Pause lets no call go for d, on any worker, unless a longer pause is in force already. The other

@@ -48,8 +48,8 @@ type Fallback uint8
 
 const (
 	// FallbackShare goes on at the last known rate divided by the last known number of workers,
-	// and adapts that alone, up to the whole of the last known rate. It divides [cruise.WithBurst]
-	// likewise. A worker that never knew the rate begins as a [cruise.AdaptiveLimiter] does.
+	// and adapts that alone, up to the whole of the last known rate. It divides the Burst of
+	// [cruise.Tuning] likewise. A worker that never knew the rate begins as a [cruise.AdaptiveLimiter] does.
 	FallbackShare Fallback = iota
 	// FallbackClosed lets no call go. If a call that is under way is throttled, the store hears of
 	// it when it is back.
@@ -91,12 +91,12 @@ func (c *config) checkRates() {
 		return
 	}
 	const bounds = "want %v to %.0f calls per second for a shared rate"
-	c.Check(c.Min >= leastRate && c.Min <= mostRate, "WithMinRate(%v): "+bounds, check.LimitText(c.Min), leastRate, mostRate)
+	c.Check(c.Min >= leastRate && c.Min <= mostRate, "WithTuning: MinRate %v: "+bounds, check.LimitText(c.Min), leastRate, mostRate)
 	c.Check(c.Max == rate.Inf || c.Max <= mostRate, "WithMaxRate(%v): "+bounds, check.LimitText(c.Max), leastRate, mostRate)
 	c.Check(c.Initial == rate.Inf || c.Initial <= mostRate, "WithInitialRate(%v): "+bounds, check.LimitText(c.Initial), leastRate, mostRate)
-	c.Check(c.Burst <= mostCost, "WithBurst(%d): want 1 to %d for a shared rate", c.Burst, mostCost)
-	c.Check(c.Decrease >= 1e-6 && c.Decrease <= 1-1e-6, "WithDecreaseFactor(%v): want 0.000001 to 0.999999 for a shared rate", c.Decrease)
-	c.Check(c.Increase >= 1e-6, "WithIncrease(%v): want 0.000001 to 1 for a shared rate", c.Increase)
+	c.Check(c.Burst <= mostCost, "WithTuning: Burst %d: want 1 to %d for a shared rate", c.Burst, mostCost)
+	c.Check(c.Decrease >= 1e-6 && c.Decrease <= 1-1e-6, "WithTuning: DecreaseFactor %v: want 0.000001 to 0.999999 for a shared rate", c.Decrease)
+	c.Check(c.Increase >= 1e-6, "WithTuning: Increase %v: want 0.000001 to 1 for a shared rate", c.Increase)
 }
 
 // law returns the options as a store is told them.

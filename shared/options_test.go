@@ -23,7 +23,7 @@ func TestOptions(t *testing.T) {
 		want  string
 	}{
 		{"none", store, nil, ""},
-		{"all at their bounds", store, []Option{cruise.WithInitialRate(1e6), cruise.WithMinRate(1e-4), cruise.WithMaxRate(1e6), cruise.WithBurst(10_000), cruise.WithDecreaseFactor(1e-6), cruise.WithIncrease(1e-6), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
+		{"all at their bounds", store, []Option{cruise.WithInitialRate(1e6), cruise.WithTuning(cruise.Tuning{MinRate: 1e-4}), cruise.WithMaxRate(1e6), cruise.WithTuning(cruise.Tuning{Burst: 10_000}), cruise.WithTuning(cruise.Tuning{DecreaseFactor: 1e-6}), cruise.WithTuning(cruise.Tuning{Increase: 1e-6}), WithStoreTimeout(time.Millisecond), WithFallback(FallbackOpen)}, ""},
 		{"no maximum, said so", store, []Option{cruise.WithMaxRate(rate.Inf), WithStoreTimeout(10 * time.Second)}, ""},
 		{"pause only takes any rate", store, []Option{WithPauseOnly(), cruise.WithMaxRate(1e9)}, ""},
 		{"store nil", nil, nil, "cruise: shared.New: store is nil: want a Store"},
@@ -32,16 +32,16 @@ func TestOptions(t *testing.T) {
 		{"timeout 0", store, []Option{WithStoreTimeout(0)}, "cruise: WithStoreTimeout(0s): want 1ms to 10s"},
 		{"timeout too long", store, []Option{WithStoreTimeout(time.Minute)}, "cruise: WithStoreTimeout(1m0s): want 1ms to 10s"},
 		{"unknown fallback", store, []Option{WithFallback(3)}, "cruise: WithFallback(3): want FallbackShare, FallbackClosed or FallbackOpen"},
-		{"minimum too low", store, []Option{cruise.WithMinRate(1e-5)}, "cruise: WithMinRate(1e-05): want 0.0001 to 1000000 calls per second for a shared rate"},
+		{"minimum too low", store, []Option{cruise.WithTuning(cruise.Tuning{MinRate: 1e-5})}, "cruise: WithTuning: MinRate 1e-05: want 0.0001 to 1000000 calls per second for a shared rate"},
 		{"maximum too high", store, []Option{cruise.WithMaxRate(2e6)}, "cruise: WithMaxRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
 		{"initial too high", store, []Option{cruise.WithInitialRate(2e6)}, "cruise: WithInitialRate(2e+06): want 0.0001 to 1000000 calls per second for a shared rate"},
-		{"burst too high", store, []Option{cruise.WithBurst(10_001)}, "cruise: WithBurst(10001): want 1 to 10000 for a shared rate"},
-		{"decrease too low", store, []Option{cruise.WithDecreaseFactor(1e-9)}, "cruise: WithDecreaseFactor(1e-09): want 0.000001 to 0.999999 for a shared rate"},
-		{"increase too low", store, []Option{cruise.WithIncrease(1e-9)}, "cruise: WithIncrease(1e-09): want 0.000001 to 1 for a shared rate"},
-		{"minimum above maximum", store, []Option{cruise.WithMinRate(2), cruise.WithMaxRate(1)}, "cruise: WithMinRate(2): want at most 1, the maximum rate"},
+		{"burst too high", store, []Option{cruise.WithTuning(cruise.Tuning{Burst: 10_001})}, "cruise: WithTuning: Burst 10001: want 1 to 10000 for a shared rate"},
+		{"decrease too low", store, []Option{cruise.WithTuning(cruise.Tuning{DecreaseFactor: 1e-9})}, "cruise: WithTuning: DecreaseFactor 1e-09: want 0.000001 to 0.999999 for a shared rate"},
+		{"increase too low", store, []Option{cruise.WithTuning(cruise.Tuning{Increase: 1e-9})}, "cruise: WithTuning: Increase 1e-09: want 0.000001 to 1 for a shared rate"},
+		{"minimum above maximum", store, []Option{cruise.WithTuning(cruise.Tuning{MinRate: 2}), cruise.WithMaxRate(1)}, "cruise: WithTuning: MinRate 2: want at most 1, the maximum rate"},
 		{"initial above maximum", store, []Option{cruise.WithInitialRate(2), cruise.WithMaxRate(1)}, "cruise: WithInitialRate(2): want 0.0016666666666666668 to 1, the minimum and maximum rate"},
 		{"observer nil", store, []Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
-		{"all that is wrong at once", nil, []Option{cruise.WithBurst(0)}, "cruise: shared.New: store is nil: want a Store\ncruise: WithBurst(0): want 1 to 2147483647"},
+		{"all that is wrong at once", nil, []Option{cruise.WithTuning(cruise.Tuning{Burst: -1})}, "cruise: shared.New: store is nil: want a Store\ncruise: WithTuning: Burst -1: want 1 to 2147483647"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s, err := New(tt.store, tt.opts...)
@@ -57,7 +57,7 @@ func TestOptions(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	s := cruise.Must(New(NewMemoryStore(), cruise.WithBurst(3)))
+	s := cruise.Must(New(NewMemoryStore(), cruise.WithTuning(cruise.Tuning{Burst: 3})))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	var none context.Context
@@ -104,7 +104,7 @@ func TestLimitWithoutStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				long := cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Hour), cruise.WithMaxDelay(time.Hour), cruise.WithJitter(cruise.NoJitter())))
 				store := newFaultyStore()
-				workers := fleet(t, store, 2, append(tt.opts, cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithPauseBackoff(long))...)
+				workers := fleet(t, store, 2, append(tt.opts, cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithTuning(cruise.Tuning{PauseBackoff: long}))...)
 				assert.EqualValues(t, 10, workers[0].Limit(), "before the first call")
 				for _, s := range append(workers, workers[0]) {
 					require.NoError(t, s.WaitN(t.Context(), 2))

@@ -559,7 +559,7 @@ func TestOpenPausesForThrottles(t *testing.T) {
 func TestBurstWithoutStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newFaultyStore()
-		workers := fleet(t, store, 10, append(steady(10), cruise.WithBurst(50))...)
+		workers := fleet(t, store, 10, append(steady(10), cruise.WithTuning(cruise.Tuning{Burst: 50}))...)
 		for range 2 {
 			for _, l := range workers {
 				letGo(t, l, 1).ends(cruise.OutcomeSuccess, 0)

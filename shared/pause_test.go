@@ -26,7 +26,7 @@ func TestPause(t *testing.T) {
 		after int // calls in the first 100 ms after the pause, at most
 	}{
 		{"with a shared rate", steady(100), 11},
-		{"pause only", []Option{WithPauseOnly(), cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithMinRate(10)}, 20},
+		{"pause only", []Option{WithPauseOnly(), cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithTuning(cruise.Tuning{MinRate: 10})}, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -228,7 +228,7 @@ func TestPauseSavesNothing(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := newFaultyStore()
-				s := cruise.Must(New(store, append(tt.opts, cruise.WithBurst(50))...))
+				s := cruise.Must(New(store, append(tt.opts, cruise.WithTuning(cruise.Tuning{Burst: 50}))...))
 				calls(t, s, 50)
 				c := letGo(t, s, 1)
 				var went atomic.Int32
@@ -310,7 +310,7 @@ func TestBackoffOfMonths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const base = 2 * MaxPause
 		long := cruise.Must(cruise.NewBackoff(cruise.WithBase(base), cruise.WithMaxDelay(base), cruise.WithJitter(cruise.NoJitter())))
-		l := fleet(t, nearStore(), 1, cruise.WithPauseBackoff(long))[0]
+		l := fleet(t, nearStore(), 1, cruise.WithTuning(cruise.Tuning{PauseBackoff: long}))[0]
 		letGo(t, l, 1).ends(cruise.OutcomeSuccess, 0)
 		for range 2 {
 			time.Sleep(2 * time.Second)

@@ -53,7 +53,7 @@ func TestPauseOnlyStops(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				workers := fleet(t, NewMemoryStore(), 2, append(steady(10), WithPauseOnly(), cruise.WithPauseBackoff(steadyPause))...)
+				workers := fleet(t, NewMemoryStore(), 2, append(steady(10), WithPauseOnly(), cruise.WithTuning(cruise.Tuning{PauseBackoff: steadyPause}))...)
 				for _, s := range workers {
 					calls(t, s, 3)
 				}
@@ -173,7 +173,7 @@ func TestPauseOnlyBindsNobody(t *testing.T) {
 		alone []Option
 	}{
 		{"a low maximum", []Option{cruise.WithMaxRate(2)}},
-		{"a high minimum", []Option{cruise.WithMinRate(500), cruise.WithInitialRate(500)}},
+		{"a high minimum", []Option{cruise.WithTuning(cruise.Tuning{MinRate: 500}), cruise.WithInitialRate(500)}},
 		{"another beginning", []Option{cruise.WithInitialRate(70)}},
 	} {
 		for _, first := range []bool{true, false} {

@@ -429,7 +429,7 @@ func TestBeginsWithTheFirstCall(t *testing.T) {
 func TestBurstGoesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := nearStore()
-		l := fleet(t, store, 1, append(steady(10), cruise.WithBurst(1000))...)[0]
+		l := fleet(t, store, 1, append(steady(10), cruise.WithTuning(cruise.Tuning{Burst: 1000}))...)[0]
 		require.NoError(t, l.WaitN(t.Context(), 1))
 		l.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Cost: 1, Sent: time.Now()})
 		for _, calls := range []int{100, 1} {

@@ -152,7 +152,7 @@ func TestTryYourOwn(t *testing.T) {
 		t.Fatalf("%s", out)
 	}
 	code = "retrier, err := " + code
-	want := "retrier, err := cruise.New(\n\tcruise.WithMaxRate(10),\n\tcruise.WithBurst(2),\n\tcruise.WithDecreaseFactor(0.7),\n)\n" + goesOn
+	want := "retrier, err := cruise.New(\n\tcruise.WithMaxRate(10),\n\tcruise.WithTuning(cruise.Tuning{Burst: 2}),\n\tcruise.WithTuning(cruise.Tuning{DecreaseFactor: 0.7}),\n)\n" + goesOn
 	if code != want {
 		t.Errorf("the code is\n%s", code)
 	}
@@ -163,7 +163,7 @@ func TestTryYourOwn(t *testing.T) {
 		t.Errorf("%s", out)
 	}
 	_, p, err := parse(strings.Fields("-rate 5 -limiter-burst 1000000 -min-rate 1e-5"), io.Discard)
-	if err != nil || !strings.Contains(p.code, "\tcruise.WithMinRate(0.00001),\n\tcruise.WithBurst(1000000),\n") {
+	if err != nil || !strings.Contains(p.code, "\tcruise.WithTuning(cruise.Tuning{MinRate: 0.00001}),\n\tcruise.WithTuning(cruise.Tuning{Burst: 1000000}),\n") {
 		t.Errorf("%v, numbers as nobody writes them: %s", err, p.code)
 	}
 	_, p, err = parse(strings.Fields("-rate 5 -max-rate 1e300"), io.Discard)
@@ -254,8 +254,8 @@ func TestBadFlagsAreRefused(t *testing.T) {
 		{"-rate 1 -max-rate Inf", "-max-rate +Inf: want a finite number"},
 		{"-rate 1 -initial-rate 0", "-initial-rate 0: want a finite number above 0"},
 		{"-rate 1 -limiter-burst 1e300", "-limiter-burst 1e+300: want a whole number"},
-		{"-rate 1 -decrease 1.5", "-decrease 1.5: cruise: WithDecreaseFactor(1.5): want"},
-		{"-rate 1 -min-rate 7 -max-rate 5", "-min-rate 7 -max-rate 5: cruise: WithMinRate(7): want"},
+		{"-rate 1 -decrease 1.5", "-decrease 1.5: cruise: WithTuning: DecreaseFactor 1.5: want"},
+		{"-rate 1 -min-rate 7 -max-rate 5", "-min-rate 7 -max-rate 5: cruise: WithTuning: MinRate 7: want"},
 	} {
 		if _, _, err := parse(strings.Fields(c.args), io.Discard); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v", c.args, err)

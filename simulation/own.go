@@ -63,22 +63,22 @@ const leastWhole = .95
 // knob is a flag that is an option of the adaptive limiter.
 type knob struct {
 	flag, usage string
-	code        string // the option's name in Go
+	code        string // the option in Go, with %s for the number
 	option      func(float64) cruise.LimiterOption
 	whole       bool // the option takes an int
 }
 
 var knobs = [...]knob{
-	{"initial-rate", "the limiter's `rate` at the start, calls a second; default none until the first throttle", "WithInitialRate",
+	{"initial-rate", "the limiter's `rate` at the start, calls a second; default none until the first throttle", "WithInitialRate(%s)",
 		func(v float64) cruise.LimiterOption { return cruise.WithInitialRate(rate.Limit(v)) }, false},
-	{"min-rate", "the limiter's lowest `rate`; default a call in ten minutes", "WithMinRate",
-		func(v float64) cruise.LimiterOption { return cruise.WithMinRate(rate.Limit(v)) }, false},
-	{"max-rate", "the limiter's highest `rate`; default none", "WithMaxRate",
+	{"min-rate", "the limiter's lowest `rate`; default a call in ten minutes", "WithTuning(cruise.Tuning{MinRate: %s})",
+		func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{MinRate: rate.Limit(v)}) }, false},
+	{"max-rate", "the limiter's highest `rate`; default none", "WithMaxRate(%s)",
 		func(v float64) cruise.LimiterOption { return cruise.WithMaxRate(rate.Limit(v)) }, false},
-	{"limiter-burst", "`calls` that the limiter lets go at once; default 10 ms' worth of its rate, 1 at least", "WithBurst",
-		func(v float64) cruise.LimiterOption { return cruise.WithBurst(int(v)) }, true},
-	{"decrease", "`factor` by which a throttle multiplies what the server delivered; default 0.5", "WithDecreaseFactor", cruise.WithDecreaseFactor, false},
-	{"increase", "`share` of its last ceiling that the limiter adds over 100 calls while it probes; default 0.1", "WithIncrease", cruise.WithIncrease, false},
+	{"limiter-burst", "`calls` that the limiter lets go at once; default 10 ms' worth of its rate, 1 at least", "WithTuning(cruise.Tuning{Burst: %s})",
+		func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{Burst: int(v)}) }, true},
+	{"decrease", "`factor` by which a throttle multiplies what the server delivered; default 0.5", "WithTuning(cruise.Tuning{DecreaseFactor: %s})", func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{DecreaseFactor: v}) }, false},
+	{"increase", "`share` of its last ceiling that the limiter adds over 100 calls while it probes; default 0.1", "WithTuning(cruise.Tuning{Increase: %s})", func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{Increase: v}) }, false},
 }
 
 // flags declares the flags of a server and a limiter of the user's.
@@ -299,7 +299,7 @@ func (o *own) limiter(set map[string]bool) (yours []engine.Client, code string, 
 		}
 		opts = append(opts, k.option(v))
 		flags = append(flags, fmt.Sprintf("-%s %v", k.flag, v))
-		lines = append(lines, fmt.Sprintf("\tcruise.%s(%s),\n", k.code, literal(v)))
+		lines = append(lines, fmt.Sprintf("\tcruise."+k.code+",\n", literal(v)))
 	}
 	if _, err := cruise.NewAdaptiveLimiter(opts...); err != nil {
 		return nil, "", fmt.Errorf("%s: %w", strings.Join(flags, " "), err)

@@ -38,7 +38,7 @@ func story(t *testing.T, opts ...debug.Option) *debug.Page {
 	api := cruise.Must(cruise.New(cruise.WithObserver(heroku), cruise.WithUncountedThrottles()))
 	heroku.Add(api)
 	billing := page.Watch("billing")
-	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithBase(roundTripper(func(req *http.Request) (*http.Response, error) {
+	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRoundTripper(roundTripper(func(req *http.Request) (*http.Response, error) {
 		time.Sleep(50 * time.Millisecond)
 		answer := httptest.NewRecorder()
 		if req.URL.Host == "busy.example.com" {
@@ -48,7 +48,7 @@ func story(t *testing.T, opts ...debug.Option) *debug.Page {
 		resp := answer.Result()
 		resp.Request = req
 		return resp, nil
-	})), cruisehttp.WithRetrier(cruise.WithObserver(billing), cruise.WithMaxElapsed(time.Minute))))
+	})), cruisehttp.WithRetrierOptions(cruise.WithObserver(billing), cruise.WithMaxElapsed(time.Minute))))
 	billing.Add(transport.Retrier())
 	idle := page.Watch("mail")
 	idle.Add(cruise.Must(cruise.New(cruise.WithObserver(idle))))
@@ -245,7 +245,7 @@ func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 		{"bucket", cruise.Must(cruise.NewTokenBucket(5, 1)), fixed, "Lets up to 5.00/s through."},
 		{"x/time", rate.NewLimiter(5, 1), fixed, "Lets up to 5.00/s through."},
 		{"bucket without a limit", cruise.Must(cruise.NewTokenBucket(rate.Inf, 1)), fixed, "Lets all calls through at once."},
-		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{N: 9, Per: time.Minute})), fixed, "Keeps to a window or a delay of its own."},
+		{"window", cruise.Must(cruise.NewSlidingWindow(cruise.Window{Calls: 9, Per: time.Minute})), fixed, "Keeps to a window or a delay of its own."},
 		{"delays", cruise.Must(delay.New(delay.HerokuGradual())), fixed, "Keeps to a window or a delay of its own."},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func Example() {
 func ExampleWatch_Add() {
 	page := debug.New(debug.WithKeys(debug.PlainKeys)) // hosts are no secret
 	hosts := page.Watch("hosts")
-	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRetrier(cruise.WithObserver(hosts))))
+	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithRetrierOptions(cruise.WithObserver(hosts))))
 	hosts.Add(transport.Retrier())
 
 	server := httptest.NewServer(http.NotFoundHandler())

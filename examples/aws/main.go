@@ -67,7 +67,7 @@ func main() {
 			return aws.Credentials{AccessKeyID: "id", SecretAccessKey: "secret"}, nil
 		}),
 	}
-	throttle, err := cruiseaws.New(cruiseaws.WithRetrier(cruise.WithUncountedThrottles()))
+	throttle, err := cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithUncountedThrottles()))
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -62,7 +62,7 @@ func run(ctx context.Context, from, items, workers int) error {
 	defer api.Close()
 
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithRetrier(cruise.WithUncountedThrottles()), // the end is that of ctx
+		cruisehttp.WithRetrierOptions(cruise.WithUncountedThrottles()), // the end is that of ctx
 	))}
 
 	job := newJob(from, items)

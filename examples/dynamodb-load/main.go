@@ -128,7 +128,7 @@ func main() {
 		setup func(*aws.Config) error
 	}{
 		{"cruiseaws", func(cfg *aws.Config) error {
-			throttle, err := cruiseaws.New(cruiseaws.WithRetrier(cruise.WithUncountedThrottles()))
+			throttle, err := cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithUncountedThrottles()))
 			if err != nil {
 				return err
 			}

@@ -153,8 +153,8 @@ func retryablehttpBefore(base http.RoundTripper) *http.Client {
 func retryablehttpAfter(base http.RoundTripper) (*http.Client, error) {
 	// doc
 	transport, err := cruisehttp.NewTransport(
-		cruisehttp.WithBase(base),
-		cruisehttp.WithRetrier(cruise.WithMaxAttempts(8)), // 7 retries
+		cruisehttp.WithRoundTripper(base),
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(8)), // 7 retries
 	)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func adaptiveBefore(cfg aws.Config) *emr.Client {
 
 func adaptiveAfter(cfg aws.Config) (*emr.Client, error) {
 	// doc
-	throttle, err := cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxAttempts(8)))
+	throttle, err := cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(8)))
 	if err != nil {
 		return nil, err
 	}
@@ -199,7 +199,7 @@ func rateBefore(ctx context.Context, client *heroku, name string) (*app, error) 
 
 func rateAfter(ctx context.Context, client *heroku, name string) (*app, error) {
 	// doc
-	limiter := cruise.Must(cruise.NewTokenBucket(10, 20)) // or rate.NewLimiter(10, 20): it fits too
+	limiter := cruise.Must(cruise.NewTokenBucket(10, 20)) // or rate.NewLimiter(10, 20), at a price
 	api := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
 
 	a, err := cruise.DoValue(ctx, api, func(ctx context.Context) (*app, error) {
@@ -304,7 +304,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 		{"after", do(patient()), 50},
 		{"after, HTTP", get(func(base http.RoundTripper) *http.Client {
 			return &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-				cruisehttp.WithBase(base), cruisehttp.WithRetrier(timeAlone, unlimited, cruise.WithoutBudget())))}
+				cruisehttp.WithRoundTripper(base), cruisehttp.WithRetrierOptions(timeAlone, unlimited, cruise.WithoutBudget())))}
 		}), 50},
 		{"time limit alone", do(cruise.Must(cruise.New(timeAlone))), 0},
 		{"with the budget", do(cruise.Must(cruise.New(timeAlone, unlimited))), 0},

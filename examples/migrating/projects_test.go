@@ -50,11 +50,11 @@ func providerAfter(base http.RoundTripper) (*http.Client, error) {
 		return "write"
 	}
 	transport, err := cruisehttp.NewTransport(
-		cruisehttp.WithBase(base), // beneath: oauth2, signing, logging of each attempt
+		cruisehttp.WithRoundTripper(base), // beneath: oauth2, signing, logging of each attempt
 		cruisehttp.WithScope("host", cruisehttp.HostKey),
 		cruisehttp.WithScope("kind", writes),
 		cruisehttp.WithAnyMethod(), // as before: writes are repeated too
-		cruisehttp.WithRetrier(
+		cruisehttp.WithRetrierOptions(
 			cruise.WithMaxAttempts(4), // 3 retries
 			cruise.WithScopeLimiter(func(scope, key string) (cruise.Limiter, error) {
 				if key == "write" {
@@ -96,9 +96,9 @@ func apiClientBefore(httpClient *http.Client) func(*http.Request) (*http.Respons
 func apiClientAfter(httpClient *http.Client) (func(*http.Request) (*http.Response, error), error) {
 	// doc
 	transport, err := cruisehttp.NewTransport(
-		cruisehttp.WithBase(httpClient.Transport),
+		cruisehttp.WithRoundTripper(httpClient.Transport),
 		cruisehttp.WithIdempotencyHeader("X-Request-Key"), // so a POST with it is repeated
-		cruisehttp.WithRetrier(cruise.WithMaxAttempts(3)),
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(3)),
 	)
 	if err != nil {
 		return nil, err

@@ -8,22 +8,22 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// ExactCalls is the highest N of a [Window] that is kept exactly.
+// ExactCalls is the highest Calls of a [Window] that is kept exactly.
 const ExactCalls = 10_000
 
 // herdOver is the longest time over which calls are spread after a pause.
 const herdOver = time.Minute
 
-// A Window limits calls to N in any time of length Per.
+// A Window limits calls to Calls in any time of length Per.
 type Window struct {
-	N   int
-	Per time.Duration
+	Calls int
+	Per   time.Duration
 }
 
 // Windows keeps to several windows at once.
 type Windows struct {
 	all     []window // the shortest first
-	maxCost int      // the smallest N
+	maxCost int      // the smallest Calls
 
 	// After a pause calls are spread:
 	spreading   bool
@@ -35,12 +35,12 @@ type Windows struct {
 func NewWindows(windows []Window) Windows {
 	s := Windows{maxCost: math.MaxInt32}
 	for _, w := range windows {
-		x := window{n: w.N, per: w.Per}
-		if w.N > ExactCalls {
+		x := window{n: w.Calls, per: w.Per}
+		if w.Calls > ExactCalls {
 			x.grain = (w.Per + ExactCalls - 1) / ExactCalls
 		}
 		s.all = append(s.all, x)
-		s.maxCost = min(s.maxCost, w.N)
+		s.maxCost = min(s.maxCost, w.Calls)
 	}
 	sort.Slice(s.all, func(i, j int) bool { return s.all[i].per < s.all[j].per })
 	return s
@@ -83,7 +83,7 @@ func (s *Windows) Charge(now, sent clock.Instant, n int) {
 	}
 }
 
-// MaxCost returns the smallest N: a call that costs more never goes.
+// MaxCost returns the smallest Calls: a call that costs more never goes.
 func (s *Windows) MaxCost() int { return s.maxCost }
 
 // Pass counts a call of cost n and returns 0. If a window is full it counts nothing and
@@ -264,8 +264,8 @@ func (w *window) remove(sent clock.Instant, n int) {
 }
 
 // wait returns the least time until n more calls have gone. It is exact if they may all go at
-// once. Call m waits for call m-N, which may itself be still to come. A window whose N was lowered
-// may hold more than N calls.
+// once. Call m waits for call m-Calls, which may itself be still to come. A window whose Calls was lowered
+// may hold more calls.
 func (w *window) wait(at clock.Instant, n int64) time.Duration {
 	rounds := (n-1)/int64(w.n) + 1
 	m := int64(w.used()) + n - rounds*int64(w.n) // the call that has gone, of those m-N

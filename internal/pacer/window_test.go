@@ -24,7 +24,7 @@ func overfull(calls []went, w Window) (from time.Duration, held int, ok bool) {
 			sum += calls[last].n
 			last++
 		}
-		if sum > w.N {
+		if sum > w.Calls {
 			return first.at, sum, true
 		}
 		sum -= calls[i].n
@@ -122,7 +122,7 @@ func modelWait(calls []went, w Window, at time.Duration, n int) time.Duration {
 				sum += c.n
 			}
 		}
-		return sum <= w.N
+		return sum <= w.Calls
 	}
 	if fits(at) {
 		return 0
@@ -152,7 +152,7 @@ func TestWindowsApproximation(t *testing.T) {
 			late := (tt.w.Per + ExactCalls - 1) / ExactCalls
 			var calls []went
 			oldest, used := 0, 0 // of what an exact window holds
-			burst := max(1, int(tt.step*time.Duration(tt.w.N)/tt.w.Per))
+			burst := max(1, int(tt.step*time.Duration(tt.w.Calls)/tt.w.Per))
 			for at := time.Duration(0); len(calls) < 150_000 && at < 3*tt.w.Per; at += tt.step {
 				for oldest < len(calls) && at-calls[oldest].at >= tt.w.Per+late {
 					used -= calls[oldest].n
@@ -162,7 +162,7 @@ func TestWindowsApproximation(t *testing.T) {
 				case wait == 0:
 					calls = append(calls, went{at, burst})
 					used += burst
-				case used+burst <= tt.w.N:
+				case used+burst <= tt.w.Calls:
 					t.Fatalf("at %v: waits %v with only %d in a window longer by %v", at, wait, used, late)
 				}
 			}

@@ -64,12 +64,12 @@ func (w *world) checkRate(n int) {
 	switch {
 	case node.kind == window && root:
 		for _, win := range w.Windows {
-			w.checkWindow(n, win.N, win.Per)
+			w.checkWindow(n, win.Calls, win.Per)
 		}
 		return
 	case node.kind == window:
 		win := w.scopeWindow(node.name)
-		w.checkWindow(n, win.N, win.Per)
+		w.checkWindow(n, win.Calls, win.Per)
 		return
 	case node.kind == bucket && root:
 		m.rate, m.burst = w.Rate, float64(w.Burst)
@@ -108,7 +108,7 @@ func (w *world) checkRate(n int) {
 // sharedAhead is for how many seconds of the rate slots may be fetched ahead and used together.
 const sharedAhead = 1.5
 
-// adaptiveBurst is what WithBurst says, or else the highest cost of a call, or ten milliseconds'
+// adaptiveBurst is what Tuning.Burst says, or else the highest cost of a call, or ten milliseconds'
 // worth. What is saved for a call that gives up may be left to those that wait with it.
 func (w *world) adaptiveBurst(n int, rate float64) float64 {
 	if w.Burst > 0 {

@@ -146,9 +146,9 @@ func newPlan(seed uint64) *plan {
 	case bucket:
 		p.Burst = pick(d, 3, 5, 20)
 	case window:
-		p.Windows = append(p.Windows, cruise.Window{N: 3 + d.IntN(30), Per: d.within(time.Second/2, 20*time.Second)})
+		p.Windows = append(p.Windows, cruise.Window{Calls: 3 + d.IntN(30), Per: d.within(time.Second/2, 20*time.Second)})
 		if d.chance(.4) {
-			p.Windows = append(p.Windows, cruise.Window{N: 40 + d.IntN(60), Per: d.within(time.Minute, time.Hour)})
+			p.Windows = append(p.Windows, cruise.Window{Calls: 40 + d.IntN(60), Per: d.within(time.Minute, time.Hour)})
 		}
 	case delays:
 		p.Rule, p.Levels = d.IntN(5), 0
@@ -208,13 +208,13 @@ func (p *plan) limits(most float64) (opts []cruise.LimiterOption) {
 		opts = append(opts, cruise.WithMaxRate(rate.Limit(most)))
 	}
 	if p.Min > 0 {
-		opts = append(opts, cruise.WithMinRate(rate.Limit(p.Min)))
+		opts = append(opts, cruise.WithTuning(cruise.Tuning{MinRate: rate.Limit(p.Min)}))
 	}
 	if p.Initial > 0 {
 		opts = append(opts, cruise.WithInitialRate(rate.Limit(p.Initial)))
 	}
 	if p.Burst > 0 {
-		opts = append(opts, cruise.WithBurst(p.Burst))
+		opts = append(opts, cruise.WithTuning(cruise.Tuning{Burst: p.Burst}))
 	}
 	return opts
 }
@@ -255,7 +255,7 @@ const scopeBurst = 4
 func (p *plan) scopeRate(name string) float64 { return p.Rate * (.4 + spread(name)) }
 
 func (p *plan) scopeWindow(name string) cruise.Window {
-	return cruise.Window{N: 5, Per: time.Duration((1.5 + spread(name)) * 1e9)}
+	return cruise.Window{Calls: 5, Per: time.Duration((1.5 + spread(name)) * 1e9)}
 }
 
 // most is the maximum rate of the limiter of a key beside a maximum for all.

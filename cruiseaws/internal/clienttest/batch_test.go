@@ -128,7 +128,7 @@ func TestBatchOfDynamoDB(t *testing.T) {
 	cfg.APIOptions = append(cfg.APIOptions, cruiseaws.WithoutRetries)
 	client := dynamodb.NewFromConfig(cfg)
 	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify),
-		cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+		cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))})))
 	ids := make([]int, 30)
 	for i := range ids {
 		ids[i] = i
@@ -234,7 +234,7 @@ func TestRetrierOfAThrottle(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				seen := &log{}
-				throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+				throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithObserver(seen))))
 				err := tc.err
 				_ = throttle.Retrier(cruiseaws.Operation{Service: "DynamoDB", Name: "BatchWriteItem"}).Do(t.Context(), func(context.Context) error {
 					defer func() { err = nil }()

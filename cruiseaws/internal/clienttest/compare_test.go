@@ -72,7 +72,7 @@ func adaptive(cfg *aws.Config) {
 }
 
 func ours(cfg *aws.Config) {
-	cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithUncountedThrottles(), cruise.WithoutBudget()))).Configure(cfg)
+	cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithUncountedThrottles(), cruise.WithoutBudget()))).Configure(cfg)
 }
 
 type result struct {

@@ -23,7 +23,7 @@ func Example() {
 	defer server.Close()
 	cfg := config(server.URL) // yours is from config.LoadDefaultConfig
 
-	throttle, err := cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxAttempts(8)))
+	throttle, err := cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(8)))
 	if err != nil {
 		fmt.Println(err)
 		return

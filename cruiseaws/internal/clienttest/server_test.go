@@ -82,7 +82,7 @@ func config(endpoint string) aws.Config {
 func throttled(t testing.TB, s *service, opts ...cruiseaws.Option) (aws.Config, *log) {
 	t.Helper()
 	seen := &log{}
-	throttle, err := cruiseaws.New(append([]cruiseaws.Option{cruiseaws.WithRetrier(cruise.WithObserver(seen))}, opts...)...)
+	throttle, err := cruiseaws.New(append([]cruiseaws.Option{cruiseaws.WithRetrierOptions(cruise.WithObserver(seen))}, opts...)...)
 	require.NoError(t, err)
 	cfg := config(s.URL)
 	throttle.Configure(&cfg)

@@ -142,7 +142,7 @@ func TestPermanentErrorsAreTheSDKsOwn(t *testing.T) {
 func TestGivingUp(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		s := serve(t, first(99, 400, emrThrottled, ""))
-		cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithMaxAttempts(2)))
+		cfg, seen := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(2)))
 		client := emr.NewFromConfig(cfg)
 		err := describe(t.Context(), client)
 		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
@@ -222,7 +222,7 @@ func TestRetryAfterHeaderIsKept(t *testing.T) {
 						resp.Header.Set("X-Amz-Retry-After", "700")
 						return resp
 					})
-					cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxAttempts(3)))).Configure(&cfg)
+					cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(3)))).Configure(&cfg)
 					began := time.Now()
 					err := tc.do(t.Context(), emr.NewFromConfig(cfg))
 					assert.Equal(t, tc.took, time.Since(began))
@@ -248,7 +248,7 @@ func answer(r *http.Request, status int, body string) *http.Response {
 func TestConfigureClientAndCall(t *testing.T) {
 	s := serve(t, first(1, 400, emrThrottled, emrFound))
 	seen := &log{}
-	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithObserver(seen))))
 	per := func(o *emr.Options) { o.APIOptions = append(o.APIOptions, throttle.APIOption) }
 	client := emr.NewFromConfig(config(s.URL), per)
 	_, err := client.DescribeCluster(t.Context(), &emr.DescribeClusterInput{ClusterId: aws.String("j-1")}, per)
@@ -402,7 +402,7 @@ func TestTablesAndIndices(t *testing.T) {
 // A table that was told to stop is not forgotten for want of room.
 func TestPausedScopesAreKept(t *testing.T) {
 	s := serve(t, first(0, 0, "", `{}`))
-	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithMaxScopes(1))))
+	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithMaxScopes(1))))
 	cfg := config(s.URL)
 	throttle.Configure(&cfg)
 	client := dynamodb.NewFromConfig(cfg)
@@ -418,7 +418,7 @@ func TestPausedScopesAreKept(t *testing.T) {
 func TestLimitAroundAll(t *testing.T) {
 	s := serve(t, first(0, 0, "", `{}`))
 	around := cruise.Must(cruise.NewTokenBucket(rate.Every(time.Hour), 2))
-	cfg, _ := throttled(t, s, cruiseaws.WithRetrier(cruise.WithLimiter(around)))
+	cfg, _ := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithLimiter(around)))
 	client := dynamodb.NewFromConfig(cfg)
 	require.NoError(t, put(t, client, "orders"))
 	require.NoError(t, query(t, client, ""))
@@ -441,7 +441,7 @@ func TestAttemptTimeout(t *testing.T) {
 				}
 				answer(n, w, r)
 			})
-			cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(timeout)))
+			cfg, seen := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithAttemptTimeout(timeout)))
 			require.NoError(t, describe(ctx, emr.NewFromConfig(cfg)))
 			assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
 		})
@@ -473,7 +473,7 @@ func TestAttemptsThatTakeTooLong(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					cfg := config("http://emr.test")
 					cfg.HTTPClient = hanging{tc.later}
-					throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2))))
+					throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second), cruise.WithMaxAttempts(2))))
 					throttle.Configure(&cfg)
 					ctx, cancel := context.WithTimeout(t.Context(), tc.deadline)
 					defer cancel()
@@ -495,7 +495,7 @@ func TestCallsThatTakeTooLong(t *testing.T) {
 			return cruise.Must(cruise.New(append(opts[:2:2], cruise.WithClassifier(cruiseaws.Classify))...))
 		},
 		"that of a Throttle": func() *cruise.Retrier {
-			return cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(opts...))).Retrier(cruiseaws.Operation{Service: "EMR"})
+			return cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(opts...))).Retrier(cruiseaws.Operation{Service: "EMR"})
 		},
 	}
 	for name, tc := range map[string]struct {
@@ -536,7 +536,7 @@ func TestBodyOutlivesItsAttempt(t *testing.T) {
 		time.Sleep(longer)
 		_, _ = io.WriteString(w, "end")
 	})
-	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(timeout)))
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithAttemptTimeout(timeout)))
 	object, err := newS3(cfg).GetObject(t.Context(), &s3.GetObjectInput{Bucket: aws.String("b"), Key: aws.String("k")})
 	require.NoError(t, err)
 	body, err := io.ReadAll(object.Body)
@@ -551,7 +551,7 @@ func TestEventsOutliveTheirAttempt(t *testing.T) {
 		_ = http.NewResponseController(w).Flush()
 		time.Sleep(longer)
 	})
-	cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(timeout)))
+	cfg, seen := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithAttemptTimeout(timeout)))
 	cfg.HTTPClient = &sender{}
 	out, err := newS3(cfg).SelectObjectContent(t.Context(), selectAll)
 	require.NoError(t, err)
@@ -622,7 +622,7 @@ func TestAttemptsWithATimeoutAreReleased(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 				<-r.Context().Done()
 			})
-			cfg, _ := throttled(t, s, cruiseaws.WithRetrier(cruise.WithAttemptTimeout(time.Minute)))
+			cfg, _ := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithAttemptTimeout(time.Minute)))
 			sent := &sender{}
 			cfg.HTTPClient = sent
 			end, err := tc.call(t.Context(), cfg)
@@ -662,8 +662,8 @@ func TestEventsGoToASpanThatHasNotEnded(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		var told []string
 		s := serve(t, first(2, 400, emrThrottled, emrFound))
-		cfg, _ := throttled(t, s, cruiseaws.WithRetrier(
-			cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond))),
+		cfg, _ := throttled(t, s, cruiseaws.WithRetrierOptions(
+			cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(time.Millisecond))}),
 			cruise.WithObserver(cruise.ObserverFunc(func(ctx context.Context, e cruise.Event) {
 				if e, ok := e.(cruise.AttemptEnded); ok {
 					current, _ := tracing.GetSpan(ctx)
@@ -696,7 +696,7 @@ func TestCancelledBeforeARetryIsSent(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		s := serve(t, first(9, 500, `{}`, ""))
-		cfg, seen := throttled(t, s, cruiseaws.WithRetrier(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
+		cfg, seen := throttled(t, s, cruiseaws.WithRetrierOptions(cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
 			if e, ok := e.(cruise.AttemptStarted); ok && e.Attempt == 2 {
 				cancel()
 			}
@@ -716,7 +716,7 @@ func TestRetryerLearnsOfEveryAttempt(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		s := serve(t, first(2, 400, emrThrottled, emrFound))
 		var limiter *cruise.AdaptiveLimiter
-		throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithScopeLimiter(func(_, key string) (cruise.Limiter, error) {
+		throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithScopeLimiter(func(_, key string) (cruise.Limiter, error) {
 			assert.Equal(t, "eu-central-1/EMR/DescribeCluster", key)
 			assert.Nil(t, limiter, "made once")
 			limiter = cruise.Must(cruise.NewAdaptiveLimiter())
@@ -754,7 +754,7 @@ func TestRetryerDelays(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				var opts []cruiseaws.Option
 				if tc.limiter != nil {
-					opts = append(opts, cruiseaws.WithRetrier(cruise.WithScopeLimiter(tc.limiter)))
+					opts = append(opts, cruiseaws.WithRetrierOptions(cruise.WithScopeLimiter(tc.limiter)))
 				}
 				retryer := cruise.Must(cruiseaws.New(opts...)).Retryer()
 				cfg := config(serve(t, first(0, 0, "", emrFound)).URL)
@@ -851,7 +851,7 @@ func TestClassifierIsNotAskedAboutSuccesses(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					limiter := cruise.Must(cruise.NewAdaptiveLimiter())
 					throttle := cruise.Must(cruiseaws.New(
-						cruiseaws.WithRetrier(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return limiter, nil })),
+						cruiseaws.WithRetrierOptions(cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return limiter, nil })),
 						cruiseaws.WithClassifier(func(err error) cruise.Verdict {
 							assert.Error(t, err)
 							return cruise.Verdict{Outcome: cruise.OutcomeThrottled}
@@ -878,11 +878,11 @@ func TestClassifierIsNotAskedAboutSuccesses(t *testing.T) {
 
 func TestOptionsAreChecked(t *testing.T) {
 	for want, opt := range map[string]cruiseaws.Option{
-		"cruiseaws: option 1 is nil":              nil,
-		"cruiseaws: WithScope(nil)":               cruiseaws.WithScope(nil),
-		"cruiseaws: WithClassifier(nil)":          cruiseaws.WithClassifier(nil),
-		"cruise: WithMaxAttempts(0)":              cruiseaws.WithRetrier(cruise.WithMaxAttempts(0)),
-		"cruiseaws: WithRetrier: option 2 is nil": cruiseaws.WithRetrier(cruise.WithMaxAttempts(1), nil),
+		"cruiseaws: option 1 is nil":                     nil,
+		"cruiseaws: WithScope(nil)":                      cruiseaws.WithScope(nil),
+		"cruiseaws: WithClassifier(nil)":                 cruiseaws.WithClassifier(nil),
+		"cruise: WithMaxAttempts(0)":                     cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(0)),
+		"cruiseaws: WithRetrierOptions: option 2 is nil": cruiseaws.WithRetrierOptions(cruise.WithMaxAttempts(1), nil),
 	} {
 		_, err := cruiseaws.New(opt)
 		assert.ErrorContains(t, err, want)
@@ -945,7 +945,7 @@ func TestBodyThatCannotBeRewound(t *testing.T) {
 				resp.Header.Set("X-Amz-Retry-After", "3000")
 				return resp
 			})
-			throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(seen))))
+			throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithObserver(seen))))
 			throttle.Configure(&cfg)
 			began := time.Now()
 			_, err := newS3(cfg).PutObject(t.Context(), &s3.PutObjectInput{
@@ -1017,8 +1017,8 @@ func TestOperationThatIsSentAgain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			modes(t, func(t *testing.T) {
-				cfg, seen := throttled(t, serve(t, first(tc.failures, 400, tc.failure, emrFound)), cruiseaws.WithRetrier(
-					cruise.WithMaxAttempts(2), cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+				cfg, seen := throttled(t, serve(t, first(tc.failures, 400, tc.failure, emrFound)), cruiseaws.WithRetrierOptions(
+					cruise.WithMaxAttempts(2), cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(time.Millisecond))})))
 				var firstErr error
 				cfg.APIOptions = append(cfg.APIOptions, func(stack *middleware.Stack) error {
 					return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Again", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
@@ -1038,8 +1038,8 @@ func TestOperationThatIsSentAgain(t *testing.T) {
 func TestThrottleOfAClient(t *testing.T) {
 	general, own := &log{}, &log{}
 	cfg := config(serve(t, first(0, 0, "", "")).URL)
-	cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(general)))).Configure(&cfg)
-	mine := cruise.Must(cruiseaws.New(cruiseaws.WithRetrier(cruise.WithObserver(own))))
+	cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithObserver(general)))).Configure(&cfg)
+	mine := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithObserver(own))))
 	client := s3.NewFromConfig(cfg, func(o *s3.Options) {
 		o.UsePathStyle = true
 		o.APIOptions = append(o.APIOptions, mine.APIOption)

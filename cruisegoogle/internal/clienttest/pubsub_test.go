@@ -91,7 +91,7 @@ func (l *log) outcomes() []string {
 func connect(t *testing.T, auth []option.ClientOption, opts ...cruisegrpc.Option) (*pubsub.Client, *log) {
 	t.Helper()
 	seen := &log{}
-	throttle, err := cruisegoogle.NewInterceptor(append([]cruisegrpc.Option{cruisegrpc.WithRetrier(cruise.WithObserver(seen))}, opts...)...)
+	throttle, err := cruisegoogle.NewInterceptor(append([]cruisegrpc.Option{cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen))}, opts...)...)
 	require.NoError(t, err)
 	client, err := pubsub.NewClient(t.Context(), "p", append(cruisegoogle.ClientOptions(throttle), auth...)...)
 	require.NoError(t, err)
@@ -145,7 +145,7 @@ func TestPubSubObeysRetryInfo(t *testing.T) {
 func TestPubSubPublishesThroughThrottles(t *testing.T) {
 	r := &refuse{first: 3, err: failure(t, codes.ResourceExhausted)}
 	server, auth := serve(t, "Publish", r)
-	client, seen := connect(t, auth, cruisegrpc.WithRetrier(cruise.WithPauseBackoff(cruise.Must(cruise.ConstantBackoff(10*time.Millisecond)))))
+	client, seen := connect(t, auth, cruisegrpc.WithRetrierOptions(cruise.WithTuning(cruise.Tuning{PauseBackoff: cruise.Must(cruise.ConstantBackoff(10 * time.Millisecond))})))
 	publisher := client.Publisher(topic)
 	defer publisher.Stop()
 	ctx := within(t, 30*time.Second)
@@ -198,7 +198,7 @@ func TestPubSubDailyQuotaIsParked(t *testing.T) {
 func TestPubSubRetriesReads(t *testing.T) {
 	r := &refuse{first: 99, err: failure(t, codes.Unavailable)}
 	_, auth := serve(t, "GetTopic", r)
-	client, seen := connect(t, auth, cruisegrpc.WithRetrier(cruise.WithMaxAttempts(3)))
+	client, seen := connect(t, auth, cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(3)))
 	_, err := client.TopicAdminClient.GetTopic(within(t, 20*time.Second), &pubsubpb.GetTopicRequest{Topic: topic})
 	assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
 	assert.EqualValues(t, 3, r.seen.Load())
@@ -218,8 +218,8 @@ func TestClientThatKeepsItsRetries(t *testing.T) {
 		opts []cruisegrpc.Option
 		want int64 // attempts
 	}{
-		"both retry":    {[]cruisegrpc.Option{cruisegrpc.WithRetrier(cruise.WithMaxAttempts(2))}, 6},
-		"it alone does": {[]cruisegrpc.Option{cruisegrpc.WithRetrier(cruise.WithMaxAttempts(1))}, 3},
+		"both retry":    {[]cruisegrpc.Option{cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(2))}, 6},
+		"it alone does": {[]cruisegrpc.Option{cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(1))}, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &refuse{first: 99, err: failure(t, codes.Unavailable)}
@@ -256,7 +256,7 @@ func TestRESTClientWithoutRetries(t *testing.T) {
 	}))
 	defer s.Close()
 	paced, err := cruisegoogle.NewHTTPClient(t.Context(), []option.ClientOption{option.WithHTTPClient(&http.Client{})},
-		cruisehttp.WithRetrier(cruise.WithMaxAttempts(3), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(3), cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
 	require.NoError(t, err)
 	client, err := vkit.NewTopicAdminRESTClient(t.Context(), option.WithHTTPClient(paced), option.WithEndpoint(s.URL))
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ import (
 // quick makes the waits of a Transport short.
 func quick() cruisehttp.Option {
 	short := cruise.Must(cruise.ConstantBackoff(time.Millisecond))
-	return cruisehttp.WithRetrier(cruise.WithBackoff(short), cruise.WithPauseBackoff(short), cruise.WithInitialRate(1000))
+	return cruisehttp.WithRetrierOptions(cruise.WithBackoff(short), cruise.WithTuning(cruise.Tuning{PauseBackoff: short}), cruise.WithInitialRate(1000))
 }
 
 // An sdk makes one call through a Transport, and tells the status that its typed error holds.
@@ -268,7 +268,7 @@ func TestAttemptsAndErrors(t *testing.T) {
 					var err error
 					if s.plugged != nil {
 						err = s.plugged(ctx, func(base http.RoundTripper) http.RoundTripper {
-							return cruise.Must(cruisehttp.NewTransport(append(opts, cruisehttp.WithBase(base))...))
+							return cruise.Must(cruisehttp.NewTransport(append(opts, cruisehttp.WithRoundTripper(base))...))
 						}, server.URL)
 					} else {
 						err = s.call(ctx, cruise.Must(cruisehttp.NewTransport(opts...)), server.URL)
