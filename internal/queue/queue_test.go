@@ -200,7 +200,7 @@ func TestQueue(t *testing.T) {
 			require.NoError(t, q.SetLimit(10))
 		}, []turn{{"a", second, nil}, {"b", 1100 * ms, nil}}},
 
-		// Those who leave.
+		// Waiters that leave.
 		{"who leaves costs nobody anything", 10, 1, func(t *testing.T, q *lineup) {
 			ctx, cancel := context.WithCancel(context.Background())
 			q.join("a", 1)
@@ -312,7 +312,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// The rate of 1000 who wait is that of now, not that of when they came.
+// A crowd of 1000 waiters goes at the present rate, not at the rate at which they came.
 func TestQueueCutReachesAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLineup(1000, 1)
@@ -331,7 +331,7 @@ func TestQueueCutReachesAThousand(t *testing.T) {
 	})
 }
 
-// Whoever is first in line has the only timer, so a crowd costs none.
+// The first waiter has the only timer, so a crowd costs no more timers.
 func TestQueueOneTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLineup(10, 1)
