@@ -37,8 +37,8 @@ func (l *limitReq) admit(now time.Time) bool {
 	return true
 }
 
-// stickTable is HAProxy's http_req_rate: the requests of this period, and those
-// of the one before in proportion to how much of it the window still covers.
+// stickTable is HAProxy's http_req_rate: the requests of this period, and those of the one before
+// in proportion to the part that the window still covers.
 type stickTable struct {
 	most          float64
 	period        time.Duration
@@ -51,7 +51,7 @@ type stickTable struct {
 type haproxyRules int
 
 const (
-	refuseThenCount haproxyRules = iota // what is refused does not count
+	refuseThenCount haproxyRules = iota // refused requests do not count
 	countUnlessOver                     // nor does it but for the first one
 	countThenRefuse                     // it does, as in most configurations that are published
 )

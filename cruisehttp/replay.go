@@ -45,8 +45,8 @@ func newPayload(req *http.Request) payload {
 	return p
 }
 
-// buffer reads the body into memory, if that is what it takes to send it again and it has
-// at most limit bytes. A context that has ended already is for the Retrier to tell of.
+// buffer reads the body into memory if it cannot be sent again otherwise and has at most limit
+// bytes. If the context has already ended, the Retrier reports that.
 func (p *payload) buffer(limit int64) error {
 	if p.again || p.req.ContentLength > limit || limit == 0 || p.req.Context().Err() != nil {
 		return nil
@@ -129,7 +129,7 @@ func (p *payload) next(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-// done closes what no attempt closes.
+// done closes the body if no attempt does.
 func (p *payload) done() {
 	switch {
 	case p.seeker != nil:
@@ -148,7 +148,7 @@ type seekBody struct {
 	seeker io.Seeker
 	start  int64
 
-	mu   sync.Mutex // guards the fields below and those of the turns; no code of others runs under it
+	mu   sync.Mutex // guards the fields below and the fields of the turns; no foreign code runs under it
 	last *seekTurn  // of the attempt under way; nil before
 	over bool
 }

@@ -15,18 +15,18 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// A ResponseError is a response that was no success. It is the last error in a
-// [*cruise.Error], and what observers and classifiers of a Retrier see.
+// A ResponseError is a response that was no success. It is the last error in a [*cruise.Error], and
+// the error that observers and classifiers of a Retrier see.
 type ResponseError struct {
 	Status     string // such as "429 Too Many Requests"
 	StatusCode int
-	// Header is not to be changed; nil, if it is larger than [signal.MaxBody], for those who
-	// share the answer to another request.
+	// Header must not be changed. It is nil if it is larger than [signal.MaxBody] and the request
+	// failed at once with the answer to an earlier request.
 	Header http.Header
-	// Body is what was read of the body, at most [signal.MaxBody] of it; nil for those who
-	// share the answer to another request.
+	// Body holds the bytes read of the body, at most [signal.MaxBody]. It is nil if the request
+	// failed at once with the answer to an earlier request.
 	Body []byte
-	// Signal is what the response says about throttling.
+	// Signal holds the response's information about throttling.
 	Signal signal.Signal
 	// Until is when another try makes sense; zero if that is unknown.
 	Until time.Time
@@ -52,7 +52,7 @@ func sizeOf(h http.Header) (n int) {
 	return n
 }
 
-// Error says what the server said, and until when.
+// Error returns the server's reason and the time until which it holds.
 func (e *ResponseError) Error() string {
 	text := "cruisehttp: " + e.Status
 	if e.Status == "" || len(e.Status) > maxPhrase || strings.ContainsFunc(e.Status, unprintable) {
@@ -79,7 +79,7 @@ func (e *ResponseError) Error() string {
 // Unwrap returns why the request was not retried, if there is a reason.
 func (e *ResponseError) Unwrap() error { return e.NotRetried }
 
-// HTTPStatusCode is what other classifiers of errors look for.
+// HTTPStatusCode returns the status, for classifiers of other packages.
 func (e *ResponseError) HTTPStatusCode() int { return e.StatusCode }
 
 // failure is an error of RoundTrip that is not the base's own. [http.Client]
@@ -101,7 +101,8 @@ func (f *failure) Timeout() bool {
 	return ok && t.Timeout()
 }
 
-// Temporary tells whether the base's error does. What was given up has been retried.
+// Temporary returns Temporary of the base's error. A request that was given up is not temporary: it
+// has been retried.
 func (f *failure) Temporary() bool {
 	if _, ok := errors.AsType[*cruise.Error](f.err); ok {
 		return false
@@ -175,8 +176,8 @@ func (b *timedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// upgraded is the connection that a 101 leaves to the caller, who alone decides
-// how long it lasts.
+// upgraded is the connection that a 101 leaves to the caller. Only the caller decides how long it
+// lasts.
 type upgraded struct {
 	io.ReadWriteCloser
 	end func()

@@ -14,52 +14,50 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// A Transport is an [http.RoundTripper] that keeps requests to the rate that
-// their server gives, and retries those for which that is safe:
+// A Transport is an [http.RoundTripper] that keeps requests to their server's rate limit, and
+// retries failed requests if that is safe:
 //
 //	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 //
-// Every attempt passes the limiter of its scope, which is the host unless
-// [WithScope] says otherwise. The response is read by a [signal.Profile]: a throttle
-// pauses the whole scope, and limits that responses report set the pace before
-// there is any throttle.
+// Every attempt passes the limiter of its scope, which is the host unless [WithScope] says
+// otherwise. A [signal.Profile] reads the response: a throttle pauses the whole scope, and reported
+// limits set the pace before the first throttle.
 //
-// A failure is retried if that is worth it and cannot do the work twice, because
+// A failure is retried if it is worth a retry and if the work cannot be done twice, because
 //
 //   - the method is idempotent, or the request has an Idempotency-Key, or the header of
 //     [WithIdempotencyHeader],
-//   - the server throttled it, or says by HTTP/2 that it has not begun with it,
+//   - the server throttled it, or says by HTTP/2 that it has not begun it,
 //   - nothing of it was sent: see [Unsent],
-//   - or the context is one of [AllowRetry], or the Transport is one [WithAnyMethod].
+//   - or doing it twice does no harm, by [AllowRetry] or [WithAnyMethod].
 //
-// A request that carries a nonce, which a server accepts once, is sent again only if nothing
-// of it was sent: see [ErrNonce]. Headers by which a server says whether to retry are obeyed. The body is sent
-// again by GetBody, else by its Seek method, else from the buffer of
-// [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
-// the scope's own: a host that is down takes none from the others.
+// A request with a nonce, which a server accepts once, is sent again only if nothing of it was
+// sent: see [ErrNonce]. Headers by which a server says whether to retry are obeyed. The body is
+// sent again by GetBody, else by its Seek method, else from the buffer of [WithBufferedBodies],
+// else not at all. Each scope has its own [cruise.Budget] for retries: a host that is down takes
+// none from the others.
 //
-// Within one attempt an [http.Transport] itself sends again, at once, what it could not send on
-// a connection that had been closed meanwhile, what an HTTP/2 server has not begun with, and
-// what it answers with a PROTOCOL_ERROR of HTTP/2, of any method. Only a body that can be had once
-// keeps it from that.
+// Within one attempt an [http.Transport] itself sends a request of any method again at once in
+// three cases: the connection had been closed meanwhile, an HTTP/2 server has not begun the
+// request, or the server answers with a PROTOCOL_ERROR of HTTP/2. Only a body that can be read once
+// prevents it.
 //
-// When no retry is possible, or no further one, RoundTrip returns the last
-// response as it came, its body open; see also [WithoutRetryAfter]. It returns an error where there is none,
-// and where a quota is used up or the server asks for a longer wait than
-// [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
-// [*ResponseError] that says what the server said. From then until the quota is
-// renewed, all new requests of the scope fail at once with the same answer, and those
-// that stood in line already with the same reason.
+// When no retry is possible, or no further one, RoundTrip returns the last response as it came, its
+// body open; see also [WithoutRetryAfter]. RoundTrip returns an error if there is no response, if a
+// quota is used up, or if the server asks for a longer wait than [cruise.WithMaxServerDelay]
+// allows: a [*cruise.Error] with the wait and the [*ResponseError]. From then until the quota is
+// renewed, all new requests of the scope fail at once with the same answer. Requests that already
+// wait in the queue fail with the same reason.
 //
-// The http.Client, and its Jar, see the response that is returned, and no other: a cookie that
-// a server sets with an error is not sent with the retry.
+// The http.Client and its Jar see only the returned response: a cookie that a server sets with an
+// error is not sent with the retry.
 //
-// The body of an error is looked at before the response is returned, 64 KiB of it, for 2
-// seconds and half of the time to the deadline at most, and given back whole. One that is
-// longer or slower keeps its connection until the next attempt, as it may be what is returned
-// in the end. HTTP/2 shares the connection meanwhile; HTTP/1.1 closes it then. Where a server
-// sends such bodies over HTTP/1.1, the MaxConnsPerHost of an [http.Transport] must exceed the
-// number of requests that wait for a retry, or nothing else gets a connection meanwhile.
+// The Transport reads the body of an error before it returns the response: at most 64 KiB, for at
+// most 2 seconds and half of the time to the deadline. The caller still gets the whole body. A
+// longer or slower body keeps its connection until the next attempt, as the response may be the
+// last one. HTTP/2 shares the connection meanwhile; HTTP/1.1 closes it then. If a server sends such
+// bodies over HTTP/1.1, set MaxConnsPerHost of an [http.Transport] above the number of requests
+// that wait for a retry, or no other request gets a connection meanwhile.
 //
 // A Timeout of the http.Client bounds all of it: the wait for the limiter, every
 // attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
@@ -76,8 +74,8 @@ type Transport struct {
 	lot     lot
 }
 
-// NewTransport returns a Transport. Its error names every option that is out of
-// bounds, of this package and of those for [WithRetrier].
+// NewTransport returns a Transport. Its error names every option that is out of bounds, including
+// the options within [WithRetrier].
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
 	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
@@ -133,7 +131,7 @@ type exchange struct {
 	payload payload
 	keys    []string // of its scopes
 
-	// What the last attempt ended with: one of them is nil.
+	// The result of the last attempt. One of the two is nil.
 	resp *http.Response
 	err  error
 
@@ -170,8 +168,8 @@ func (x *exchange) run() (*http.Response, error) {
 	return x.resp, x.err
 }
 
-// attempt sends the request once. It reports whether the Retrier is to decide
-// how it goes on; if not, resp and err are what RoundTrip returns.
+// attempt sends the request once. It reports whether the Retrier decides how to go on. If not,
+// RoundTrip returns resp and err.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
 	r := x.req.WithContext(a.Context())
 	if x.req.URL != nil { // Google's transports write an API key into it, and the caller's is told in errors
@@ -386,17 +384,17 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 	return nil, &failure{err}
 }
 
-// park remembers the answer for those who come to the blamed scope while it holds.
+// park keeps the answer for later requests to the blamed scope, as long as it holds.
 func (x *exchange) park(wait time.Duration, reason error) {
 	if reason == cruise.ErrServerDelay && x.signal.Outcome == cruise.OutcomeTransient {
-		return // it is of one resource, and pauses nobody else
+		return // it concerns one resource, and pauses no other request
 	}
 	answer := *x.answer
-	answer.Body = nil // of which nobody needs a copy for days
+	answer.Body = nil // too large to keep for days
 	if sizeOf(answer.Header) > signal.MaxBody {
 		answer.Header = nil
 	}
-	answer.Header = answer.Header.Clone() // who gets the response may change its own
+	answer.Header = answer.Header.Clone() // the caller may change the header of its response
 	p := parked{time.Now().Add(wait), reason, &answer}
 	if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
 		x.t.lot.park(path(scope), p)
@@ -422,13 +420,13 @@ func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 	e, ok := errors.AsType[*cruise.Error](err)
 	switch {
 	case !ok:
-		// Of a verdict that somebody else is to act on nothing is told.
+		// Another Retrier acts on the verdict, so report nothing.
 		if x.signal.Outcome == cruise.OutcomeQuotaExhausted && cruise.Nested(x.req.Context()) {
 			return x.signal.Wait(0), cruise.ErrQuotaExhausted
 		}
 	case e.Reason == cruise.ErrQuotaExhausted, e.Reason == cruise.ErrServerDelay: // themselves, not as the cause of a context
 		if e.Paused > 0 {
-			return 0, e.Reason // refused in line, for what another response said
+			return 0, e.Reason // refused in the queue, because of another response
 		}
 		return e.RetryAfter, e.Reason
 	}

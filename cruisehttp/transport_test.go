@@ -295,14 +295,14 @@ func TestTransportFailsOnAContextThatHasEnded(t *testing.T) {
 	}
 }
 
-// Whichever of them a base heeds first, as a Client with a Timeout ends both, and whatever
-// it says then.
+// A Client with a Timeout ends both. The base may notice either of them first, and return any
+// error.
 func TestTransportDropsARequestThatIsCancelled(t *testing.T) {
 	cancelled, why := errors.New("net/http: request canceled"), errors.New("why")
 	for _, tt := range []struct {
 		name string
 		end  func(*http.Request) *http.Request
-		is   []error // beside what the base says
+		is   []error // in addition to the base's error
 	}{
 		{name: "by its channel", end: func(req *http.Request) *http.Request {
 			cancel := make(chan struct{})
@@ -621,7 +621,8 @@ func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
 	})
 }
 
-// What the classifier calls a throttle was not processed; what it calls transient may have been.
+// A request that the classifier calls throttled was not processed; one that it calls transient may
+// have been.
 func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 	for outcome, want := range map[cruise.Outcome][]string{
 		cruise.OutcomeThrottled: {"throttled, retry, success", "done"},
@@ -657,7 +658,7 @@ func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 	}
 }
 
-// A classifier does not know what has become of the body.
+// A classifier does not know the state of the body.
 func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
 	for method, want := range map[string]error{"PUT": cruisehttp.ErrBody, "POST": cruisehttp.ErrNotIdempotent} {
 		synctest.Test(t, func(t *testing.T) {
@@ -673,8 +674,8 @@ func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
 	}
 }
 
-// A server leads elsewhere: credentials stay behind, and so does what is known of
-// it, so that it neither pauses the other host nor goes there for it.
+// On a redirect to another host, credentials stay behind, and so do quotas and pauses: neither host
+// is paused for the other.
 func TestRedirectsToAnotherHostTakeNothingAlong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []string
