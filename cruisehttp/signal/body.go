@@ -15,7 +15,7 @@ import (
 const MaxBody = 64 << 10
 
 const (
-	maxFields = 4096 // of a body; what comes later is not looked at
+	maxFields = 4096 // of a body; later fields are ignored
 	maxDepth  = 32
 	maxKey    = 128 // bytes of a name; longer ones are cut
 )
@@ -56,8 +56,7 @@ func parseBody(h http.Header, body []byte) []field {
 	return fields
 }
 
-// gunzip is for callers who asked for gzip themselves, which makes net/http
-// leave the body as it is.
+// gunzip unpacks a body if the caller asked for gzip itself: then net/http leaves the body packed.
 func gunzip(body []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
@@ -234,8 +233,8 @@ func (f field) atPath(pattern string) bool {
 // name is the last part of the path.
 func (f field) name() string { return f.path[strings.LastIndexByte(f.path, '.')+1:] }
 
-// glob tells whether s is what the pattern says, in which "*" stands for any
-// text, without regard to the case of ASCII letters.
+// glob reports whether s matches a pattern, in which "*" stands for any text, without regard to the
+// case of ASCII letters.
 func glob(pattern, s string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	if end, ok := strings.CutPrefix(pattern, "*"); ok && strings.IndexByte(end, '*') < 0 {

@@ -14,15 +14,15 @@ import (
 
 // A Limit is one limit that a response reported.
 type Limit struct {
-	// Name is what the server calls it, such as "core", "tokens" or "daily";
-	// "" if it has no name.
+	// Name is the server's name for the limit, such as "core", "tokens" or "daily"; "" if it has no
+	// name.
 	Name string
-	// Unit is what it counts: "" for requests, else "tokens", "bytes", "cost"
-	// or "concurrent".
+	// Unit is the unit that the limit counts: "" for requests, else "tokens", "bytes", "cost" or
+	// "concurrent".
 	Unit string
-	// Max is what a whole window admits; 0 if not reported.
+	// Max is the number of units in a whole window; 0 if not reported.
 	Max int
-	// Remaining is what is left until Reset; -1 if not reported.
+	// Remaining is the number of units left until Reset; -1 if not reported.
 	Remaining int
 	// Reset is the time from now until Remaining is whole again; -1 if not reported.
 	Reset time.Duration
@@ -34,16 +34,15 @@ type Limit struct {
 // say anything: Azure and OpenAI send up to ten.
 const maxLimits = 64
 
-// long is the shortest window that counts as a long one when it is used up and
-// nobody says until when.
+// long is the shortest window that counts as long when it is used up until an unknown time.
 const long = 24 * time.Hour
 
 // spent: nothing is left, and time will mend it.
 func (l Limit) spent() bool { return l.Remaining == 0 && l.Unit != "concurrent" }
 
-// Quota is what to tell a limiter of l. Its Reset is stretched so that nobody
-// derives a pace above the limit's own: 10,000 calls remaining of 10,000 per
-// 1,000 s, to be reset in 10 s, are no reason to send 1,000 a second.
+// Quota returns l for a limiter. Its Reset is stretched so that the limiter derives no pace above
+// the limit's own: 10,000 calls remaining of 10,000 per 1,000 s, to be reset in 10 s, are no reason
+// to send 1,000 a second.
 func (l Limit) Quota() cruise.Quota {
 	q := cruise.Quota{Limit: max(0, l.Max), Remaining: max(0, l.Remaining), Reset: max(0, l.Reset)}
 	if l.Max > 0 && l.Window > 0 && l.Remaining > 0 {
@@ -65,8 +64,8 @@ func scale(d time.Duration, n, of int) time.Duration {
 	return time.Duration(min(whole, uint64(maxWait)))
 }
 
-// rank orders limits by how soon they stop a client: those used up first, the
-// one with the latest reset in front, then by the pace that they allow.
+// rank orders limits by how soon they stop a client: used-up limits first, the latest reset in
+// front, then the other limits by their pace.
 func rank(a, b Limit) int {
 	return cmp.Or(
 		cmp.Compare(a.class(), b.class()),
@@ -85,7 +84,7 @@ func (l Limit) class() int {
 	case l.Unit == "":
 		return 1
 	default:
-		return 2 // a call takes more than one token, nobody knows how many
+		return 2 // a call takes more than one token; their number is unknown
 	}
 }
 
@@ -101,11 +100,11 @@ func (l Limit) pace() float64 {
 	return float64(q.Remaining) / q.Reset.Seconds()
 }
 
-// LimitHeaders names the headers by which a server reports one limit, or a
-// family of limits: a "*" in Remaining matches any name that responses have
-// there, and stands for the same text in Max and Reset. Several limits may share their
-// headers, as in "0, 14523" and "1, 1419704": those at the same place belong together.
-// One with a maximum of 0 is none. Headers that a server does not have are left empty.
+// LimitHeaders names the headers by which a server reports one limit, or a family of limits: a "*"
+// in Remaining matches any text in the header's name, and stands for the same text in Max and
+// Reset. Several limits may share their headers, as in "0, 14523" and "1, 1419704": values at the
+// same place belong together. A limit with a maximum of 0 is ignored. Leave headers empty that a
+// server does not send.
 type LimitHeaders struct {
 	// Max, Remaining and Reset are the names of the headers, such as
 	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -119,8 +118,8 @@ type LimitHeaders struct {
 	ResetUnit Unit
 	// Name is the header that holds the name of the limit.
 	Name string
-	// Unit is what the limit counts; see Limit.Unit. Where it is empty, a
-	// family's name decides: one with "token" in it counts tokens.
+	// Unit is the unit that the limit counts; see Limit.Unit. If it is empty, a family's name
+	// decides: a name with "token" in it counts tokens.
 	Unit string
 	// Window is the length of the window, where the server is known to have
 	// this one. A family's name may be "second", "minute", "hour", "day",
@@ -168,8 +167,8 @@ func (lh *LimitHeaders) has(name string) bool {
 	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
 
-// header is the name of a header of which a pattern is known, and its lines; star is what "*"
-// stands for.
+// header returns the name and the lines of the header that matches a pattern. star replaces the
+// "*".
 func (r *reading) header(pattern, star string) (name string, lines []string) {
 	if pattern == "" {
 		return "", nil
@@ -181,7 +180,7 @@ func (r *reading) header(pattern, star string) (name string, lines []string) {
 	return name, r.resp.Header[name]
 }
 
-// readLimit reads what one set of headers reports, unless that was read before.
+// readLimit reads the limit of one set of headers, unless it was read before.
 func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	start := len(r.limits)
 	r.parseLimit(lh, star)
@@ -336,8 +335,8 @@ func vendor(name string) (front string, ok bool) {
 // maxVendors is how many prefixes of limits are looked at.
 const maxVendors = 8
 
-// readVendors reads limits whose headers have a prefix of the vendor's own, and what else the
-// profiles do not name.
+// readVendors reads limits whose headers have a vendor's prefix, and other limits that the profiles
+// do not name.
 func (r *reading) readVendors(names []string) {
 	var fronts []string
 	for _, name := range names {
@@ -365,7 +364,7 @@ func (r *reading) readVendors(names []string) {
 		} {
 			r.readFamily(&family, names)
 		}
-		// A reset beside several counts, as Contentful's, is that of those that are used up.
+		// A single reset of several limits, as Contentful's, belongs to the used-up ones.
 		if reset, ok := parseWaits(r.resp.Header.Values(front+"-Reset"), Auto, r.clock); ok {
 			for i := range r.limits[start:] {
 				if l := &r.limits[start+i]; l.Reset < 0 && l.spent() {
@@ -402,9 +401,9 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 	return saturate(items[0].num), window, true
 }
 
-// several reads limits that share their headers, as in a remaining of "0, 14523" beside
-// a reset of "1, 1419704": what stands at one place is of one limit. Where the maximum
-// is 0 there is none. Where nobody knows which reset is whose, each has that of l.
+// several reads limits that share their headers, as in a remaining of "0, 14523" with a reset of
+// "1, 1419704": values at the same place belong to one limit. A limit with a maximum of 0 is
+// ignored. If the resets cannot be matched to limits, each limit has the reset of l.
 func (l Limit) several(most, remaining []string, resets [][]string, unit Unit, clock time.Time) (limits []Limit, ok bool) {
 	if len(remaining) == 0 || len(remaining) == 1 && !strings.Contains(remaining[0], ",") {
 		return nil, false
@@ -505,7 +504,7 @@ func parseCount(s string) (int, bool) {
 
 func saturate(n int64) int { return int(min(n, math.MaxInt)) }
 
-// cached: the response tells of the past, so its limits are not those of now.
+// cached reports whether a cache sent the response: then its limits are from the past.
 func cached(h http.Header) bool {
 	return age(h) > 0 || h.Get("X-From-Cache") != ""
 }

@@ -24,7 +24,7 @@ type policy struct {
 	window    time.Duration
 }
 
-// policyUnits are the values of the parameter qu and what Limit.Unit calls them.
+// policyUnits maps the values of the parameter qu to values of Limit.Unit.
 var policyUnits = map[string]string{
 	"requests": "", "content-bytes": "bytes", "bytes": "bytes", "concurrent-requests": "concurrent",
 }
