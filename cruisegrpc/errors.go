@@ -12,7 +12,7 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// attemptError is the error of one attempt with what else is known of it.
+// attemptError is the error of one attempt, with its trailer and further facts.
 type attemptError struct {
 	err     error
 	trailer metadata.MD
@@ -23,8 +23,8 @@ type attemptError struct {
 	once    atomic.Bool // for that alone it is not retried; an observer may have it already
 }
 
-// answered reports whether a cancellation, if it is one, is known to be the server's: by an
-// Interceptor, which knows those of the caller, or by the trailer that came with it.
+// answered reports whether a cancellation is known to come from the server: by an Interceptor,
+// which knows the caller's cancellations, or by a trailer that came with it.
 func (e *attemptError) answered() bool { return e != nil && (!e.alone || len(e.trailer) > 0) }
 
 // Error is for observers: it says, too, why the call was not retried.
@@ -38,7 +38,8 @@ func (e *attemptError) Error() string {
 func (e *attemptError) Unwrap() error              { return e.err }
 func (e *attemptError) GRPCStatus() *status.Status { return status.Convert(e.err) }
 
-// bare is err without what only classifiers need, of each Interceptor that it came through.
+// bare returns err without the parts that only classifiers need, of each Interceptor that it came
+// through.
 func bare(err error) error {
 	for {
 		a, ok := err.(*attemptError)
@@ -58,8 +59,7 @@ func shown(ctx context.Context, err error) error {
 	return bare(err)
 }
 
-// givenUp is a [cruise.Error] with a gRPC status, so that callers who look at
-// codes find one.
+// givenUp is a [cruise.Error] with a gRPC status, for callers that look at codes.
 type givenUp struct {
 	why    *cruise.Error
 	status *status.Status

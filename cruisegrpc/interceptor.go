@@ -50,10 +50,9 @@ func New(opts ...Option) (*Interceptor, error) {
 	return i, nil
 }
 
-// classify asks the caller's classifier, if there is one, and then ours. What the
-// server names is a limit of its own, not a scope of the call. So it is told to
-// observers, unless that would take the throttle from the method to the limiter
-// around it.
+// classify asks the caller's classifier, if there is one, and then ours. The scope in the verdict
+// is a limit of the server, not a scope of the call. So it is reported to observers, unless that
+// would move the throttle from the method's limiter to the limiter around it.
 func (i *Interceptor) classify(err error) cruise.Verdict {
 	if i.classifier != nil {
 		if v := i.classifier(err); v.Outcome != cruise.OutcomeUnknown {
@@ -67,9 +66,8 @@ func (i *Interceptor) classify(err error) cruise.Verdict {
 	return v
 }
 
-// DialOptions are what a client needs: both interceptors, after those that the
-// client has already, and gRPC's own retries by service config switched off, so
-// that attempts do not multiply.
+// DialOptions returns the options for a client: both interceptors, after the client's own ones, and
+// an option that switches off gRPC's retries by service config, so that attempts do not multiply.
 func (i *Interceptor) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(i.Unary()),
@@ -78,9 +76,9 @@ func (i *Interceptor) DialOptions() []grpc.DialOption {
 	}
 }
 
-// Retrier returns the Retrier of the calls to which [WithScope]'s function gives
-// that key, to look at its limiter or to make calls of another kind share it. Its
-// method Scopes tells what all limiters of i do.
+// Retrier returns the Retrier of the calls to which [WithScope]'s function gives that key. Use it
+// to inspect its limiter, or to make other calls share it. Its method Scopes returns the state of
+// all limiters of i.
 func (i *Interceptor) Retrier(key string) *cruise.Retrier {
 	if i == nil {
 		return nil // Do will say so
@@ -88,7 +86,7 @@ func (i *Interceptor) Retrier(key string) *cruise.Retrier {
 	return i.base.Scope(ScopeMethod, key)
 }
 
-// errZeroInterceptor is what each call fails with that was to use the zero value.
+// errZeroInterceptor is the error of each call with the zero value.
 var errZeroInterceptor = errors.New("cruisegrpc: Interceptor not made by New")
 
 func (i *Interceptor) isZero() bool { return i == nil || i.base == nil }
