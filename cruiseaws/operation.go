@@ -34,7 +34,7 @@ type operation struct {
 	stop     func()
 	attempt  *cruise.Attempt // nil when all is over
 	admitted bool            // for an attempt that has not begun
-	release  func()          // ends what an attempt with a timeout holds; nil if its body will
+	release  func()          // releases the timer of an attempt; nil if the body does so
 	fixed    bool            // the request's body cannot seek, so it is sent once
 	gaveUp   error
 }
@@ -93,13 +93,13 @@ func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next 
 	}
 	o.release = nil
 	if errors.Is(err, context.Canceled) && errors.Is(attempt.Err(), context.DeadlineExceeded) {
-		err = &timeoutError{err} // nobody has cancelled it
+		err = &timeoutError{err} // the caller has not cancelled it
 	}
 	return out, metadata, err
 }
 
-// receive is around each exchange. Bodies of all kinds pass here: those that the SDK
-// reads and closes itself, and those that an output streams to the caller.
+// receive runs around each exchange. It sees bodies of both kinds: bodies that the SDK reads and
+// closes itself, and bodies that an output streams to the caller.
 func (o *operation) receive(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 	out, metadata, err := next.HandleDeserialize(ctx, in)
 	r, ok := out.RawResponse.(*smithyhttp.Response)
@@ -142,8 +142,8 @@ func (e extended) Value(key any) any {
 	return e.values.Value(key)
 }
 
-// timeoutError is the end of an attempt that had its time. What the SDK says of that is a
-// cancellation, which callers would take for one of their own.
+// timeoutError is the error of an attempt whose time is over. The SDK reports a cancellation, and
+// the caller would take it for its own.
 type timeoutError struct{ err error }
 
 func (e *timeoutError) Error() string { return "cruiseaws: attempt timed out: " + e.err.Error() }

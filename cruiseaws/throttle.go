@@ -54,7 +54,7 @@ type config struct {
 	scope      func(Operation) string
 }
 
-// Operation is what a call's scope is made of.
+// Operation describes a call, to choose its scope.
 type Operation struct {
 	Region  string // "eu-central-1"
 	Service string // the SDK's service ID, "DynamoDB"
@@ -69,14 +69,13 @@ func ScopeByOperation(o Operation) string { return o.Region + "/" + o.Service + 
 // ScopeByService is for services that limit all operations together.
 func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 
-// WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how
-// many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
-// limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
-// [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
-// the tuning. A throttle that names no scope teaches the innermost limiter alone, so give
-// WithLimiter what you know, such as a [cruise.TokenBucket], and share what is to be learnt,
-// such as a shared.Limiter, by WithScopeLimiter. A classifier given here is not used:
-// see [WithClassifier].
+// WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how many scopes are kept
+// and for how long. A [cruise.LimiterOption] tunes the limiter of every scope, and
+// [cruise.WithScopeLimiter] replaces it. [cruise.WithLimiter] puts one limiter around all scopes;
+// then tune the limiters of scopes by WithScopeLimiter. A throttle that names no scope teaches only
+// the innermost limiter. So give a known limit to WithLimiter, such as a [cruise.TokenBucket], and
+// a limiter that learns to WithScopeLimiter, such as a shared.Limiter. A classifier given here is
+// not used: see [WithClassifier].
 func WithRetrier(opts ...cruise.Option) Option {
 	return func(c *config) {
 		for i, opt := range opts { // cruise.New would count options of ours too
@@ -89,9 +88,9 @@ func WithRetrier(opts ...cruise.Option) Option {
 	}
 }
 
-// WithScope names what a call's limit belongs to; calls with one name share a
-// limiter. DynamoDB's tables and indices have limiters of their own within it.
-// Default [ScopeByOperation].
+// WithScope sets the function that names the scope of a call's limit; calls with the same name
+// share a limiter. DynamoDB's tables and indices have their own limiters within it. Default:
+// [ScopeByOperation].
 func WithScope(scope func(Operation) string) Option {
 	return func(c *config) {
 		if scope == nil {
@@ -101,7 +100,7 @@ func WithScope(scope func(Operation) string) Option {
 	}
 }
 
-// WithClassifier asks f what an error means before [Classify] is asked.
+// WithClassifier asks f for the verdict on an error before [Classify].
 func WithClassifier(f cruise.Classifier) Option {
 	return func(c *config) {
 		if f == nil {
@@ -136,9 +135,9 @@ func (t *Throttle) Configure(cfg *aws.Config) {
 	cfg.APIOptions = append(cfg.APIOptions[:len(cfg.APIOptions):len(cfg.APIOptions)], t.APIOption)
 }
 
-// Retrier returns the Retrier of an operation, to look at its limiter or to make
-// other calls share it, whose errors mean what [Classify] says, or else [cruise.Classify].
-// Its method Scopes tells what all limiters of t do.
+// Retrier returns the Retrier of an operation. Use it to inspect its limiter, or to make other
+// calls share it; it classifies their errors by [Classify], or else by [cruise.Classify]. Its
+// method Scopes returns the state of all limiters of t.
 func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
 	if t == nil || t.base == nil {
 		return nil // Do will say so
@@ -153,8 +152,8 @@ func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
 	return r
 }
 
-// within is a scope to blame as an operation knows it: a write may be throttled
-// by an index, whose limiter it doesn't pass, and a batch by any table.
+// within returns the blamed scope, or else the scope around it that the operation passes: an index
+// may throttle a write, and any table a batch, which do not pass its limiter.
 func (o Operation) within(scope string) string {
 	if scope == ScopeIndex && o.Index == "" {
 		scope = ScopeTable
@@ -165,7 +164,7 @@ func (o Operation) within(scope string) string {
 	return scope
 }
 
-// asked is what the caller's classifier says, if there is one: unknown if it declines.
+// asked returns the verdict of the caller's classifier, unknown if there is none or it declines.
 func (t *Throttle) asked(err error) (v cruise.Verdict) {
 	if t.classifier != nil && err != nil {
 		v = t.classifier(err)
@@ -173,8 +172,9 @@ func (t *Throttle) asked(err error) (v cruise.Verdict) {
 	return v
 }
 
-// ofAttempt is what the error of the n-th attempt means. It is not that of an operation
-// yet: one in there is another's, such as that which credentials come by.
+// ofAttempt returns the verdict on the error of the n-th attempt. The error is not yet an
+// operation's error: an operation's error within it belongs to another call, such as one for
+// credentials.
 func (t *Throttle) ofAttempt(err error, attempt int) cruise.Verdict {
 	if v := t.asked(err); v.Outcome != cruise.OutcomeUnknown {
 		return v
@@ -214,7 +214,7 @@ const (
 	captureID = "CruiseInput"
 )
 
-// errZeroThrottle is what each operation fails with that was to use the zero value.
+// errZeroThrottle is the error of each operation with the zero value.
 var errZeroThrottle = errors.New("cruiseaws: Throttle not made by New")
 
 // APIOption makes operations use t: give it to the APIOptions of
@@ -228,7 +228,7 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 		return errZeroThrottle
 	}
 	if m, ok := stack.Finalize.Get(wholeID); ok {
-		m.(*operation).throttle = t // what is nearer to the call comes later
+		m.(*operation).throttle = t // options nearer to the call come later, and win
 		return nil
 	}
 	if _, ok := stack.Finalize.Get(retryID); !ok {
@@ -279,7 +279,7 @@ func operationOf(ctx context.Context, input any) Operation {
 		Service: awsmiddleware.GetServiceID(ctx),
 		Name:    awsmiddleware.GetOperationName(ctx),
 	}
-	// Inputs of other services name tables too, but all of those share one limit.
+	// Inputs of other services name tables too, but their tables share one limit.
 	if v := reflect.Indirect(reflect.ValueOf(input)); o.Service == "DynamoDB" && v.Kind() == reflect.Struct {
 		o.Table, o.Index = textField(v, "TableName"), textField(v, "IndexName")
 	}
