@@ -180,7 +180,7 @@ func FuzzAdsFailure(f *testing.F) {
 	})
 }
 
-// Whatever the text of an error or a body says, waits are bounded and scopes are ours.
+// For any text of an error or a body, waits are bounded and scopes are ours.
 func FuzzAdsText(f *testing.F) {
 	f.Add("[RateExceededError <rateName=RequestsPerMinute, rateKey=null, rateScope=ACCOUNT, retryAfterSeconds=30>]", 429)
 	f.Add("RateExceededError rateScope='DEVELOPER' retryAfterSeconds=9999999999", 500)

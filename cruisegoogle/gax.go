@@ -50,13 +50,12 @@ func DisableRetries(callOptions ...any) error {
 	return nil
 }
 
-// WithRetry is a call option for clients whose connection or HTTP client cannot be
-// changed, in place of their own retries: a call is retried if [Classify] says that
-// it was throttled or failed in passing, so give it only to methods that may be
-// called twice. It waits as b says, never less than the server asks for, and gives
-// up where the server asks for more than [cruise.DefaultMaxServerDelay]. A Backoff
-// without [cruise.WithRetries] makes 4 retries. Nothing is paced, and no call
-// learns from another.
+// WithRetry is a call option for clients whose connection or HTTP client cannot be changed, in
+// place of their own retries. A call is retried if [Classify] calls it throttled or transient, so
+// give the option only to methods that may be called twice. The wait follows b and is never shorter
+// than the server asks for. The call gives up if the server asks for more than
+// [cruise.DefaultMaxServerDelay]. A Backoff without [cruise.WithRetries] makes 4 retries. Nothing
+// is paced, and no call learns from another.
 func WithRetry(b cruise.Backoff) gax.CallOption {
 	return gax.WithRetry(func() gax.Retryer { return &retryer{backoff: b} })
 }
