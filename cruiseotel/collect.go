@@ -15,7 +15,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/observing"
 )
 
-// A gauge is what is reported of all limiters of one name.
+// A gauge holds the values reported for all limiters of one name.
 type gauge struct {
 	limit   rate.Limit // the lowest; rate.Inf if there is none
 	pause   time.Duration

@@ -32,7 +32,7 @@ import (
 
 var errBoom = errors.New("boom")
 
-// meters is an SDK whose metrics are read as lines of text.
+// meters is an SDK that returns its metrics as lines of text.
 type meters struct {
 	*sdkmetric.MeterProvider
 	reader *sdkmetric.ManualReader
@@ -50,7 +50,7 @@ func (m meters) observer(t *testing.T, opts ...cruiseotel.Option) *cruiseotel.Ob
 	return o
 }
 
-// read returns "name{attributes} value" of all metrics whose names begin so.
+// read returns "name{attributes} value" of all metrics with one of the prefixes.
 func (m meters) read(t *testing.T, prefixes ...string) []string {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -226,7 +226,7 @@ func TestBudgetsBesideASharedLimiterAreAllLookedAt(t *testing.T) {
 	})
 }
 
-// turnstile is a limiter that lets everyone through.
+// turnstile is a limiter that lets all calls through.
 type turnstile struct{}
 
 func (turnstile) WaitN(context.Context, int) error { return nil }
@@ -401,8 +401,8 @@ func TestNamesThatAreNoTextAreMadeText(t *testing.T) {
 	assert.Contains(t, text, `value:"S:m�ller"`)
 }
 
-// The series of a counter stay for as long as the program runs, so names that come
-// after the first are "other" however much time goes by. Those of gauges don't.
+// The series of a counter stay for as long as the program runs, so names that come after the first
+// are "other" at any later time. The series of gauges don't.
 func TestCountersKeepTheirFirstNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
@@ -498,7 +498,7 @@ func TestConcurrentUse(t *testing.T) {
 	assert.Contains(t, m.read(t, "cruise.attempts"), "attempts{success} 800")
 }
 
-// What a call costs: nobody observes, an SDK is not there, and one is.
+// The price of a call without an observer, without an SDK, and with an SDK.
 func BenchmarkDo(b *testing.B) {
 	reader := sdkmetric.NewManualReader()
 	sdk := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))
