@@ -39,8 +39,8 @@ int gettimeofday(struct timeval *tv, void *tz) {
 }
 `
 
-// The clock of Redis jumps: nobody waits for longer than before, no burst is sent,
-// and a pause stays as long as it is.
+// The clock of Redis jumps: no call waits longer than before, no burst is sent, and a pause keeps
+// its length.
 func TestRedisClockJumps(t *testing.T) {
 	t.Parallel()
 	cc, err := exec.LookPath("cc")

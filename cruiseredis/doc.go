@@ -6,9 +6,9 @@
 //	}
 //	api, err := cruise.New(cruise.WithLimiter(limiter))
 //
-// All workers of a scope, on whatever machine, find one rate together, take turns
-// at it, and stop together when one of them is told to wait. Losing Redis costs
-// nobody a call: see [github.com/a7df5faa/cruise/shared.Limiter], which this is.
+// All workers of a scope, on all machines, find one rate together, take turns at it, and stop
+// together when one of them is told to wait. An outage of Redis fails no call: see
+// [github.com/a7df5faa/cruise/shared.Limiter], which this is.
 //
 // A limit for each key of a scope, within the common one:
 //

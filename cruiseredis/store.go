@@ -21,10 +21,10 @@ import (
 //go:embed sync.lua
 var script string
 
-// Store keeps what the workers of one scope share in one key of Redis. A step of
-// it is one call of one script, so it is atomic, and takes one round trip.
+// Store keeps the shared state of the workers of one scope in one key of Redis. A step of it is one
+// call of one script, so it is atomic, and takes one round trip.
 //
-// A Store is safe for concurrent use. It is made by [NewStore].
+// A Store is safe for concurrent use. [NewStore] makes one.
 type Store struct {
 	client processor
 	text   string // of the script
@@ -42,15 +42,14 @@ const longScope = 64
 // NewStore returns the store of a scope, for [shared.New]; most
 // programs need only [NewLimiter]. It does not ask Redis yet.
 //
-// Any text that is not empty is a scope. Its key is cruise1:{scope}, where 1 is
-// the version of what is kept there; a scope of more than 64 bytes is kept as its
-// SHA-256.
+// Any text that is not empty is a scope. Its key is cruise1:{scope}, where 1 is the version of the
+// stored state; a scope of more than 64 bytes is replaced by its SHA-256.
 //
-// Syncs must end with their context. For a [redis.Client] this is seen to, whatever
-// its options: the store uses a copy of it, which has the same connections. The
-// options of a [redis.ClusterClient] and a [redis.Ring] cannot be changed, so those
-// must have ContextTimeoutEnabled; the error says so. Of a client of another make
-// nothing can be known: see to it, and that it obeys NoRetry of [redis.Cmder].
+// Syncs must end with their context. With a [redis.Client] they do, for any of its options: the
+// store uses a copy of the client with the same connections. The options of a [redis.ClusterClient]
+// and a [redis.Ring] cannot be changed, so they must have ContextTimeoutEnabled; the error says so.
+// For any other client, make sure of it yourself, and that the client obeys NoRetry of
+// [redis.Cmder].
 func NewStore(client redis.UniversalClient, scope string) (*Store, error) {
 	var errs []error
 	if scope == "" {
@@ -135,7 +134,7 @@ func (s *Store) connect() {
 	}()
 }
 
-// processor is what a Store needs of a client.
+// processor is the part of a client that a Store needs.
 type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
