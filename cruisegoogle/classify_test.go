@@ -60,7 +60,7 @@ func TestClassify(t *testing.T) {
 		"gRPC":               {status.Error(codes.ResourceExhausted, "slow down"), cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
 		"marked":             {cruise.Permanent(rest(429, exhausted)), cruise.Verdict{}},
 		"a context's":        {context.DeadlineExceeded, cruise.Verdict{}},
-		"of somebody else":   {errors.New("odd"), cruise.Verdict{}},
+		"a foreign error":    {errors.New("odd"), cruise.Verdict{}},
 		"none":               {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -600,7 +600,7 @@ func echoes(t *testing.T, ctx context.Context) grpc.ClientStream {
 // A server that may send no more reads no more, so messages must be received while the earlier
 // messages are sent again.
 func TestStreamReceivesWhileItSendsAgain(t *testing.T) {
-	for name, closes := range map[string]int{"closed before": 0, "closed by who receives": 1} {
+	for name, closes := range map[string]int{"closed before": 0, "closed by the receiver": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -714,7 +714,7 @@ func TestStreamAfterAPanicInSend(t *testing.T) {
 	case err := <-received:
 		assert.ErrorContains(t, err, "trying to send message larger than max")
 	case <-time.After(20 * time.Second):
-		t.Error("nobody can receive")
+		t.Error("no message can be received")
 	}
 	assert.Equal(t, []string{"dropped"}, seen.outcomes())
 }

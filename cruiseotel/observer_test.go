@@ -305,7 +305,7 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 60", "pause.remaining{other} 120"}, pauses(), "too soon for another change")
 
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 0", "pause.remaining{other} 0"}, pauses(), "nobody needs the places")
+		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 0", "pause.remaining{other} 0"}, pauses(), "without trouble the places stay")
 		limiter("d").Pause(time.Minute)
 		assert.Equal(t, []string{"pause.remaining{S:c} 0", "pause.remaining{S:d} 60", "pause.remaining{other} 0"}, pauses(), "a had trouble never, c once")
 	})

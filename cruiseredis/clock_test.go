@@ -97,7 +97,7 @@ func TestRedisClockJumps(t *testing.T) {
 			late := fleet(t, 1, s.addr, scope, steady(100, patient)...)
 			require.NoError(t, late[0].WaitN(t.Context(), 1))
 			took := time.Since(paused)
-			assert.Greater(t, took, 3*time.Second-slack(), "who came later heeds the pause too")
+			assert.Greater(t, took, 3*time.Second-slack(), "a later call waits for the pause, too")
 			if tt.by < 0 {
 				took -= time.Second // from the last sync to the jump, for which there is no telling
 			}

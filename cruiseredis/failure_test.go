@@ -187,7 +187,7 @@ func meet(t *testing.T, workers []*shared.Limiter, tr *traffic) {
 // heeds checks that a later call waited for the end of a pause of d, too.
 func heeds(t *testing.T, d, took time.Duration) {
 	t.Helper()
-	assert.Greater(t, took, d-slack(), "who came later heeds the pause too")
+	assert.Greater(t, took, d-slack(), "a later call waits for the pause, too")
 	assert.Less(t, took, d+2*slack())
 }
 

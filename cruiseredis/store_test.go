@@ -55,7 +55,7 @@ func conformance(t *testing.T, newStore func(t *testing.T) shared.Store) {
 			sync(t, s, shared.Request{Pause: time.Minute, NewPause: true})
 			assert.Zero(t, sync(t, s, shared.Request{Resume: true}).Pause)
 			r := sync(t, s, shared.Request{Pause: time.Minute})
-			assert.Zero(t, r.Pause, "told by one who did not know")
+			assert.Zero(t, r.Pause, "reported by a worker that did not know the pause")
 			assert.EqualValues(t, 1, r.Resumes)
 			assert.NotZero(t, sync(t, s, shared.Request{Pause: time.Minute, Resumes: 1}).Pause)
 		},
@@ -70,7 +70,7 @@ func conformance(t *testing.T, newStore func(t *testing.T) shared.Store) {
 			assert.EqualValues(t, 2, again.Epoch)
 			assert.Equal(t, r.Rate, again.Rate)
 		},
-		"takes over what a worker knows": func(t *testing.T, s shared.Store) {
+		"takes over a worker's state": func(t *testing.T, s shared.Store) {
 			r := sync(t, s, shared.Request{Epoch: 9, Rate: 40e6, Ceiling: 50e6, Resumes: 3, Pause: time.Minute})
 			assert.EqualValues(t, 9, r.Epoch)
 			assert.EqualValues(t, 40e6, r.Rate)

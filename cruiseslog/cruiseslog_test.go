@@ -382,7 +382,7 @@ func TestAShortPauseThatIsExtendedIsALongOne(t *testing.T) {
 			})
 		})
 	}
-	t.Run("another one long after, though nobody called", func(t *testing.T) {
+	t.Run("another one long after, without calls between", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, observe := record(slog.LevelInfo)
 			observe(paused(5 * time.Second))

@@ -250,7 +250,7 @@ func BenchmarkWindows(b *testing.B) {
 			}
 		}
 	})
-	b.Run("a pause, for each who waits", func(b *testing.B) {
+	b.Run("a pause, for each waiter", func(b *testing.B) {
 		s, now := full()
 		for b.Loop() {
 			if wait := s.AtLeast(now.Add(2*per), 0, 1); wait > 0 {
