@@ -73,8 +73,8 @@ func VerdictOf(status int, header http.Header) cruise.Verdict {
 
 var generic = sync.OnceValue(signal.Generic)
 
-// statusOf is the status of a phrase, which is all that net/http keeps of the answer of a proxy
-// to CONNECT; 0 if it is none.
+// statusOf returns the status of a phrase, 0 if there is none. net/http keeps only the phrase of a
+// proxy's answer to CONNECT.
 func statusOf(phrase string) int {
 	for status := 400; status < 600 && phrase != ""; status++ {
 		if http.StatusText(status) == phrase {
@@ -91,7 +91,7 @@ func permanentFailure(err error) bool {
 	if is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) ||
 		is[x509.HostnameError](err) || is[x509.CertificateInvalidError](err) ||
 		is[tls.RecordHeaderError](err) || // the server speaks no TLS
-		is[*net.AddrError](err) || // an address that is none
+		is[*net.AddrError](err) || // an invalid address
 		errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}

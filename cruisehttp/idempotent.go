@@ -22,9 +22,9 @@ var (
 	// Idempotency-Key, or a context of [AllowRetry]. If the base failed before it sent anything,
 	// mark its error by [Unsent].
 	ErrNotIdempotent = errors.New("cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key")
-	// ErrNonce: the request carries a nonce that a server accepts once, such as the signed
-	// requests of ACME, DPoP, HTTP Digest and OAuth 1.0. Let it be signed beneath the
-	// Transport, by its base, so that each attempt has a nonce of its own.
+	// ErrNonce: the request carries a nonce that a server accepts once, such as the signed requests
+	// of ACME, DPoP, HTTP Digest and OAuth 1.0. Sign it beneath the Transport, in its base, so that
+	// each attempt has its own nonce.
 	ErrNonce = errors.New("cruisehttp: not retried: the request carries a nonce that can be used once")
 	// ErrForbidden: the request has a context of [ForbidRetry].
 	ErrForbidden = errors.New("cruisehttp: not retried: its context forbids it")
@@ -47,16 +47,16 @@ func ForbidRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, false)
 }
 
-// idempotent tells whether a request can be sent twice: by its method, which is idempotent
-// by RFC 9110 section 9.2.2, or one that only reads of WebDAV (RFC 4918, 3253 and 5323), or
-// QUERY; or by its Idempotency-Key, or the header of [WithIdempotencyHeader].
+// idempotent reports whether a request can be sent twice. Its method must be idempotent by RFC 9110
+// section 9.2.2, or a reading method of WebDAV (RFC 4918, 3253 and 5323), or QUERY; or the request
+// must have an Idempotency-Key, or the header of [WithIdempotencyHeader].
 func (t *Transport) idempotent(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete,
 		"PROPFIND", "REPORT", "SEARCH", "QUERY":
 		return true
 	}
-	// Like net/http: one without values says it too, and is not sent.
+	// As in net/http, a header without values counts too, and is not sent.
 	has := func(name string) bool {
 		v, ok := req.Header[name]
 		return ok && (len(v) == 0 || v[0] != "")
@@ -64,9 +64,9 @@ func (t *Transport) idempotent(req *http.Request) bool {
 	return has("Idempotency-Key") || has("X-Idempotency-Key") || slices.ContainsFunc(t.keyHeaders, has)
 }
 
-// carriesNonce tells whether a server would refuse the request if it saw it twice: it is
-// signed with a nonce (RFC 7616, RFC 5849, RFC 8555, RFC 9449, Hawk, Kraken), or has a header
-// that is named so.
+// carriesNonce reports whether a server would refuse the request if it saw it twice: it is signed
+// with a nonce (RFC 7616, RFC 5849, RFC 8555, RFC 9449, Hawk, Kraken), or has a header that is
+// named so.
 func carriesNonce(h http.Header) bool {
 	for name, values := range h {
 		switch {
@@ -99,7 +99,7 @@ const (
 	unknown
 )
 
-// refusal is why the request must not be sent again, nil if it may.
+// refusal returns the reason why the request must not be sent again, nil if it may.
 func (x *exchange) refusal(f fate) error {
 	allowed, said := x.req.Context().Value(retryKey{}).(bool)
 	switch {
@@ -138,8 +138,8 @@ func Unsent(err error) error {
 
 type unsentError struct{ failure }
 
-// A connecting watches a request of a [http.Transport], which sends nothing before it has
-// got a connection. Other bases may ask for one and send by another way.
+// A connecting watches a request of an [http.Transport], which sends nothing before it has a
+// connection. Other bases may ask for a connection and send by another way.
 type connecting struct{ asked, got atomic.Bool }
 
 func (c *connecting) watch(r *http.Request) *http.Request {
@@ -170,16 +170,17 @@ func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 	}
 	c := &connecting{}
 	resp, err := base.RoundTrip(c.watch(r))
-	// A Client knows a server without TLS by the type of this one, which nothing may wrap.
+	// A Client recognises a server without TLS by the type of this error, so it must not be
+	// wrapped.
 	if _, plain := err.(tls.RecordHeaderError); err != nil && !plain && c.unsent(base) {
 		err = Unsent(err)
 	}
 	return resp, err
 }
 
-// unsent tells whether an error came before anything of the request was sent, or the
-// server says that it has not begun with it (RFC 9113 section 8.7). Of several errors
-// that are joined all must be such: a base may have tried one server after the other.
+// unsent reports whether an error came before any of the request was sent, or the server says that
+// it has not begun it (RFC 9113 section 8.7). If several errors are joined, this must hold for all:
+// a base may have tried one server after the other.
 func unsent(err error) bool {
 	switch e := err.(type) {
 	case nil:

@@ -126,14 +126,14 @@ func methodAndPath(req *http.Request) string {
 	return req.Method + " " + req.URL.Path
 }
 
-// WithProfile says how responses are read. Default [signal.Generic], which recognises
-// providers by itself.
+// WithProfile sets the profile by which responses are read. Default: [signal.Generic], which
+// recognises providers by itself.
 func WithProfile(p signal.Profile) Option {
 	return func(c *config) { c.profile = p }
 }
 
-// WithLongWait is the wait above which a throttle counts as a quota that is used
-// up, above 0. Default [signal.DefaultLongWait], an hour.
+// WithLongWait sets the wait above which a throttle counts as a used-up quota. It must be above 0.
+// Default: [signal.DefaultLongWait], an hour.
 func WithLongWait(d time.Duration) Option {
 	return func(c *config) {
 		if c.want(d > 0, "WithLongWait(%v): want above 0", d); d > 0 {
@@ -155,10 +155,9 @@ func WithBufferedBodies(max int64) Option {
 	}
 }
 
-// WithHeaderTimeout is how long an attempt may take until the head of its
-// response is there, above 0. An attempt that takes longer is a transient failure.
-// Nor is the body of an error waited for any longer. The time in the limiter does
-// not count. Default: none.
+// WithHeaderTimeout bounds the time from the start of an attempt to the head of its response. It
+// must be above 0. An attempt that takes longer is a transient failure. The same time bounds the
+// wait for the body of an error. The time in the limiter does not count. Default: none.
 func WithHeaderTimeout(d time.Duration) Option {
 	return func(c *config) {
 		c.want(d > 0, "WithHeaderTimeout(%v): want above 0", d)
@@ -166,11 +165,10 @@ func WithHeaderTimeout(d time.Duration) Option {
 	}
 }
 
-// WithAttemptTimeout is how long an attempt may take until the body of its
-// response has been read and closed, above 0. Before the response is returned, a
-// timeout is a transient failure; afterwards it is an error of reading the body,
-// and nothing is retried. The time in the limiter does not count, nor that of a
-// connection which the server has upgraded. Default: none.
+// WithAttemptTimeout bounds the time of an attempt until the body of its response has been read and
+// closed. It must be above 0. Before the response is returned, a timeout is a transient failure.
+// Afterwards it is an error of reading the body, and is not retried. The time in the limiter does
+// not count, nor the time of an upgraded connection. Default: none.
 func WithAttemptTimeout(d time.Duration) Option {
 	return func(c *config) {
 		c.want(d > 0, "WithAttemptTimeout(%v): want above 0", d)

@@ -71,8 +71,8 @@ func (p *peeked) readAhead(size int) {
 	}
 }
 
-// Close does not wait for a Read that goes on, as Close does of a body which net/http
-// unpacks, until there is a head to unpack.
+// Close does not wait for a Read that goes on. Close of a body that net/http unpacks waits, until
+// the gzip header has come.
 func (p *peeked) Close() error {
 	p.closed.Store(true)
 	select {
@@ -90,8 +90,8 @@ func (p *peeked) Close() error {
 // bodyPatience is the longest wait for the body of an error, or for the rest of it.
 const bodyPatience = 2 * time.Second
 
-// peek reads at most signal.MaxBody of the body of resp and puts it back. Of a body that
-// is not there in time it returns nothing.
+// peek reads at most signal.MaxBody of the body of resp and puts it back. It returns nothing if the
+// body does not come in time.
 func peek(resp *http.Response, patience time.Duration) []byte {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {
 		return nil

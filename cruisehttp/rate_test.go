@@ -47,7 +47,7 @@ type stickTable struct {
 	begin         time.Time // of the current period
 }
 
-// haproxyRules are rules of HAProxy for at most so many requests in a window.
+// haproxyRules are rules of HAProxy that limit the requests in a window.
 type haproxyRules int
 
 const (
@@ -108,7 +108,7 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		// Not 90 %: each pause costs the calls of a second, and one more.
 		{name: "haproxy that counts one too many", server: haproxy(countUnlessOver), headers: retryAfter, perSecond: 3, requests: 69, used: .75},
 		{name: "haproxy that counts one too many, longer", server: haproxy(countUnlessOver), headers: retryAfter, perSecond: 3, requests: 500, used: .78},
-		// Not 90 %: each knock at the closed door keeps it closed for longer.
+		// Not 90 %: each request during the block extends it.
 		{name: "haproxy that counts what it refuses", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 69, used: .67},
 		{name: "haproxy that counts what it refuses, longer", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 500, used: .71},
 	} {

@@ -28,20 +28,20 @@ type ResponseError struct {
 	Body []byte
 	// Signal holds the response's information about throttling.
 	Signal signal.Signal
-	// Until is when another try makes sense; zero if that is unknown.
+	// Until is the time at which another try makes sense; zero if it is unknown.
 	Until time.Time
-	// NotRetried is why the request was not sent again, although its outcome was
-	// worth it: one of the Err variables of this package, or with [signal.Signal.Brake] an
-	// error that says that the response is against it; nil if it may be.
+	// NotRetried is the reason why the request was not sent again, although its outcome was worth a
+	// retry: one of the Err variables of this package, or an error about the response if
+	// [signal.Signal.Brake] is set; nil if it may be sent again.
 	NotRetried error
 }
 
-// maxPhrase is how much of a phrase of the server's goes into an error, in bytes.
+// maxPhrase is the highest number of bytes of a server's phrase in an error.
 const maxPhrase = 200
 
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
-// sizeOf is how large a header is.
+// sizeOf returns the size of a header in bytes.
 func sizeOf(h http.Header) (n int) {
 	for name, lines := range h {
 		n += len(name)
@@ -89,7 +89,7 @@ type failure struct{ err error }
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Timeout tells whether a time has run out.
+// Timeout reports whether a time has run out.
 func (f *failure) Timeout() bool {
 	if errors.Is(f.err, context.DeadlineExceeded) {
 		return true
@@ -114,7 +114,7 @@ func (f *failure) Temporary() bool {
 	return ok && t.Temporary()
 }
 
-// notRetried is an error of the base with the reason for which it was not retried.
+// notRetried returns an error of the base with the reason why it was not retried.
 func notRetried(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
 
 // timeoutError is the cause of a cancelled attempt that took too long, and its error.
@@ -127,7 +127,7 @@ func tookLong(after time.Duration, option string) error {
 	return &timeoutError{fmt.Sprintf("cruisehttp: attempt took longer than %v (%s)", after, option), context.DeadlineExceeded}
 }
 
-// timedOut is err, of an attempt in ctx, as a timeout if it was one.
+// timedOut returns the error of an attempt in ctx, as a timeout if it was one.
 func timedOut(ctx context.Context, err error) error {
 	end := context.Cause(ctx)
 	cause, ok := end.(*timeoutError)

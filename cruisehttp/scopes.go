@@ -13,8 +13,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// HostKey is the key of the default scope: the host and port of the request's
-// URL, in lower case, without the port if that is the default of its scheme.
+// HostKey returns the key of the default scope: the host and port of the request's URL, in lower
+// case, without the port if it is the scheme's default.
 func HostKey(req *http.Request) string {
 	if req.URL == nil {
 		return ""
@@ -84,8 +84,8 @@ func (t *Transport) scope(keys []string) *cruise.Retrier {
 	return r
 }
 
-// blamed is how many of the keys lead to the scope that a server's name for a limit
-// means: that of this name, or else the innermost that the request is in.
+// blamed returns how many of the keys lead to the scope that the server blames: the scope of that
+// name, or else the innermost scope of the request.
 func (t *Transport) blamed(name string, keys []string) int {
 	i := slices.IndexFunc(t.levels, func(l level) bool { return l.name == name })
 	if i >= 0 && keys[i] != "" {
@@ -174,7 +174,7 @@ func (l *lot) park(path string, p parked) {
 	defer l.mu.Unlock()
 	old, known := l.parked[path]
 	if known && old.until.After(p.until) {
-		return // p was under way, and tells of a shorter limit
+		return // p was under way, and reports a shorter limit
 	}
 	if !known && len(l.parked) >= maxParked {
 		now := time.Now()
@@ -214,7 +214,7 @@ func (l *lot) leave(path string) {
 	delete(l.parked, path)
 }
 
-// parkedError is how a call fails where a scope around it is parked; nil if none is.
+// parkedError returns the error of a call in a parked scope; nil if none of its scopes is parked.
 func (t *Transport) parkedError(ctx context.Context, keys []string) error {
 	for {
 		p, n := t.lot.find(keys)

@@ -93,7 +93,7 @@ func NewTransport(opts ...Option) (*Transport, error) {
 //	limiter := transport.Retrier().Scope(cruisehttp.GlobalScope, "api.example.com").Limiter()
 func (t *Transport) Retrier() *cruise.Retrier { return t.retrier }
 
-// CloseIdleConnections does that for the base, if it can.
+// CloseIdleConnections closes the idle connections of the base, if it can.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -102,7 +102,7 @@ func (t *Transport) CloseIdleConnections() {
 
 var errZeroTransport = errors.New("cruisehttp: Transport not made by NewTransport")
 
-// RoundTrip sends a request, again where that is worth it: see [Transport].
+// RoundTrip sends a request, and repeats it if that is worth it: see [Transport].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || t.retrier == nil {
 		if req.Body != nil {
@@ -116,7 +116,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := t.parkedError(req.Context(), x.keys); err != nil {
 		return nil, &failure{err}
 	}
-	// Before it stands in line: that it may go is true of the moment.
+	// Buffer the body before the request enters the queue: the admission is only valid at its
+	// moment.
 	if err := x.payload.buffer(t.buffer); err != nil {
 		return nil, &failure{err}
 	}
@@ -172,7 +173,7 @@ func (x *exchange) run() (*http.Response, error) {
 // RoundTrip returns resp and err.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
 	r := x.req.WithContext(a.Context())
-	if x.req.URL != nil { // Google's transports write an API key into it, and the caller's is told in errors
+	if x.req.URL != nil { // Google's transports write an API key into it, and errors quote the caller's URL
 		r.URL = new(*x.req.URL)
 	}
 	if err := x.fill(a, r); err != nil {
@@ -203,8 +204,8 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	return x.judge(a, body)
 }
 
-// patience is how long to wait for the body of the response to an attempt: no longer
-// than the attempt may take for its head, unless nothing else tells of an error.
+// patience returns how long to wait for the body of the response to an attempt: no longer than the
+// attempt may take for its head, unless only the body can show an error.
 func (x *exchange) patience(a *cruise.Attempt, began time.Time) time.Duration {
 	left := bodyPatience
 	if x.resp.StatusCode < 400 {
@@ -234,7 +235,7 @@ func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
 func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	x.err = err
 	if ctx := x.req.Context(); ctx.Err() != nil {
-		if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) { // net/http has one of its own for it
+		if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) { // net/http has its own error for it
 			x.err = &failure{fmt.Errorf("%w: %w", ended(ctx), err)}
 		}
 		a.Done(x.err)
@@ -289,7 +290,7 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	if wait > 0 {
 		x.answer.Until = time.Now().Add(wait)
 	}
-	// However long a quota stays used up by the server's word, one request a day asks anew.
+	// However long the server says that a quota is used up, one request a day tries again.
 	hints := []cruise.Hint{cruise.RetryAfter(min(wait, maxPark)), x.t.inScope(s.Scope, x.keys)}
 	var told error
 	switch {
@@ -313,11 +314,11 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	return x.answer.NotRetried == nil
 }
 
-// maxPark is how long a scope stands still at most for one response.
+// maxPark is the longest pause of a scope for one response.
 const maxPark = 24 * time.Hour
 
-// extend makes a transient failure of one that has a status of [WithRetryStatuses], unless the
-// server forbids retries.
+// extend makes a failure transient if it has a status of [WithRetryStatuses], unless the server
+// forbids retries.
 func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
 	if s.Outcome != cruise.OutcomePermanent || s.Brake || s.ShouldNotRetry || !slices.Contains(t.statuses, resp.StatusCode) {
 		return
@@ -326,13 +327,13 @@ func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
 	s.RetryAfter, s.Asked = signal.ParseRetryAfter(resp.Header, time.Now())
 }
 
-// worthIt tells whether a retry is.
+// worthIt reports whether a retry is worth it.
 func worthIt(v cruise.Verdict) bool {
 	return !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
 }
 
-// errBrake is of a throttled request that is not to be repeated: the server says so, or
-// it has taken a part of it.
+// errBrake is the error of a throttled request that must not be repeated: the server says so, or it
+// has done a part of it.
 var errBrake = errors.New("cruisehttp: not retried: by the response, the same request should not be sent again")
 
 // learnBucket remembers the bucket that the response names, and pauses it too if
@@ -365,7 +366,7 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		if _, ok := errors.AsType[*cruise.Error](err); ok || x.err == nil {
 			return nil, &failure{err}
 		}
-		return nil, x.err // of the only attempt, without the verdict on it
+		return nil, x.err // the error of the only attempt, without its verdict
 	}
 	wait, reason := x.reason(err)
 	if reason != nil && wait > 0 {
@@ -405,7 +406,7 @@ func (x *exchange) park(wait time.Duration, reason error) {
 	}
 }
 
-// ended is the end of a context, with its cause where the canceller gave one.
+// ended returns the error of an ended context, with its cause if there is one.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err {
@@ -414,8 +415,8 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// reason is why a response is turned into an error, nil if it is not, and how long
-// that will hold; 0 if that is unknown.
+// reason returns the reason to turn a response into an error, nil if there is none, and how long it
+// will hold, 0 if that is unknown.
 func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 	e, ok := errors.AsType[*cruise.Error](err)
 	switch {
