@@ -8,8 +8,7 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// ErrUnprocessed is why a batch is sent again: the service answered, but left
-// some of it undone.
+// ErrUnprocessed says why a batch is sent again: the service answered, but left some items undone.
 var ErrUnprocessed = errors.New("cruiseaws: items left unprocessed")
 
 // Do is [cruise.DoValue] for an SDK call with the SDK's retries off, as by [WithoutRetries]. If an

@@ -57,9 +57,9 @@ func ofSDK(err error) bool {
 	return answer || response || operation
 }
 
-// SDKAttempts returns how many attempts the SDK itself says to have made of an
-// operation before it gave up with err, 0 if it says nothing. More than 1 inside
-// a [cruise.Retrier] means that retries multiply: see [WithoutRetries].
+// SDKAttempts returns the number of attempts that the SDK made before it gave up with err, 0 if it
+// reports none. More than 1 inside a [cruise.Retrier] means that retries multiply: see
+// [WithoutRetries].
 func SDKAttempts(err error) int {
 	if e, ok := errors.AsType[*retry.MaxAttemptsError](err); ok {
 		if inner, ok := errors.AsType[*retry.MaxAttemptsError](within(err)); !ok || inner != e {
@@ -69,8 +69,8 @@ func SDKAttempts(err error) int {
 	return 0
 }
 
-// within is the failure of another operation inside that of err, such as one that
-// credentials come by; nil if there is none.
+// within returns the error of another operation inside err, such as one for credentials; nil if
+// there is none.
 func within(err error) error {
 	if outer, ok := errors.AsType[*smithy.OperationError](err); ok {
 		if inner, ok := errors.AsType[*smithy.OperationError](outer.Err); ok {
@@ -152,7 +152,7 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	case throttle, status == 429, slowDown:
 		return cruise.OutcomeThrottled
 	case sdkRetryable.IsErrorRetryable(err) == aws.TrueTernary,
-		code == "IDPCommunicationError": // the client of STS retries it, by a retryer of its own
+		code == "IDPCommunicationError": // the client of STS retries it, by its own retryer
 		return cruise.OutcomeTransient
 	}
 	return cruise.OutcomePermanent
@@ -220,8 +220,7 @@ const (
 	retryAfterExtra  = 5 * time.Second // above the backoff: aws/retry, 2026
 )
 
-// asked is the wait of x-amz-retry-after, bounded as the SDK does it, or else of
-// Retry-After.
+// asked returns the wait of x-amz-retry-after, bounded as the SDK does it, or else of Retry-After.
 func asked(err error, o cruise.Outcome, attempt int) time.Duration {
 	response, ok := errors.AsType[*smithyhttp.ResponseError](err)
 	if !ok || response.Response == nil || response.Response.Response == nil {

@@ -139,8 +139,8 @@ func (s *sharedRetryer) learn(ctx context.Context, l cruise.Limiter, sent time.T
 	learner.Learn(cruise.Feedback{Outcome: v.Outcome, Sent: sent, Cost: 1, RetryAfter: v.RetryAfter, Scope: v.Scope})
 }
 
-// newRetries finds out the SDK's mode by a try: the newer one counts retries from 0.
-// AWS_NEW_RETRIES_2026 alone doesn't tell, as v1.48.0 heeds it no longer.
+// newRetries finds out the SDK's mode by a try: the newer mode counts retries from 0.
+// AWS_NEW_RETRIES_2026 alone doesn't show it, as v1.48.0 no longer reads it.
 func newRetries() bool {
 	var t try
 	loop := retry.NewAttemptMiddleware(&t, func(request any) any { return request })

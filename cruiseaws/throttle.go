@@ -16,15 +16,14 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// A Throttle makes the operations of SDK clients pass a limiter, learn from the
-// service's answers, and be retried where that is worth it. Each operation of
-// each service in each region has a limiter of its own, unless [WithScope] says
-// otherwise, and within it each table of DynamoDB, and each index of a table that
-// is asked for by name. A throttle cuts and pauses the one that DynamoDB blames:
-// see [Classify]. Retries are paid from a budget of the innermost of them.
+// A Throttle paces the operations of SDK clients by limiters, learns from the service's answers,
+// and retries failed operations if that is worth it. Each operation of each service in each region
+// has its own limiter, unless [WithScope] sets another scope. Within it each table of DynamoDB has
+// one, and each index of a table that is used by name. A throttle cuts and pauses the limiter that
+// DynamoDB blames: see [Classify]. Retries are paid from the budget of the innermost scope.
 //
-// A Throttle is safe for concurrent use and may serve many clients. It is made
-// by [New] and must not be copied.
+// A Throttle is safe for concurrent use and may serve many clients. [New] makes one. It must not be
+// copied.
 type Throttle struct {
 	_ noCopy
 	config
@@ -63,10 +62,12 @@ type Operation struct {
 	Index   string // of DynamoDB: the IndexName of the input; "" if it has none, and for other services
 }
 
-// ScopeByOperation is for services that limit each operation by itself: most.
+// ScopeByOperation puts each operation in its own scope, as most services limit each operation by
+// itself.
 func ScopeByOperation(o Operation) string { return o.Region + "/" + o.Service + "/" + o.Name }
 
-// ScopeByService is for services that limit all operations together.
+// ScopeByService puts all operations of a service in one scope, for services that limit them
+// together.
 func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 
 // WithRetrier tunes the Retrier: attempts, backoff, a budget, an observer, how many scopes are kept
@@ -129,8 +130,8 @@ func New(opts ...Option) (*Throttle, error) {
 	return t, nil
 }
 
-// Configure makes every client that is made of cfg from now on use t. A retry
-// mode or a retryer that cfg names is without effect then.
+// Configure makes all clients that are made from cfg later use t. A retry mode or a retryer in cfg
+// has no effect then.
 func (t *Throttle) Configure(cfg *aws.Config) {
 	cfg.APIOptions = append(cfg.APIOptions[:len(cfg.APIOptions):len(cfg.APIOptions)], t.APIOption)
 }
@@ -186,7 +187,7 @@ func (t *Throttle) ofAttempt(err error, attempt int) cruise.Verdict {
 	return v
 }
 
-// classify is for the Retriers: the errors of operations have their verdict.
+// classify is the Retriers' classifier. The errors of operations already have their verdict.
 func (t *Throttle) classify(err error) cruise.Verdict {
 	if j, ok := errors.AsType[*judged](err); ok {
 		return j.verdict
@@ -245,8 +246,8 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 		stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(bodyID, c.receive), middleware.After))
 }
 
-// WithoutRetries is an API option that switches the SDK's retries off, for calls
-// inside [cruise.Retrier.Do]: see [Do].
+// WithoutRetries switches the SDK's retries off, for calls inside [cruise.Retrier.Do]: see [Do]. It
+// is an API option.
 func WithoutRetries(stack *middleware.Stack) error {
 	if m, ok := stack.Finalize.Get(wholeID); ok {
 		m.(*operation).once = true // paced still
@@ -272,7 +273,7 @@ func swapRetryer(stack *middleware.Stack, r aws.Retryer) error {
 	return err
 }
 
-// operationOf is the operation that ctx belongs to.
+// operationOf returns the operation of ctx.
 func operationOf(ctx context.Context, input any) Operation {
 	o := Operation{
 		Region:  awsmiddleware.GetRegion(ctx),
@@ -286,7 +287,7 @@ func operationOf(ctx context.Context, input any) Operation {
 	return o
 }
 
-// textField is the text that a field of a struct points to, "" if there is none.
+// textField returns the text that a field of a struct points to, "" if there is none.
 func textField(v reflect.Value, name string) string {
 	if f := v.FieldByName(name); f.IsValid() && f.CanInterface() {
 		if p, ok := f.Interface().(*string); ok {
