@@ -42,7 +42,7 @@ const (
 // adsFailure returns the verdict on the quota errors of a GoogleAdsFailure among the details of a
 // gRPC status, the worst if there are several. It declines errors without a GoogleAdsFailure.
 func adsFailure(err error) cruise.Verdict {
-	s, _ := status.FromError(err) // without details where err is none
+	s, _ := status.FromError(err) // without details if err holds no status
 	var v cruise.Verdict
 	for _, detail := range s.Proto().GetDetails() {
 		if !strings.HasSuffix(detail.GetTypeUrl(), ".errors.GoogleAdsFailure") {
@@ -120,7 +120,7 @@ func submessages(b []byte, field protowire.Number) iter.Seq[[]byte] {
 	}
 }
 
-// number is the value of a field that holds one, 0 if it is not there.
+// number returns the value of a number's field, 0 if it is missing.
 func number(b []byte, field protowire.Number) (value uint64) {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)

@@ -78,7 +78,7 @@ func ClassifyAds(err error) cruise.Verdict {
 	return v
 }
 
-// maxWait is the longest wait that a server is taken to ask for, as in cruisehttp.
+// maxWait bounds a server's wait, as in cruisehttp.
 const maxWait = 365 * 24 * time.Hour
 
 var (
@@ -86,10 +86,10 @@ var (
 	retrySeconds = regexp.MustCompile(`retryAfterSeconds\W{1,3}(\d{1,9})`)
 )
 
-// AdsError is the error of a response of the Google Ads API or AdWords, SOAP or
-// JSON, for a call within a Retrier to return: a [*cruisehttp.ResponseError] with
-// the verdict and scope that [ClassifyAds] describes. It is nil if the response is
-// no error. body is that of resp, which the caller has read.
+// AdsError returns the error of a response of the Google Ads API or AdWords, SOAP or JSON, for a
+// call within a Retrier to return. It is a [*cruisehttp.ResponseError] with the verdict and scope
+// that [ClassifyAds] describes, nil if the response is no error. body is the body of resp, as the
+// caller has read it.
 func AdsError(resp *http.Response, body []byte) error {
 	now := time.Now()
 	s := signal.GoogleAds().Read(resp, body, now)
@@ -124,8 +124,7 @@ func classify(err error, p *signal.Profile) cruise.Verdict {
 	return cruise.Verdict{Outcome: s.Outcome, RetryAfter: s.Wait(0), Scope: s.Scope}
 }
 
-// unmarked reports whether err carries no verdict of its own, nor is the end of a
-// context.
+// unmarked reports whether err has no verdict of its own and is not the end of a context.
 func unmarked(err error) bool {
 	_, marked := errors.AsType[interface {
 		error

@@ -11,7 +11,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisegrpc"
 )
 
-// NewInterceptor is [cruisegrpc.New] for Google's services: methods that only read are idempotent:
+// NewInterceptor is [cruisegrpc.New] for Google's services. Methods that only read are idempotent:
 // the methods that google.api.http maps to GET in the proto files that the program links. So is
 // Pub/Sub's Publish, as messages are delivered at least once in any case. Name more methods by
 // [cruisegrpc.WithIdempotent]. A throttled call is retried in any case.

@@ -70,9 +70,9 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 	return &client, nil
 }
 
-// AdsScopes are options of [NewHTTPClient] for the Google Ads API: its requests are in the scopes
-// [ScopeDeveloper], by their developer-token, and within it [ScopeAccount], by the customer in
-// their path. So each limit slows only the requests that it concerns.
+// AdsScopes returns options of [NewHTTPClient] for the Google Ads API: its requests are in the
+// scopes [ScopeDeveloper], by their developer-token, and within it [ScopeAccount], by the customer
+// in their path. So each limit slows only the requests that it concerns.
 func AdsScopes() []cruisehttp.Option {
 	return []cruisehttp.Option{
 		cruisehttp.WithScope(ScopeDeveloper, cruisehttp.HeaderKey("developer-token")),
@@ -96,8 +96,8 @@ func profile() signal.Profile {
 	return p
 }
 
-// noToken tells whether err came of a request for a token, and how that was answered;
-// nil if it was not.
+// noToken reports whether err comes from a request for a token, and returns the answer to that
+// request, nil if there was none.
 func noToken(err error) (resp *http.Response, ok bool) {
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return e.Response, true
@@ -108,7 +108,7 @@ func noToken(err error) (resp *http.Response, ok bool) {
 	return nil, false
 }
 
-// authenticated is the transport of a client, which sends nothing without a token.
+// authenticated is the transport of a client. It sends no request without a token.
 type authenticated struct{ http.RoundTripper }
 
 func (a authenticated) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -125,8 +125,8 @@ func (a authenticated) CloseIdleConnections() {
 	}
 }
 
-// refusedToken knows that credentials which the server of tokens refuses are refused
-// again. It declines all other errors.
+// refusedToken classifies credentials that the token server refuses as permanent. It declines all
+// other errors.
 func refusedToken(err error) cruise.Verdict {
 	if resp, _ := noToken(err); resp != nil && (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusUnauthorized) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
@@ -134,8 +134,8 @@ func refusedToken(err error) cruise.Verdict {
 	return cruise.Verdict{}
 }
 
-// Bodies of calls, of which the clients don't always keep a copy. Media are longer
-// and have copies, or are sent by chunks.
+// The clients don't always keep a copy of a call's body. Media are longer and have copies, or are
+// sent in chunks.
 const bufferedBodies = 1 << 20
 
 // A Transport is the transport of a client made by [NewHTTPClient]. Its Retrier shows the learned
@@ -147,8 +147,8 @@ const bufferedBodies = 1 << 20
 // It is safe for concurrent use. Only NewHTTPClient makes one.
 type Transport struct{ *cruisehttp.Transport }
 
-// RoundTrip is that of [cruisehttp.Transport], which leaves retries to a client
-// that is at them already.
+// RoundTrip is [cruisehttp.Transport.RoundTrip], but leaves retries to a client that already
+// retries.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if retried(req.Header) {
 		req = req.WithContext(cruisehttp.ForbidRetry(req.Context()))
