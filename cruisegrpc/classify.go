@@ -99,9 +99,9 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	}
 	v := verdict(s, a.pushed(), strict, now)
 	if a != nil && a.unsent && v.Outcome == cruise.OutcomeThrottled {
-		v.Outcome, v.Scope = cruise.OutcomeTransient, "" // by another server, such as that of credentials
+		v.Outcome, v.Scope = cruise.OutcomeTransient, "" // by another server, such as a token server
 	}
-	// A reset refuses nothing, even one that says to calm down.
+	// A reset refuses nothing, not even with ENHANCE_YOUR_CALM.
 	maybeDone := v.Outcome == cruise.OutcomeTransient || v.Outcome == cruise.OutcomeThrottled && strings.Contains(s.Message(), reset)
 	if a != nil && a.unsafe && maybeDone {
 		a.once.Store(true)
@@ -110,14 +110,14 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	return v
 }
 
-// verdict is the table in the comment of Classify.
+// verdict implements the table in the comment of Classify.
 func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise.Verdict {
 	if push.stop {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	d := detailsOf(s)
 	if push.given {
-		// A wait of 0 would mean none at all, and be replaced by a guess.
+		// A wait of 0 would mean no wait, and be replaced by a guess.
 		d.asked, d.wait = true, max(1, push.wait)
 	}
 	v := cruise.Verdict{Outcome: cruise.OutcomePermanent, RetryAfter: d.wait, Scope: d.scope}
@@ -207,7 +207,7 @@ type details struct {
 	scope  string        // the limit that is to blame
 	long   bool          // it is one per day or month
 	month  bool
-	// allocation: it is of something that calls hold, such as storage, and not of calls.
+	// The limit is on something that calls hold, such as storage, and not on calls.
 	allocation bool
 
 	google bool // its days begin in Los Angeles
@@ -291,8 +291,8 @@ func (d *details) blame(limit, unit, subject string) {
 	d.month = d.month || month
 }
 
-// until is the time until a used-up quota is whole again, 0 if unknown. A short
-// RetryInfo beside it is of another limit.
+// until returns the time until a used-up quota is renewed, 0 if unknown. A short RetryInfo next to
+// it belongs to another limit.
 func (d details) until(now time.Time) time.Duration {
 	var wait time.Duration
 	switch {
@@ -307,8 +307,8 @@ func (d details) until(now time.Time) time.Duration {
 	return wait
 }
 
-// envoyLimited is the trailer by which Envoy says that a limit of its own refused the
-// call: by default with UNAVAILABLE.
+// envoyLimited is the trailer of a call that Envoy's own limit refused: by default with
+// UNAVAILABLE.
 const envoyLimited = "x-envoy-ratelimited"
 
 // pushback is a server's request in its trailer.

@@ -14,20 +14,19 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// An Interceptor makes the calls of gRPC clients pass a limiter, learn from the
-// server's answers, and be retried where that is safe. Each method of each target
-// has a limiter and a retry budget of its own, unless [WithScope] says otherwise.
+// An Interceptor paces the calls of gRPC clients by limiters, learns from the server's answers, and
+// retries calls if that is safe. Each method of each target has its own limiter and retry budget,
+// unless [WithScope] sets another scope.
 //
-// An Interceptor is safe for concurrent use and may serve many connections. It
-// is made by [New], or every call fails, and must not be copied.
+// An Interceptor is safe for concurrent use and may serve many connections. [New] makes one; every
+// call of the zero value fails. It must not be copied.
 type Interceptor struct {
 	config
 	base    *cruise.Retrier
 	methods methods
 }
 
-// ScopeMethod is the name of the scope that [WithScope] gives the keys of: see
-// [cruise.Retrier.Scope].
+// ScopeMethod is the name of the scope with [WithScope]'s keys: see [cruise.Retrier.Scope].
 const ScopeMethod = "METHOD"
 
 // New returns an Interceptor. The error names every option that is out of
