@@ -52,7 +52,7 @@ func (o *Observer) pathName(path []cruise.ScopeKey) string {
 	return strings.Join(parts, "/")
 }
 
-// other is the name of all that have no room of their own.
+// other is the name of all limiters without a place.
 const other = "other"
 
 // hold is how long a name keeps its place without trouble, if another one needs it.

@@ -21,7 +21,7 @@ import (
 // ScopeName is the name of the instrumentation scope.
 const ScopeName = "github.com/a7df5faa/cruise/cruiseotel"
 
-// DefaultMaxScopes is that of [WithMaxScopes].
+// DefaultMaxScopes is the default of [WithMaxScopes].
 const DefaultMaxScopes = 10
 
 // An Observer is a [cruise.Observer] that records metrics and span events. Make one
@@ -86,9 +86,8 @@ func WithMaxScopes(n int) Option {
 	}
 }
 
-// WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of
-// a key itself, or of a digest. It must be safe for concurrent use. Default, and for
-// nil: keys are not told.
+// WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of a key itself,
+// or of a digest. It must be safe for concurrent use. Default, and for nil: keys are left out.
 func WithKeys(text func(scope, key string) string) Option {
 	return func(c *config) { c.keys = text }
 }

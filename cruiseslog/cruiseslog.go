@@ -64,13 +64,13 @@ type track struct {
 	throttled bool       // since a throttle or a cut, until the rate has recovered
 	cut       bool       // the rate was, since then
 	blamed    bool       // the server throttled, since then; else its quota or slowness cut the rate
-	throttles int        // not told yet
+	throttles int        // not logged yet
 	target    rate.Limit // at which the rate has recovered; 0 if that is not known
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
 	pauseFor  time.Duration                       // how long the one is that ends then
-	pauseTold time.Duration                       // how long that of the last line about one was
+	pauseTold time.Duration                       // length of the pause in the last line about one
 	pauseAt   time.Time                           // of that line
 	pausedAt  time.Time                           // since when, zero once calls go again
 	gaveUp    [len(observing.Reasons) + 1]givenUp // by reason, others last
@@ -88,7 +88,7 @@ var _ cruise.Observer = (*Observer)(nil)
 // An Option tunes an [Observer].
 type Option func(*Observer)
 
-// DefaultInterval is that of [WithInterval].
+// DefaultInterval is the default of [WithInterval].
 const DefaultInterval = 10 * time.Second
 
 // WithInterval sets the least time between two lines about a growing rate, about calls of a scope
@@ -452,7 +452,7 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 		}
 		o.pausedTo, o.pauseFor = e.Until, e.For
 	}
-	// One after the other, none longer than the one that was told, change nothing.
+	// Pauses in a row, none longer than the logged one, change nothing.
 	tell := longer && (o.pauseAt.IsZero() || now.Sub(o.pauseAt) >= o.every || float64(e.For) > (1+change)*float64(o.pauseTold))
 	if tell {
 		o.pauseTold, o.pauseAt = e.For, now

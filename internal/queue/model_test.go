@@ -346,7 +346,7 @@ func checkQueue(t *testing.T, script []byte) (ok bool) {
 	return ok
 }
 
-// CRUISE_MODEL=1000000 checks so many operations instead of a hundred thousand, and
+// CRUISE_MODEL=1000000 checks a million operations instead of a hundred thousand, and
 // CRUISE_MODEL_SEED=n begins at the n-th script.
 func TestQueueModel(t *testing.T) {
 	const each = 100 // operations of a script

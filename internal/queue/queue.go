@@ -232,7 +232,7 @@ func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) 
 	return sent, ok
 }
 
-// turnedAway tells all policies that a call which was told to wait does not.
+// turnedAway tells all policies that a call which would have to wait does not wait.
 func (q *Queue) turnedAway(now clock.Instant) {
 	for x := q; x != nil; x = x.parent {
 		x.abandoned(x.Advance(q.Reading(now)))
