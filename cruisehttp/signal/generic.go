@@ -109,7 +109,8 @@ func generic() Profile {
 			{Code: []string{"type=quota-exceeded"}, Status: []int{429}, Outcome: cruise.OutcomeThrottled},
 			// Only a rate limiter sends this, with any status.
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
-			// The Connect protocol and gateways of gRPC servers have no other status for it.
+			// The Connect protocol and gateways of gRPC servers have no other status for these
+			// errors.
 			{Status: []int{429}, Text: noRate(), Outcome: cruise.OutcomePermanent},
 			// A 429 that concerns one call.
 			{Status: []int{429}, Code: []string{"reason=DisruptionBudget"}, Outcome: cruise.OutcomeTransient},           // Kubernetes, to an eviction
@@ -135,8 +136,8 @@ func generic() Profile {
 	}
 }
 
-// throttleCodes say that it is about the rate and nothing else. Codes for limits of another
-// kind, such as LimitExceeded, are not among them.
+// throttleCodes are codes that can only mean the rate. Codes for limits of another kind, such as
+// LimitExceeded, are not among them.
 var throttleCodes = []string{
 	"RATELIMITED", "RATE_LIMITED", "RATE-LIMITED", "RATE_LIMIT", "RATE_LIMIT_EXCEEDED", "RATE_LIMIT_REACHED", "RATE_LIMIT_ERROR",
 	"RateLimitExceeded", "RateLimitReached", "RateLimitError", "RateLimitExceededException",
@@ -146,9 +147,9 @@ var throttleCodes = []string{
 	"SlowDown", "FlowLimitExceeded", "too_many_write_operations*",
 }
 
-// Nginx is for servers behind nginx that answer 503, its default status for
-// limit_req and limit_conn, with a page of their own, or to HEAD by HTTP/2, where
-// nothing tells it from another 503: every 503 is a throttle.
+// Nginx takes every 503 for a throttle. Use it for servers behind nginx that answer 503, its
+// default status for limit_req and limit_conn, with their own page, or to HEAD by HTTP/2: such a
+// 503 looks like any other.
 func Nginx() Profile {
 	return Profile{
 		Name:  "nginx",
@@ -192,8 +193,8 @@ func GitHub() Profile {
 	}
 }
 
-// GitLab is gitlab.com and instances of one's own. Its RateLimit-Reset is a
-// Unix time, unlike that of the IETF draft; 429s may come without any header.
+// GitLab is gitlab.com and self-managed instances. Its RateLimit-Reset is a Unix time, unlike that
+// of the IETF draft; 429s may come without any header.
 //
 // Source: docs.gitlab.com, rate limits.
 func GitLab() Profile {
@@ -246,8 +247,7 @@ func Cloudflare() Profile {
 	}
 }
 
-// Twitter is the API of X: windows of 15 minutes, and daily ones of the app and
-// the user.
+// Twitter is the API of X: windows of 15 minutes, and daily limits of the app and the user.
 //
 // Source: docs.x.com, rate limits.
 func Twitter() Profile {

@@ -30,14 +30,14 @@ type Limit struct {
 	Window time.Duration
 }
 
-// maxLimits is how many limits of a response are looked at, whether or not they
-// say anything: Azure and OpenAI send up to ten.
+// maxLimits bounds the limits that are read of a response, including empty ones: Azure and OpenAI
+// send up to ten.
 const maxLimits = 64
 
 // long is the shortest window that counts as long when it is used up until an unknown time.
 const long = 24 * time.Hour
 
-// spent: nothing is left, and time will mend it.
+// spent reports whether the limit is used up and will be renewed by time.
 func (l Limit) spent() bool { return l.Remaining == 0 && l.Unit != "concurrent" }
 
 // Quota returns l for a limiter. Its Reset is stretched so that the limiter derives no pace above
@@ -51,7 +51,7 @@ func (l Limit) Quota() cruise.Quota {
 	return q
 }
 
-// scale is d*n/of, rounded up, at most maxWait; d, n and of are positive.
+// scale returns d*n/of, rounded up, at most maxWait; d, n and of are positive.
 func scale(d time.Duration, n, of int) time.Duration {
 	hi, lo := bits.Mul64(uint64(d), uint64(n))
 	if hi >= uint64(of) {
@@ -88,7 +88,7 @@ func (l Limit) class() int {
 	}
 }
 
-// pace is calls per second until the reset.
+// pace returns the calls per second until the reset.
 func (l Limit) pace() float64 {
 	if l.Remaining <= 0 {
 		return 0
@@ -112,23 +112,22 @@ type LimitHeaders struct {
 	// Used holds the number of calls made, for servers that send no Remaining;
 	// with Max, or in one value as in "32/40".
 	Used string
-	// ResetAfter is preferred to Reset: it is not a moment but a time from now.
+	// ResetAfter is the header that holds the time from now to the reset. It is preferred to Reset.
 	ResetAfter string
-	// ResetUnit is how Reset and ResetAfter are written; Auto if zero.
+	// ResetUnit is the unit of Reset and ResetAfter; Auto if zero.
 	ResetUnit Unit
 	// Name is the header that holds the name of the limit.
 	Name string
 	// Unit is the unit that the limit counts; see Limit.Unit. If it is empty, a family's name
 	// decides: a name with "token" in it counts tokens.
 	Unit string
-	// Window is the length of the window, where the server is known to have
-	// this one. A family's name may be "second", "minute", "hour", "day",
-	// "month" or "year".
+	// Window is the length of the window, if it is known for the server. A family's name may be
+	// "second", "minute", "hour", "day", "month" or "year".
 	Window time.Duration
 	// Interval is the header that holds the length of the window: in milliseconds if its
 	// name ends in "Ms" or "Milliseconds", else as Auto says.
 	Interval string
-	// Bucket: calls come back one by one, Max in every Window, not all at once.
+	// Bucket means that calls come back one by one, Max in every Window, not all at once.
 	Bucket bool
 }
 
@@ -162,7 +161,7 @@ func (r *reading) readFamily(lh *LimitHeaders, names []string) {
 	slices.SortStableFunc(r.limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// has tells whether a header is one without which there is nothing to read.
+// has reports whether the header is one that every limit needs.
 func (lh *LimitHeaders) has(name string) bool {
 	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
@@ -191,7 +190,7 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	}
 }
 
-// doubtful tells whether a reset is a number of an unknown unit.
+// doubtful reports whether a reset is a number of an unknown unit.
 func (r *reading) doubtful(lh *LimitHeaders, star string) bool {
 	for _, pattern := range [...]string{lh.ResetAfter, lh.Reset} {
 		_, lines := r.header(pattern, star)
@@ -309,8 +308,8 @@ func (l *Limit) pairs(lines []string, clock time.Time) {
 	}
 }
 
-// vendor cuts the name of a header such as X-Acme-RateLimit-Remaining behind its "RateLimit";
-// ok tells whether the header may report a limit in a family that no profile names.
+// vendor cuts the name of a header such as X-Acme-RateLimit-Remaining behind its "RateLimit"; ok
+// reports whether the header may belong to a family of limits that no profile names.
 func vendor(name string) (front string, ok bool) {
 	if len(name) < len("RateLimit") {
 		return "", false
@@ -332,7 +331,7 @@ func vendor(name string) (front string, ok bool) {
 	return "", false
 }
 
-// maxVendors is how many prefixes of limits are looked at.
+// maxVendors bounds the number of vendors' prefixes that are read.
 const maxVendors = 8
 
 // readVendors reads limits whose headers have a vendor's prefix, and other limits that the profiles
@@ -387,7 +386,7 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 		first, _, _ = strings.Cut(first, ";")
 		d, ok := parseDecimal(trim(first))
 		n = int(min(d.whole, math.MaxInt))
-		return n, 0, ok && (n > 0 || d.nano == 0) // less than one call is unlike none
+		return n, 0, ok && (n > 0 || d.nano == 0) // less than one call is not 0 calls
 	}
 	if items[0].num < 0 {
 		return 0, 0, false // a server that sends -1 means that it does not know
@@ -493,7 +492,7 @@ func parseUsed(lines []string) (used, of int, ok bool) {
 	return used, of, ok
 }
 
-// parseCount reads a number of calls; a fraction of a call is no call.
+// parseCount reads a number of calls; a fraction of a call is dropped.
 func parseCount(s string) (int, bool) {
 	n, ok := parseDecimal(trim(s))
 	if !ok {

@@ -36,8 +36,8 @@ type Profile struct {
 	// one if it matches the response by its host, or else by its marks. The first match counts.
 	Providers []Profile
 
-	// Waits are the headers that say how long to wait, the most trustworthy
-	// first. The first one with a wait above 0 counts.
+	// Waits are the headers that hold a wait, the most trustworthy first. The first one with a wait
+	// above 0 counts.
 	Waits []WaitHeader
 	// BodyWaits are fields that hold a wait. The longest wait of fields, texts
 	// and headers counts.
@@ -60,7 +60,7 @@ type Profile struct {
 	// blames; the first that is there counts, fields before headers.
 	ScopeHeaders, ScopeFields []string
 
-	// Embedded says which successful responses may hold an error.
+	// Embedded matches the successful responses that may hold an error.
 	Embedded []Embedded
 	// Rules decide the outcome of a response; the first rule that matches counts. If no rule
 	// matches, [cruise.StatusOutcome] decides.
@@ -69,11 +69,11 @@ type Profile struct {
 	whole bool // of Generic: it includes the rules for every server
 }
 
-// A WaitHeader is a header that says how long to wait.
+// A WaitHeader is a header that holds a wait.
 type WaitHeader struct {
 	Name string
 	Unit Unit
-	// Whole: the value is digits and nothing else, not even a space.
+	// Whole requires a value of digits only, without a space.
 	Whole bool
 	// Over bounds the wait to that much above the client's own backoff; 0 is no
 	// bound.
@@ -82,7 +82,7 @@ type WaitHeader struct {
 	Field string
 }
 
-// A WaitField is a body field that says how long to wait.
+// A WaitField is a body field that holds a wait.
 type WaitField struct {
 	Field string
 	Unit  Unit
@@ -128,17 +128,17 @@ type Rule struct {
 	Text []string
 	// Field lists fields that must hold something.
 	Field []string
-	// Spent: a limit that the response reports has nothing left.
+	// Spent requires that a reported limit is used up.
 	Spent bool
 
 	// Outcome of the call.
 	Outcome cruise.Outcome
-	// Brake: the server is throttling, although Outcome says otherwise because
-	// this call must not be retried.
+	// Brake means that the server is throttling, although Outcome says otherwise because this call
+	// must not be retried.
 	Brake bool
-	// Scope is the limit to blame, if the response names none that is better.
+	// Scope is the limit to blame, if the response names none.
 	Scope string
-	// Floor is the least wait where the server names none.
+	// Floor is the least wait if the server names none.
 	Floor time.Duration
 	// Wait is how long the quota is known to stay used up, if the server does
 	// not ask for more.
@@ -147,8 +147,8 @@ type Rule struct {
 	Until func(now time.Time) time.Time
 }
 
-// WantsBody tells whether Read can learn from the body of resp: of any error,
-// and of successful responses in which the provider may hide one.
+// WantsBody reports whether Read needs the body of resp: for any error, and for successful
+// responses in which the provider may hide an error.
 func (p Profile) WantsBody(resp *http.Response) bool {
 	return p.pick(resp).wantsBody(resp)
 }
@@ -182,8 +182,8 @@ func (e *Embedded) matches(req *http.Request) bool {
 		(e.Header == "" || headerIs(req.Header, e.Header))
 }
 
-// pick returns the profile to read resp by. Once, that is cheaper than to make the
-// providers that a reader asks many times.
+// pick returns the profile to read resp by. For one response that is cheaper than the index of a
+// Reader.
 func (p *Profile) pick(resp *http.Response) *Profile {
 	if req := resp.Request; req != nil && req.URL != nil {
 		host := req.URL.Hostname()
@@ -210,7 +210,7 @@ func (p *Profile) pick(resp *http.Response) *Profile {
 	return p
 }
 
-// headerIs tells whether a header is there as "Name: pattern" says.
+// headerIs reports whether a header matches "Name: pattern".
 func headerIs(h http.Header, condition string) bool {
 	name, pattern, _ := strings.Cut(condition, ":")
 	return slices.ContainsFunc(h.Values(name), func(v string) bool { return glob(trim(pattern), trim(v)) })

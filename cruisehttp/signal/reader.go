@@ -16,13 +16,13 @@ type Reader struct {
 	providers
 	longWait time.Duration
 	tells    names // of headers that report limits
-	// ruled are successful statuses that rules want to know without a body, with the headers of
-	// which one must be there; "" is no such condition.
+	// ruled maps successful statuses, to which a rule without a body may apply, to headers of which
+	// one must be there; "" is no such condition.
 	ruled map[int][]string
 }
 
 // NewReader returns a Reader by p, which must not change any more. longWait is the wait above which
-// a throttle counts as a quota that is used up, above 0; [DefaultLongWait] is usual. The error
+// a throttle counts as a used-up quota, and must be above 0; [DefaultLongWait] is usual. The error
 // names the faults of p and longWait.
 func NewReader(p Profile, longWait time.Duration) (*Reader, error) {
 	if longWait <= 0 {
@@ -52,7 +52,7 @@ func (r *Reader) add(p *Profile) {
 	}
 }
 
-// mark is the name of a header without which the rule does not hold; "" if there is none.
+// mark returns the name of a header without which the rule does not hold; "" if there is none.
 func (rule *Rule) mark() string {
 	for _, condition := range rule.Header {
 		if name, _, _ := strings.Cut(condition, ":"); !strings.HasPrefix(name, "!") {
@@ -62,7 +62,7 @@ func (rule *Rule) mark() string {
 	return ""
 }
 
-// isRuled tells whether a rule may hold for a response that is no error.
+// isRuled reports whether a rule may hold for a successful response.
 func (r *Reader) isRuled(resp *http.Response) bool {
 	for _, mark := range r.ruled[resp.StatusCode] {
 		if mark == "" || resp.Header[mark] != nil {
@@ -154,7 +154,7 @@ func (ps *providers) pick(resp *http.Response) *Profile {
 	return picked
 }
 
-// names are names and patterns of names, each of a provider at some place.
+// names holds names and patterns of names, each with the place of its provider.
 type names struct {
 	initials [256]bool      // first bytes that any has
 	whole    map[string]int // and the text after the star of a pattern like "*.example.com"

@@ -23,8 +23,8 @@ func Stripe() Profile {
 	}
 }
 
-// Slack limits each method per workspace and app, by the minute: so long is the wait where it
-// names none.
+// Slack limits each method per workspace and app, by the minute. A throttle without a wait lasts a
+// minute.
 //
 // Source: docs.slack.dev, rate limits; slack-go.
 func Slack() Profile {
@@ -93,8 +93,8 @@ func Discord() Profile {
 	}
 }
 
-// openAIRules tell a rate from an account without money, and from a request that is
-// larger than a whole minute's tokens, neither of which a wait mends.
+// openAIRules separate throttles from two errors that waiting cannot cure: an account without
+// money, and a request that is larger than a whole minute's tokens.
 func openAIRules() []Rule {
 	return []Rule{
 		{Status: []int{413, 429}, Text: []string{"request too large for *"}, Outcome: cruise.OutcomePermanent},

@@ -16,27 +16,26 @@ import (
 // sleep that long.
 const DefaultLongWait = time.Hour
 
-// maxScope is how much of the name of a limit is kept, in bytes: more than ARNs
-// have, little enough to be a label.
+// maxScope bounds the bytes of a limit's name: more than ARNs have, and few enough for a label.
 const maxScope = 1024
 
 // A Signal holds a response's information about throttling.
 type Signal struct {
 	// Outcome of the attempt.
 	Outcome cruise.Outcome
-	// Brake: the server is throttling, so slow down, although Outcome is not
+	// Brake means that the server is throttling, so slow down, although Outcome is not
 	// OutcomeThrottled because this call must not be retried.
 	Brake bool
 	// RetryAfter is the wait that the server asks for, or that its quota is
 	// known to need, between 0 and one year; 0 also if it asks for none.
 	RetryAfter time.Duration
-	// Asked: the server named a wait, even if that is 0 or has passed.
+	// Asked means that the server named a wait, even if it is 0 or has passed.
 	Asked bool
-	// Floor is the least wait before another attempt where RetryAfter is 0, as
-	// the provider documents it; 0 if it does not.
+	// Floor is the least wait before another attempt if RetryAfter is 0, as the provider documents
+	// it; 0 if it documents none.
 	Floor time.Duration
-	// Over bounds the wait to that much above the client's own backoff, where
-	// the provider wants it so; 0 is no bound.
+	// Over bounds the wait to that much above the client's own backoff, if the provider wants it
+	// so; 0 is no bound.
 	Over time.Duration
 	// Scope is the limit that the server blames; "" if it names none.
 	Scope string
@@ -48,8 +47,8 @@ type Signal struct {
 	Limits []Limit
 	// Profile is the name of the profile by which the response was read.
 	Profile string
-	// ShouldRetry and ShouldNotRetry: the server itself says, by a header such as
-	// X-Should-Retry, whether the request is to be sent again.
+	// ShouldRetry and ShouldNotRetry are the server's own instructions, by a header such as
+	// X-Should-Retry, to send the request again or not.
 	ShouldRetry, ShouldNotRetry bool
 	// Reason names the part of the response that decided, such as `status 429` or `code
 	// "ThrottlingException"`.
