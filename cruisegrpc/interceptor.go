@@ -92,10 +92,9 @@ func (i *Interceptor) isZero() bool { return i == nil || i.base == nil }
 
 // Unary returns the interceptor of unary calls.
 //
-// Its error is the call's own if that was permanent at the first attempt, else
-// it wraps a [cruise.Error], which says why the call was given up. Either has a
-// gRPC status: that of the last attempt, or that of the caller's context if it
-// has ended. A bad [Cost] is an error of cruise's own, without one.
+// It returns gRPC's own error if the first attempt failed permanently, else an error that wraps a
+// [cruise.Error] with the reason for giving up. Both have a gRPC status: the status of the last
+// attempt, or of the caller's context if it has ended. The error of a bad [Cost] has no status.
 func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if i.isZero() {
@@ -119,7 +118,7 @@ func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
 	}
 }
 
-// call is a call on its way through its attempts.
+// call is the state of a call between its attempts.
 type call struct {
 	ctx      context.Context // the caller's
 	retrier  *cruise.Retrier
@@ -154,9 +153,9 @@ func (c *call) begin(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strconv.Itoa(c.attempts-1))
 }
 
-// failed makes an attempt's error one that a classifier understands. sent says
-// that there was a connection to send it on; that there was none is no proof if
-// gRPC never saw the options that would tell.
+// failed returns an attempt's error for the classifier. sent means that there was a connection to
+// send the attempt on. Without one the attempt still counts as sent if gRPC never saw the call
+// options that would report it.
 func (c *call) failed(err error, trailer metadata.MD, sent bool) error {
 	unsent := !sent && c.over.Load()
 	return &attemptError{err: err, trailer: trailer, ended: c.ctx.Err() != nil, unsent: unsent, unsafe: !c.safe && !unsent}

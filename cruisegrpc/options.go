@@ -63,15 +63,15 @@ func WithScope(scope func(ctx context.Context, target, method string) string) Op
 	}
 }
 
-// ScopeByMethod is for servers that limit each method by itself.
+// ScopeByMethod puts each method in its own scope, for servers that limit each method by itself.
 func ScopeByMethod(_ context.Context, target, method string) string { return target + method }
 
-// ScopeByService is for servers that limit all methods of a service together.
+// ScopeByService puts all methods of a service in one scope, for servers that limit them together.
 func ScopeByService(_ context.Context, target, method string) string {
 	return target + method[:max(0, strings.LastIndexByte(method, '/'))]
 }
 
-// ScopeByTarget is for servers that limit all calls together.
+// ScopeByTarget puts all calls to a target in one scope, for servers that limit all calls together.
 func ScopeByTarget(_ context.Context, target, _ string) string { return target }
 
 // WithIdempotent names methods that may be retried after any transient failure, even if the server
@@ -99,8 +99,8 @@ func WithClassifier(f cruise.Classifier) Option {
 	}
 }
 
-// WithStrict makes RESOURCE_EXHAUSTED permanent unless the server says to come again, or
-// Envoy that it limits a rate: see [ClassifyStrict].
+// WithStrict makes RESOURCE_EXHAUSTED permanent unless the server asks for a retry, or Envoy
+// reports a rate limit: see [ClassifyStrict].
 func WithStrict() Option { return func(c *config) { c.strict = true } }
 
 // WithStreamBuffer sets how many bytes of sent messages a stream keeps so that it can be retried: 0

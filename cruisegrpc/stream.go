@@ -17,7 +17,7 @@ import (
 )
 
 // Stream returns the interceptor of streaming calls. An attempt of a stream ends when its first
-// message arrives, or it fails before: then it may be retried, with what was sent on it so far. A
+// message arrives, or it fails before: then it may be retried, with the messages sent so far. A
 // failure after the first message is not retried, and the limiter does not learn of it. Asking for
 // the stream's Header or Context ends retries too.
 //
@@ -44,7 +44,7 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 		if err := s.advance(nil); err != nil {
 			return nil, err
 		}
-		// Not before there is a stream: until then attempts end with ctx anyway.
+		// This needs a stream: until there is one, attempts end with ctx anyway.
 		s.turn.Lock()
 		defer s.turn.Unlock()
 		s.release = context.AfterFunc(ctx, s.abandon)
@@ -92,7 +92,7 @@ type opened struct {
 	replay  sync.WaitGroup
 }
 
-// free ends the stream, and returns when nothing is sent on it any more.
+// free ends the stream, and returns when no goroutine sends on it any more.
 func (o *opened) free() {
 	o.cancel()
 	o.replay.Wait()
@@ -270,7 +270,7 @@ func (s *stream) abandon() {
 	}
 }
 
-// finished is told by gRPC that the stream of an attempt has ended, and why.
+// finished runs when gRPC reports that the stream of an attempt has ended, and why.
 func (s *stream) finished(err error) {
 	//lint:ignore SA1019 a server may cancel too, with the same code
 	if err == grpc.ErrClientConnClosing {
@@ -278,7 +278,7 @@ func (s *stream) finished(err error) {
 	}
 }
 
-// RecvMsg receives a message, the first one after as many attempts as it takes.
+// RecvMsg receives a message. The first message may take several attempts.
 func (s *stream) RecvMsg(m any) error {
 	for {
 		cs := s.current.Load()
