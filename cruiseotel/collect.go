@@ -97,7 +97,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 	return nil
 }
 
-// limitOf is rate.Inf of a limiter that keeps no rate.
+// limitOf returns the limit of s, rate.Inf if the limiter has none.
 func limitOf(s cruise.Stats) rate.Limit {
 	if s.Limit == 0 {
 		return rate.Inf

@@ -12,7 +12,7 @@ import (
 // outcomeNames are the values of cruise.outcome, by [cruise.Outcome].
 var outcomeNames = [...]string{"unknown", "success", "throttled", "quota_exhausted", "transient", "permanent", "dropped", "other"}
 
-// causeName is the value of cruise.cause.
+// causeName returns the value of cruise.cause.
 func causeName(c cruise.Cause) string {
 	switch c {
 	case cruise.CauseThrottle, cruise.CauseQuota, cruise.CauseLatency, cruise.CauseSet:

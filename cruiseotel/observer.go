@@ -75,8 +75,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) { c.meters = p }
 }
 
-// WithMaxScopes is how many values cruise.scope, and cruise.limit, may have beside
-// "other", 1 or more. "all" is one of them. Default [DefaultMaxScopes], 10.
+// WithMaxScopes sets how many values cruise.scope, and cruise.limit, may have in addition to
+// "other": 1 or more. "all" is one of them. Default: [DefaultMaxScopes], 10.
 func WithMaxScopes(n int) Option {
 	return func(c *config) {
 		c.maxScopes = n
@@ -86,15 +86,14 @@ func WithMaxScopes(n int) Option {
 	}
 }
 
-// WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of a key itself,
-// or of a digest. It must be safe for concurrent use. Default, and for nil: keys are left out.
+// WithKeys adds the keys of scopes to cruise.scope, as text returns them: the key itself, or a
+// digest. The function must be safe for concurrent use. Default, and for nil: keys are left out.
 func WithKeys(text func(scope, key string) string) Option {
 	return func(c *config) { c.keys = text }
 }
 
-// New returns an Observer of an API of that name, such as "heroku", which becomes the
-// attribute cruise.api. The error names every option that is out of bounds, or is that
-// of the MeterProvider.
+// New returns an Observer of an API. Its name, such as "heroku", becomes the attribute cruise.api.
+// The error names every option that is out of bounds, or comes from the MeterProvider.
 func New(api string, opts ...Option) (*Observer, error) {
 	c := config{maxScopes: DefaultMaxScopes}
 	if api == "" {
@@ -194,8 +193,8 @@ func (o *Observer) Add(r *cruise.Retrier) {
 // The error comes from the meter.
 func (o *Observer) Close() error { return o.registration.Unregister() }
 
-// counters is a counter with a set of attributes for each of a few values, made once,
-// so that counting makes none.
+// counters is a counter with a prepared set of attributes for each of a few values, so that
+// counting allocates none.
 type counters struct {
 	metric.Int64Counter
 	by [][]metric.AddOption
@@ -209,7 +208,7 @@ func (o *Observer) counters(c metric.Int64Counter, key string, values []string) 
 	return counters{c, by}
 }
 
-// add counts one of the i-th value, or of the last if there is none such.
+// add counts one for the i-th value, or for the last if there is no i-th.
 func (c *counters) add(ctx context.Context, i int) {
 	c.Add(ctx, 1, c.by[min(i, len(c.by)-1)]...)
 }

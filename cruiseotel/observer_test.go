@@ -211,7 +211,7 @@ func TestALimiterOfSeveralRetriersIsReportedOnce(t *testing.T) {
 	}
 }
 
-// The limiter is reported once, but each Retrier has a budget of its own for it.
+// The limiter is reported once, but each Retrier has its own budget.
 func TestBudgetsBesideASharedLimiterAreAllLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
@@ -311,8 +311,8 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 	})
 }
 
-// However many scopes are in trouble, and for however long, the limiter of all calls is
-// told of by its name.
+// The limiter of all calls is reported by its name, however many scopes are in trouble, and for
+// however long.
 func TestTheLimiterOfAllCallsKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
@@ -380,8 +380,8 @@ func TestManyNamedLimitsBecomeOther(t *testing.T) {
 	assert.Equal(t, []string{"throttles{all} 0", "throttles{limit 0,all} 1", "throttles{other,all} 4"}, m.read(t, "cruise.throttles"))
 }
 
-// Servers and customers choose names, and exporters drop everything for one that is no
-// text: Prometheus gets an error instead of metrics.
+// Servers and customers choose names, and exporters drop all data because of one invalid text:
+// Prometheus gets an error instead of metrics.
 func TestNamesThatAreNoTextAreMadeText(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprom.New(otelprom.WithRegisterer(registry))

@@ -37,11 +37,10 @@ import (
 // [cruise.LimiterOption] is one.
 type Option = shared.Option
 
-// NewLimiter returns a limiter that is shared with all others of the scope that
-// use the same Redis: see [NewStore] for the scope and the client, and
-// [shared.New] for the options, which should be the same everywhere.
-// It does not ask Redis yet, so it works even if that is down. The error names all
-// that is wrong.
+// NewLimiter returns a limiter that is shared with all others of the scope that use the same Redis:
+// see [NewStore] for the scope and the client, and [shared.New] for the options, which should be
+// the same everywhere. It does not ask Redis yet, so it works even if that is down. The error names
+// every fault of the client, the scope and the options.
 func NewLimiter(client redis.UniversalClient, scope string, opts ...Option) (*shared.Limiter, error) {
 	store, err := NewStore(client, scope)
 	if err != nil {

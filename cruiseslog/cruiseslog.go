@@ -69,15 +69,15 @@ type track struct {
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
-	pauseFor  time.Duration                       // how long the one is that ends then
+	pauseFor  time.Duration                       // length of the pause that ends at pausedTo
 	pauseTold time.Duration                       // length of the pause in the last line about one
 	pauseAt   time.Time                           // of that line
 	pausedAt  time.Time                           // since when, zero once calls go again
 	gaveUp    [len(observing.Reasons) + 1]givenUp // by reason, others last
-	gaveUpAt  time.Time                           // of the last line about that
+	gaveUpAt  time.Time                           // of the last line about calls given up
 }
 
-// givenUp are the calls given up for one reason.
+// givenUp counts the calls given up for one reason.
 type givenUp struct {
 	at    time.Time // of the last line
 	calls int       // since then
@@ -197,7 +197,7 @@ func (o *Observer) known(path []cruise.ScopeKey) *track {
 	return o.scopes[pathID(path)]
 }
 
-// unkept is known, or an empty track for a line that changes nothing.
+// unkept returns the known track, or an empty one for a line that changes nothing.
 func (o *Observer) unkept(path []cruise.ScopeKey) *track {
 	if t := o.known(path); t != nil {
 		return t
@@ -275,7 +275,7 @@ func (o *Observer) to() *slog.Logger {
 
 func (o *Observer) debugs(ctx context.Context) bool { return o.to().Enabled(ctx, slog.LevelDebug) }
 
-// waiting tells why a call waits.
+// waiting logs why a call waits.
 func (o *track) waiting(ctx context.Context, e cruise.Waiting) {
 	attrs := []slog.Attr{slog.Duration("at_least", round(e.AtLeast))}
 	if e.Paused > 0 {
@@ -310,7 +310,7 @@ func (o *track) pauseOver(ctx context.Context) {
 	o.changed(ctx, slog.LevelInfo, "cruise: goes on after a pause", slog.Duration("after", round(now.Sub(began))))
 }
 
-// attemptStarted tells why a call had to wait, if it had to.
+// attemptStarted logs why a call had to wait, if it had to.
 func (o *track) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
 	attempt := slog.Int("attempt", e.Attempt)
 	if e.Waited < observing.NoWait {
@@ -332,8 +332,8 @@ func (o *track) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
 	o.log(ctx, slog.LevelDebug, "cruise: attempt started after a wait", attrs...)
 }
 
-// attemptEnded notices that throttling is over where no rate tells: as long as
-// nothing gets through, throttles only pause.
+// attemptEnded notices the end of throttling if no change of rate shows it: as long as no call gets
+// through, throttles only pause.
 func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 	if e.Outcome != cruise.OutcomeSuccess {
 		return
@@ -393,8 +393,8 @@ func (o *track) rateChanged(ctx context.Context, e cruise.RateChanged) {
 	}
 }
 
-// judge returns the line that a rate is worth, if any, and the rate to compare it
-// with: where steps are summed up, that of the line before. mu must be held.
+// judge returns the line for a new rate, if it is worth one, and the rate to compare it with: the
+// rate of the last line if steps are summed up. mu must be held.
 func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, message string, from rate.Limit) {
 	if o.told == 0 && e.From != rate.Inf {
 		o.told = e.From
@@ -500,10 +500,10 @@ func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 	o.log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
 }
 
-// limit is a rate in calls per second, to four digits.
+// limit returns a rate in calls per second, to four digits.
 func limit(key string, l rate.Limit) slog.Attr { return digits(key, l, 4) }
 
-// limits are two rates, to as many digits as it takes to tell them apart.
+// limits returns two rates, with as many digits as they need to differ.
 func limits(from, to rate.Limit) (slog.Attr, slog.Attr) {
 	n := 4
 	for n < 17 && from != to && digits("", from, n).Equal(digits("", to, n)) {
@@ -512,7 +512,7 @@ func limits(from, to rate.Limit) (slog.Attr, slog.Attr) {
 	return digits("from", from, n), digits("to", to, n)
 }
 
-// digits is a rate to n digits. By way of text it is exact, and no number of any size is NaN.
+// digits returns a rate to n digits. Rounding by way of text is exact, and never gives NaN.
 func digits(key string, l rate.Limit, n int) slog.Attr {
 	if l == rate.Inf {
 		return slog.String(key, "unlimited")
