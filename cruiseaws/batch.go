@@ -8,17 +8,15 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// ErrUnprocessed is why a batch is sent again: the service answered, but left
-// some of it undone.
+// ErrUnprocessed says why a batch is sent again: the service answered, but left some items undone.
 var ErrUnprocessed = errors.New("cruiseaws: items left unprocessed")
 
-// Do is [cruise.DoValue] for an SDK call whose own retries are off, as by
-// [WithoutRetries]. If an error shows that they are not, so that retries multiply,
-// Do does not retry, and its error says so. r should have [Classify] as its
-// classifier.
+// Do is [cruise.DoValue] for an SDK call with the SDK's retries off, as by [WithoutRetries]. If an
+// error shows that they are on, so that retries would multiply, Do does not retry, and its error
+// says so. r should have [Classify] as its classifier.
 //
-// A client with a [Throttle] needs no Do. Called in one all the same, it makes each
-// call once and leaves retries to r.
+// A client with a [Throttle] needs no Do. In a Do, such a client makes each call once and leaves
+// retries to r.
 func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context) (T, error), opts ...cruise.CallOption) (T, error) {
 	if call == nil {
 		return cruise.DoValue[T](ctx, r, nil) // which says so
@@ -33,26 +31,23 @@ func Do[T any](ctx context.Context, r *cruise.Retrier, call func(context.Context
 	return value, err
 }
 
-// Batch sends items in batches of at most size, and what the service leaves
-// unprocessed again, paced, before any later item: for BatchWriteItem and
-// BatchGetItem of DynamoDB (size 25 and 100), PutRecords of Kinesis (500) and
-// their like, which throttle within a successful answer. Unprocessed items are a
-// throttle to the limiter of r.
+// Batch sends items in batches of at most size. Items that the service leaves unprocessed are sent
+// again, paced, before any later item. It is for BatchWriteItem and BatchGetItem of DynamoDB (size
+// 25 and 100), PutRecords of Kinesis (500) and other calls that throttle within a successful
+// answer. Unprocessed items are a throttle to the limiter of r.
 //
-// send returns a result for each item of its batch, in the same order, nil for
-// those left unprocessed. If it returns an error beside them, the results count all the
-// same, and the error says what the rest is instead of a throttle. Batch returns the
-// results in the order of items; after an error, those that are nil were not processed,
-// or nobody knows. It gives up when r does, except that after an attempt which got some
-// items done it begins anew, with as many attempts as r allows. The first of those is no
-// retry to the budget of r: it sends the rest of a batch of which something got done, so
-// there are no more of them than items.
+// send returns a result for each item of its batch, in the same order, nil for an unprocessed item.
+// If it also returns an error, the results still count, and the error takes the place of the
+// throttle for the rest. Batch returns the results in the order of items. After an error, a nil
+// result means that the item was not processed, or that this is unknown. Batch gives up when r
+// does, except that after an attempt that processed some items it begins anew, with as many
+// attempts as r allows. The first of these attempts is no retry to the budget of r. It follows an
+// attempt that processed at least one item, so there are no more of them than items.
 //
-// BatchGetItem leaves keys unprocessed also where its answer would exceed 16 MB, or 1 MB
-// of one partition. Taken for throttles, such answers bring the rate of a table that
-// throttles nothing down to nothing. So choose a size that stays below, such as 30 for
-// items of 400 KB, or have send return [cruise.Transient] of an error for an answer that
-// is full.
+// BatchGetItem leaves keys unprocessed also where its answer would exceed 16 MB, or 1 MB of one
+// partition. Taken for throttles, such answers bring the rate down to nothing, although the table
+// does not throttle. So choose a size that stays below, such as 30 for items of 400 KB, or have
+// send return [cruise.Transient] of an error for an answer that is full.
 //
 // The client's own Throttle, if it has one, leaves retries to r.
 func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int, send func(context.Context, []I) ([]*R, error)) ([]*R, error) {
@@ -71,7 +66,7 @@ func Batch[I, R any](ctx context.Context, r *cruise.Retrier, items []I, size int
 		for len(b.left) > 0 {
 			had := len(b.left)
 			err := r.Do(ctx, b.once)
-			// What has come on is another call, with attempts of its own.
+			// After progress the rest is a new call, with a new number of attempts.
 			spent := errors.Is(err, cruise.ErrAttemptsExhausted) || errors.Is(err, cruise.ErrBudgetExhausted)
 			if err != nil && (len(b.left) == had || !spent) {
 				return results, err
@@ -88,7 +83,7 @@ type batch[I, R any] struct {
 	send    func(context.Context, []I) ([]*R, error)
 }
 
-// once sends what is left.
+// once sends the items that are left.
 func (b *batch[I, R]) once(ctx context.Context) error {
 	now := make([]I, len(b.left))
 	for i, at := range b.left {

@@ -20,8 +20,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// Classify tells what an error of an SDK call means. What the SDK takes for a
-// throttle or retries, so does Classify, and beyond that:
+// Classify classifies an error of an SDK call. It calls the same errors throttles or worth a retry
+// as the SDK, and in addition:
 //
 //	429 without a known code                        throttled
 //	TransactionCanceledException                    throttled if a reason is, and none
@@ -33,13 +33,11 @@ import (
 //	an operation that the SDK itself has retried,   permanent: see [SDKAttempts]
 //	or would have, had its retry quota not run out
 //
-// Any other answer of a service is permanent. The wait is that of an
-// x-amz-retry-after header, in milliseconds, which the SDK bounds to its own
-// backoff and 5 s more, or else of Retry-After, as Lambda sends it; one above
-// [signal.DefaultLongWait] makes a throttle a used-up quota. The scope is
-// [ScopeTable] or [ScopeIndex], as the first of the reasons says that DynamoDB gives
-// for a throttle, else "". It declines the end of a context and what is no error of the
-// SDK.
+// Any other answer of a service is permanent. The wait comes from an x-amz-retry-after header, in
+// milliseconds, which the SDK bounds to its own backoff and 5 s more, or else from Retry-After, as
+// Lambda sends it. A throttle with a wait above [signal.DefaultLongWait] is a used-up quota. The
+// scope is [ScopeTable] or [ScopeIndex], by the first reason that DynamoDB gives for a throttle,
+// else "". Classify declines the end of a context and errors that are not the SDK's.
 func Classify(err error) cruise.Verdict {
 	if retriedBySDK(err) != "" {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
@@ -59,9 +57,9 @@ func ofSDK(err error) bool {
 	return answer || response || operation
 }
 
-// SDKAttempts returns how many attempts the SDK itself says to have made of an
-// operation before it gave up with err, 0 if it says nothing. More than 1 inside
-// a [cruise.Retrier] means that retries multiply: see [WithoutRetries].
+// SDKAttempts returns the number of attempts that the SDK made before it gave up with err, 0 if it
+// reports none. More than 1 inside a [cruise.Retrier] means that retries multiply: see
+// [WithoutRetries].
 func SDKAttempts(err error) int {
 	if e, ok := errors.AsType[*retry.MaxAttemptsError](err); ok {
 		if inner, ok := errors.AsType[*retry.MaxAttemptsError](within(err)); !ok || inner != e {
@@ -71,8 +69,8 @@ func SDKAttempts(err error) int {
 	return 0
 }
 
-// within is the failure of another operation inside that of err, such as one that
-// credentials come by; nil if there is none.
+// within returns the error of another operation inside err, such as one for credentials; nil if
+// there is none.
 func within(err error) error {
 	if outer, ok := errors.AsType[*smithy.OperationError](err); ok {
 		if inner, ok := errors.AsType[*smithy.OperationError](outer.Err); ok {
@@ -82,7 +80,7 @@ func within(err error) error {
 	return nil
 }
 
-// retriedBySDK says in what way the SDK's own retries show in err, "" if they don't.
+// retriedBySDK returns the sign of the SDK's own retries in err, "" if there is none.
 func retriedBySDK(err error) string {
 	if n := SDKAttempts(err); n > 1 {
 		return fmt.Sprintf("made %d attempts", n)
@@ -125,8 +123,8 @@ var (
 	harmlessReasons  = []string{"", "None", "TransactionConflict"}
 )
 
-// outcomeOf is transient for an error whose own methods panic, such as a
-// ResponseError without a response.
+// outcomeOf returns the outcome of err. It is transient if the methods of err panic, as a
+// ResponseError's do without a response.
 func outcomeOf(err error) (outcome cruise.Outcome) {
 	defer func() {
 		if recover() != nil {
@@ -140,7 +138,7 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	status, slowDown := 0, false
 	if response, ok := errors.AsType[*smithyhttp.ResponseError](err); ok {
 		status = response.HTTPStatusCode()
-		// S3 says so to a HEAD, whose answer has no body for a code.
+		// S3 answers a HEAD like this, since there is no body for a code.
 		slowDown = status == 503 && strings.HasSuffix(response.Response.Status, " Slow Down")
 	}
 	_, throttle := retry.DefaultThrottleErrorCodes[code]
@@ -154,7 +152,7 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 	case throttle, status == 429, slowDown:
 		return cruise.OutcomeThrottled
 	case sdkRetryable.IsErrorRetryable(err) == aws.TrueTernary,
-		code == "IDPCommunicationError": // the client of STS retries it, by a retryer of its own
+		code == "IDPCommunicationError": // the client of STS retries it, by its own retryer
 		return cruise.OutcomeTransient
 	}
 	return cruise.OutcomePermanent
@@ -162,7 +160,7 @@ func outcomeOf(err error) (outcome cruise.Outcome) {
 
 var sdkRetryable = retry.IsErrorRetryables(retry.DefaultRetryables)
 
-// canceled is what the reasons of a cancelled transaction mean.
+// canceled returns the outcome of a cancelled transaction, by its reasons.
 func canceled(err error) cruise.Outcome {
 	outcome := cruise.OutcomePermanent
 	for _, code := range reasons(err, "CancellationReasons", "Code") {
@@ -178,7 +176,7 @@ func canceled(err error) cruise.Outcome {
 	return outcome
 }
 
-// blamed is what the first of DynamoDB's ThrottlingReasons is about, such as
+// blamed returns the scope that the first of DynamoDB's ThrottlingReasons blames, such as
 // "IndexReadProvisionedThroughputExceeded".
 func blamed(err error) string {
 	for _, reason := range reasons(err, "ThrottlingReasons", "Reason") {
@@ -192,8 +190,8 @@ func blamed(err error) string {
 	return ""
 }
 
-// reasons reads a field of the reasons that an error of a service lists. It goes
-// by name, since the types belong to modules that not everybody needs.
+// reasons reads a field of the reasons that an error of a service lists. It goes by name, since the
+// types belong to modules that not every program needs.
 func reasons(err error, list, field string) (values []string) {
 	api, ok := errors.AsType[smithy.APIError](err)
 	if !ok {
@@ -222,8 +220,7 @@ const (
 	retryAfterExtra  = 5 * time.Second // above the backoff: aws/retry, 2026
 )
 
-// asked is the wait of x-amz-retry-after, bounded as the SDK does it, or else of
-// Retry-After.
+// asked returns the wait of x-amz-retry-after, bounded as the SDK does it, or else of Retry-After.
 func asked(err error, o cruise.Outcome, attempt int) time.Duration {
 	response, ok := errors.AsType[*smithyhttp.ResponseError](err)
 	if !ok || response.Response == nil || response.Response.Response == nil {

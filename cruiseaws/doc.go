@@ -11,11 +11,10 @@
 //
 // # How it gets into the SDK
 //
-// [Throttle.APIOption] gives each operation a retryer of its own, in the SDK's
-// own retry loop. So it sees every attempt, in the SDK's older retry mode, in that of
-// AWS_NEW_RETRIES_2026, where a shared retryer is told the end of first attempts only,
-// and in the one mode of v1.48.0; request signing, clock skew, rewinding of bodies and
-// attempt metrics stay the SDK's.
+// [Throttle.APIOption] gives each operation its own retryer, in the SDK's retry loop. So it sees
+// every attempt, in the SDK's older retry mode, in that of AWS_NEW_RETRIES_2026, where a shared
+// retryer is told the end of first attempts only, and in the one mode of v1.48.0; request signing,
+// clock skew, rewinding of bodies and attempt metrics stay the SDK's.
 //
 // [Throttle.Retryer] is for places that take nothing but an [github.com/aws/aws-sdk-go-v2/aws.Retryer].
 //

@@ -46,7 +46,7 @@ func ExampleBatch() {
 	// Output: a b c <nil>
 }
 
-// Reading from a service whose answers hold two items at most, which is no throttle.
+// Reading from a service that returns at most two items at a time. That is no throttle.
 func ExampleBatch_fullAnswers() {
 	errFull := errors.New("answer full")
 	retrier := cruise.Must(cruise.New(cruise.WithClassifier(cruiseaws.Classify)))
@@ -57,7 +57,7 @@ func ExampleBatch_fullAnswers() {
 				out[i] = &batch[i]
 			}
 			if len(batch) > 2 {
-				return out, cruise.Transient(errFull) // and not nil, which would slow everyone down
+				return out, cruise.Transient(errFull) // and not nil, which would slow all calls down
 			}
 			return out, nil
 		})

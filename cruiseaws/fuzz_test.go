@@ -12,7 +12,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// saidReason and saidError are what DynamoDB's errors look like.
+// saidReason and saidError have the form of DynamoDB's errors.
 type saidReason struct{ Code, Reason *string }
 
 type saidError struct {
@@ -20,7 +20,7 @@ type saidError struct {
 	CancellationReasons, ThrottlingReasons []saidReason
 }
 
-// Whatever a service says, its waits are bounded, and the limit to blame is one of ours.
+// For any answer of a service, the wait is bounded, and the blamed scope is one of ours.
 func FuzzClassify(f *testing.F) {
 	f.Add("ThrottlingException", "Rate exceeded", "", 400, "400 Bad Request", "1500", "", 0)
 	f.Add("Throttling", "Daily message quota exceeded.", "", 454, "", "-1", "7200", 1)
@@ -57,7 +57,7 @@ func FuzzClassify(f *testing.F) {
 		if v.Scope != "" && v.Scope != ScopeTable && v.Scope != ScopeIndex {
 			t.Errorf("scope %q", v.Scope)
 		}
-		// What the SDK bounds is bounded for each of its attempts.
+		// The SDK's bound of a wait holds for each of its attempts.
 		header.Del("Retry-After")
 		if v := classify(err, retry&63+1); v.RetryAfter < 0 || v.RetryAfter > 20*time.Second+retryAfterExtra {
 			t.Errorf("attempt %d: a wait of %v", retry&63+1, v.RetryAfter)

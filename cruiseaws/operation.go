@@ -15,14 +15,13 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// operation is one call of an operation, and the retryer of it. The SDK uses it
-// from one goroutine.
+// operation is one call of an operation, and its retryer. The SDK uses it from one goroutine.
 //
-// Of its methods the SDK calls, for each attempt, GetAttemptToken and, if the
-// attempt failed, IsErrorRetryable and then GetRetryToken and RetryDelay, in each
-// of its modes. The function that GetAttemptToken returns is called after
-// every attempt in the older mode and from v1.48.0 on, and after the first one in the
-// newer; that of GetRetryToken after each later attempt in all of them.
+// In all of its modes the SDK calls GetAttemptToken for each attempt and, if the attempt failed,
+// IsErrorRetryable and then GetRetryToken and RetryDelay. It calls the function from
+// GetAttemptToken after every attempt in the older mode and from v1.48.0 on, and after the first
+// attempt in the newer mode. It calls the function from GetRetryToken after each later attempt in
+// all modes.
 type operation struct {
 	throttle *Throttle
 	once     bool // not to be retried
@@ -34,7 +33,7 @@ type operation struct {
 	stop     func()
 	attempt  *cruise.Attempt // nil when all is over
 	admitted bool            // for an attempt that has not begun
-	release  func()          // ends what an attempt with a timeout holds; nil if its body will
+	release  func()          // releases the timer of an attempt; nil if the body does so
 	fixed    bool            // the request's body cannot seek, so it is sent once
 	gaveUp   error
 }
@@ -45,10 +44,10 @@ func (o *operation) capture(ctx context.Context, in middleware.InitializeInput, 
 	return next.HandleInitialize(ctx, in)
 }
 
-// ID is that of the middleware around the SDK's retry loop.
+// ID returns the ID of the middleware around the SDK's retry loop.
 func (o *operation) ID() string { return wholeID }
 
-// HandleFinalize is around the SDK's retry loop.
+// HandleFinalize runs around the SDK's retry loop.
 func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	defer func() {
 		if o.next != nil {
@@ -69,7 +68,7 @@ func (o *operation) HandleFinalize(ctx context.Context, in middleware.FinalizeIn
 	return out, metadata, err
 }
 
-// send is around each attempt.
+// send runs around each attempt.
 func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next middleware.FinalizeHandler) (middleware.FinalizeOutput, middleware.Metadata, error) {
 	if o.attempt == nil {
 		return next.HandleFinalize(ctx, in)
@@ -93,13 +92,13 @@ func (o *operation) send(ctx context.Context, in middleware.FinalizeInput, next 
 	}
 	o.release = nil
 	if errors.Is(err, context.Canceled) && errors.Is(attempt.Err(), context.DeadlineExceeded) {
-		err = &timeoutError{err} // nobody has cancelled it
+		err = &timeoutError{err} // the caller has not cancelled it
 	}
 	return out, metadata, err
 }
 
-// receive is around each exchange. Bodies of all kinds pass here: those that the SDK
-// reads and closes itself, and those that an output streams to the caller.
+// receive runs around each exchange. It sees bodies of both kinds: bodies that the SDK reads and
+// closes itself, and bodies that an output streams to the caller.
 func (o *operation) receive(ctx context.Context, in middleware.DeserializeInput, next middleware.DeserializeHandler) (middleware.DeserializeOutput, middleware.Metadata, error) {
 	out, metadata, err := next.HandleDeserialize(ctx, in)
 	r, ok := out.RawResponse.(*smithyhttp.Response)
@@ -110,7 +109,7 @@ func (o *operation) receive(ctx context.Context, in middleware.DeserializeInput,
 	return out, metadata, err
 }
 
-// heldBody releases its attempt when nothing more will come of it.
+// heldBody releases its attempt at its end.
 type heldBody struct {
 	io.ReadCloser
 	release func()
@@ -142,8 +141,8 @@ func (e extended) Value(key any) any {
 	return e.values.Value(key)
 }
 
-// timeoutError is the end of an attempt that had its time. What the SDK says of that is a
-// cancellation, which callers would take for one of their own.
+// timeoutError is the error of an attempt whose time is over. The SDK reports a cancellation, and
+// the caller would take it for its own.
 type timeoutError struct{ err error }
 
 func (e *timeoutError) Error() string { return "cruiseaws: attempt timed out: " + e.err.Error() }
@@ -156,8 +155,8 @@ func (o *operation) MaxAttempts() int { return 0 }
 // GetInitialToken is not used by the SDK any more.
 func (o *operation) GetInitialToken() func(error) error { return o.ended }
 
-// GetAttemptToken waits for the limiter before the first attempt. A later one has
-// been admitted by GetRetryToken, which does all the waiting there is.
+// GetAttemptToken waits for the limiter before the first attempt. GetRetryToken has already waited
+// for and admitted a later attempt.
 func (o *operation) GetAttemptToken(ctx context.Context) (func(error) error, error) {
 	if o.next == nil {
 		o.name = operationOf(ctx, o.input)
@@ -176,8 +175,8 @@ func (o *operation) GetAttemptToken(ctx context.Context) (func(error) error, err
 	return o.ended, nil
 }
 
-// ended is told how an attempt ended, once or twice. For failures,
-// IsErrorRetryable is asked next, of an error that the SDK may have added to.
+// ended gets the result of an attempt, once or twice. After a failure the SDK calls
+// IsErrorRetryable next, with an error that it may have wrapped.
 func (o *operation) ended(err error) error {
 	if err == nil && o.attempt != nil {
 		o.attempt.Done(nil)
@@ -225,9 +224,9 @@ func (o *operation) GetRetryToken(_ context.Context, err error) (func(error) err
 	return o.ended, nil
 }
 
-// RetryDelay is none: GetRetryToken has waited. The SDK looks for the service's
-// wait next, and would sleep once more, after the limiter has let the attempt go.
-// It asks for the delay of a long poll that was given up too: an error stops it.
+// RetryDelay returns no delay: GetRetryToken has waited. Otherwise the SDK would sleep for the
+// service's wait once more, after the limiter has let the attempt go. The SDK also asks for the
+// delay of a long poll that was given up: then an error stops it.
 func (o *operation) RetryDelay(_ int, err error) (time.Duration, error) {
 	if o.attempt == nil {
 		return 0, err
@@ -238,8 +237,8 @@ func (o *operation) RetryDelay(_ int, err error) (time.Duration, error) {
 	return 0, nil
 }
 
-// advance ends an attempt and waits for the next, if there is to be one. It
-// returns why there is none, nil after a success.
+// advance ends an attempt and waits for the next one, if there is one. Otherwise it returns the
+// reason, nil after a success.
 func (o *operation) advance() error {
 	attempt, err, ok := o.next()
 	if err != nil || !ok {
@@ -253,7 +252,7 @@ func (o *operation) advance() error {
 	return nil
 }
 
-// surface is the error that a caller gets to see.
+// surface returns the error for the caller.
 func surface(err error) error {
 	if j, ok := err.(*judged); ok {
 		return j.err

@@ -16,7 +16,7 @@ import (
 func TestNoDelayAfterGivingUp(t *testing.T) {
 	for name, tc := range map[string]struct {
 		attempts int
-		want     string // what is left of the header
+		want     string // the rest of the header
 	}{
 		"a retry": {2, ""},
 		"no more": {1, "700"},

@@ -13,22 +13,21 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// Retryer returns t as a retryer for places that take nothing else, such as
+// Retryer returns t as a retryer, for places that accept only a retryer, such as
 // config.WithRetryer:
 //
 //	config.WithRetryer(func() aws.Retryer { return throttle.Retryer() })
 //
-// Prefer [Throttle.Configure]. A retryer that calls share cannot tell whose attempt it is
-// asked about:
+// Prefer [Throttle.Configure]. A shared retryer cannot tell which call an attempt belongs to:
 //
-//   - A call has at most 5 attempts, cruise's default backoff and the SDK's own retry quota
-//     (500 tokens; 14 for a retry, 5 after a throttle; in the older mode, of v1.47 at most,
-//     5, or 10 after a timeout), and no retry after an answer that asks for a longer wait
-//     than [cruise.DefaultMaxServerDelay].
+//   - A call has at most 5 attempts, cruise's default backoff and the SDK's own retry quota (500
+//     tokens; 14 for a retry, 5 after a throttle; in the older mode, up to v1.47, 5, or 10 after a
+//     timeout). It has no retry after an answer that asks for a longer wait than
+//     [cruise.DefaultMaxServerDelay].
 //   - Its table is unknown, and a limit around all operations does not hold for it.
-//   - The limiters, one for each operation, are those of this Retryer alone. They learn of
-//     every attempt that is sent. One that the SDK gives up before, since its body cannot
-//     seek, counts as in flight from then on.
+//   - The limiters, one for each operation, belong to this Retryer alone. They learn of every
+//     attempt that is sent. An attempt that the SDK gives up before it is sent, since its body
+//     cannot seek, counts as in flight from then on.
 func (t *Throttle) Retryer() aws.RetryerV2 {
 	if t == nil {
 		t = &Throttle{}
@@ -74,7 +73,7 @@ func (s *sharedRetryer) RetryDelay(attempt int, err error) (time.Duration, error
 		return max(v.RetryAfter, sharedBackoff.Delay(attempt+1, 0)), nil
 	}
 	if s.pauses.Load() {
-		return 0, nil // for everyone
+		return 0, nil // for all calls
 	}
 	return max(v.RetryAfter, sharedThrottleBackoff.Delay(attempt+1, 0)), nil
 }
@@ -105,9 +104,9 @@ func (s *sharedRetryer) GetAttemptToken(ctx context.Context) (func(error) error,
 	}, nil
 }
 
-// GetRetryToken returns what the SDK calls at the end of the attempt that
-// follows. In the newer mode nothing else tells of that end; when it was let go
-// is not known then, so it counts as sent now: that can only make its throttle old news.
+// GetRetryToken returns the function that the SDK calls at the end of the next attempt. In the
+// newer mode nothing else reports that end. The moment at which the attempt was let go is unknown
+// then, so it counts as sent now: at worst its throttle is ignored as outdated.
 func (s *sharedRetryer) GetRetryToken(ctx context.Context, err error) (func(error) error, error) {
 	refund, err := s.quota.GetRetryToken(ctx, err)
 	limiter := s.limiter(ctx)
@@ -140,8 +139,8 @@ func (s *sharedRetryer) learn(ctx context.Context, l cruise.Limiter, sent time.T
 	learner.Learn(cruise.Feedback{Outcome: v.Outcome, Sent: sent, Cost: 1, RetryAfter: v.RetryAfter, Scope: v.Scope})
 }
 
-// newRetries finds out the SDK's mode by a try: the newer one counts retries from 0.
-// AWS_NEW_RETRIES_2026 alone doesn't tell, as v1.48.0 heeds it no longer.
+// newRetries finds out the SDK's mode by a try: the newer mode counts retries from 0.
+// AWS_NEW_RETRIES_2026 alone doesn't show it, as v1.48.0 no longer reads it.
 func newRetries() bool {
 	var t try
 	loop := retry.NewAttemptMiddleware(&t, func(request any) any { return request })

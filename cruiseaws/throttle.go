@@ -16,15 +16,14 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// A Throttle makes the operations of SDK clients pass a limiter, learn from the
-// service's answers, and be retried where that is worth it. Each operation of
-// each service in each region has a limiter of its own, unless [WithScope] says
-// otherwise, and within it each table of DynamoDB, and each index of a table that
-// is asked for by name. A throttle cuts and pauses the one that DynamoDB blames:
-// see [Classify]. Retries are paid from a budget of the innermost of them.
+// A Throttle paces the operations of SDK clients by limiters, learns from the service's answers,
+// and retries failed operations if that is worth it. Each operation of each service in each region
+// has its own limiter, unless [WithScope] sets another scope. Within it each table of DynamoDB has
+// one, and each index of a table that is used by name. A throttle cuts and pauses the limiter that
+// DynamoDB blames: see [Classify]. Retries are paid from the budget of the innermost scope.
 //
-// A Throttle is safe for concurrent use and may serve many clients. It is made
-// by [New] and must not be copied.
+// A Throttle is safe for concurrent use and may serve many clients. [New] makes one. It must not be
+// copied.
 type Throttle struct {
 	_ noCopy
 	config
@@ -54,7 +53,7 @@ type config struct {
 	scope      func(Operation) string
 }
 
-// Operation is what a call's scope is made of.
+// Operation describes a call, to choose its scope.
 type Operation struct {
 	Region  string // "eu-central-1"
 	Service string // the SDK's service ID, "DynamoDB"
@@ -63,20 +62,21 @@ type Operation struct {
 	Index   string // of DynamoDB: the IndexName of the input; "" if it has none, and for other services
 }
 
-// ScopeByOperation is for services that limit each operation by itself: most.
+// ScopeByOperation puts each operation in its own scope, as most services limit each operation by
+// itself.
 func ScopeByOperation(o Operation) string { return o.Region + "/" + o.Service + "/" + o.Name }
 
-// ScopeByService is for services that limit all operations together.
+// ScopeByService puts all operations of a service in one scope, for services that limit them
+// together.
 func ScopeByService(o Operation) string { return o.Region + "/" + o.Service }
 
-// WithRetrierOptions tunes the Retrier: attempts, backoff, a budget, an observer, how
-// many scopes are kept and for how long. A [cruise.LimiterOption] tunes the
-// limiter of every scope, [cruise.WithScopeLimiter] replaces it, and a
-// [cruise.WithLimiter] is a limit around all of them, beside which WithScopeLimiter does
-// the tuning. A throttle that names no scope teaches the innermost limiter alone, so give
-// WithLimiter what you know, such as a [cruise.TokenBucket], and share what is to be learnt,
-// such as a shared.Limiter, by WithScopeLimiter. A classifier given here is not used:
-// see [WithClassifier].
+// WithRetrierOptions tunes the Retrier: attempts, backoff, a budget, an observer, how many scopes are kept
+// and for how long. A [cruise.LimiterOption] tunes the limiter of every scope, and
+// [cruise.WithScopeLimiter] replaces it. [cruise.WithLimiter] puts one limiter around all scopes;
+// then tune the limiters of scopes by WithScopeLimiter. A throttle that names no scope teaches only
+// the innermost limiter. So give a known limit to WithLimiter, such as a [cruise.TokenBucket], and
+// a limiter that learns to WithScopeLimiter, such as a shared.Limiter. A classifier given here is
+// not used: see [WithClassifier].
 func WithRetrierOptions(opts ...cruise.Option) Option {
 	return func(c *config) {
 		for i, opt := range opts { // cruise.New would count options of ours too
@@ -89,9 +89,9 @@ func WithRetrierOptions(opts ...cruise.Option) Option {
 	}
 }
 
-// WithScope names what a call's limit belongs to; calls with one name share a
-// limiter. DynamoDB's tables and indices have limiters of their own within it.
-// Default [ScopeByOperation].
+// WithScope sets the function that names the scope of a call's limit; calls with the same name
+// share a limiter. DynamoDB's tables and indices have their own limiters within it. Default:
+// [ScopeByOperation].
 func WithScope(scope func(Operation) string) Option {
 	return func(c *config) {
 		if scope == nil {
@@ -101,7 +101,7 @@ func WithScope(scope func(Operation) string) Option {
 	}
 }
 
-// WithClassifier asks f what an error means before [Classify] is asked.
+// WithClassifier asks f for the verdict on an error before [Classify].
 func WithClassifier(f cruise.Classifier) Option {
 	return func(c *config) {
 		if f == nil {
@@ -130,15 +130,15 @@ func New(opts ...Option) (*Throttle, error) {
 	return t, nil
 }
 
-// Configure makes every client that is made of cfg from now on use t. A retry
-// mode or a retryer that cfg names is without effect then.
+// Configure makes all clients that are made from cfg later use t. A retry mode or a retryer in cfg
+// has no effect then.
 func (t *Throttle) Configure(cfg *aws.Config) {
 	cfg.APIOptions = append(cfg.APIOptions[:len(cfg.APIOptions):len(cfg.APIOptions)], t.APIOption)
 }
 
-// Retrier returns the Retrier of an operation, to look at its limiter or to make
-// other calls share it, whose errors mean what [Classify] says, or else [cruise.Classify].
-// Its method Scopes tells what all limiters of t do.
+// Retrier returns the Retrier of an operation. Use it to inspect its limiter, or to make other
+// calls share it; it classifies their errors by [Classify], or else by [cruise.Classify]. Its
+// method Scopes returns the state of all limiters of t.
 func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
 	if t == nil || t.base == nil {
 		return nil // Do will say so
@@ -153,8 +153,8 @@ func (t *Throttle) Retrier(o Operation) *cruise.Retrier {
 	return r
 }
 
-// within is a scope to blame as an operation knows it: a write may be throttled
-// by an index, whose limiter it doesn't pass, and a batch by any table.
+// within returns the blamed scope, or else the scope around it that the operation passes: an index
+// may throttle a write, and any table a batch, which do not pass its limiter.
 func (o Operation) within(scope string) string {
 	if scope == ScopeIndex && o.Index == "" {
 		scope = ScopeTable
@@ -165,7 +165,7 @@ func (o Operation) within(scope string) string {
 	return scope
 }
 
-// asked is what the caller's classifier says, if there is one: unknown if it declines.
+// asked returns the verdict of the caller's classifier, unknown if there is none or it declines.
 func (t *Throttle) asked(err error) (v cruise.Verdict) {
 	if t.classifier != nil && err != nil {
 		v = t.classifier(err)
@@ -173,8 +173,9 @@ func (t *Throttle) asked(err error) (v cruise.Verdict) {
 	return v
 }
 
-// ofAttempt is what the error of the n-th attempt means. It is not that of an operation
-// yet: one in there is another's, such as that which credentials come by.
+// ofAttempt returns the verdict on the error of the n-th attempt. The error is not yet an
+// operation's error: an operation's error within it belongs to another call, such as one for
+// credentials.
 func (t *Throttle) ofAttempt(err error, attempt int) cruise.Verdict {
 	if v := t.asked(err); v.Outcome != cruise.OutcomeUnknown {
 		return v
@@ -186,7 +187,7 @@ func (t *Throttle) ofAttempt(err error, attempt int) cruise.Verdict {
 	return v
 }
 
-// classify is for the Retriers: the errors of operations have their verdict.
+// classify is the Retriers' classifier. The errors of operations already have their verdict.
 func (t *Throttle) classify(err error) cruise.Verdict {
 	if j, ok := errors.AsType[*judged](err); ok {
 		return j.verdict
@@ -214,7 +215,7 @@ const (
 	captureID = "CruiseInput"
 )
 
-// errZeroThrottle is what each operation fails with that was to use the zero value.
+// errZeroThrottle is the error of each operation with the zero value.
 var errZeroThrottle = errors.New("cruiseaws: Throttle not made by New")
 
 // APIOption makes operations use t: give it to the APIOptions of
@@ -228,7 +229,7 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 		return errZeroThrottle
 	}
 	if m, ok := stack.Finalize.Get(wholeID); ok {
-		m.(*operation).throttle = t // what is nearer to the call comes later
+		m.(*operation).throttle = t // options nearer to the call come later, and win
 		return nil
 	}
 	if _, ok := stack.Finalize.Get(retryID); !ok {
@@ -245,8 +246,8 @@ func (t *Throttle) APIOption(stack *middleware.Stack) error {
 		stack.Deserialize.Add(middleware.DeserializeMiddlewareFunc(bodyID, c.receive), middleware.After))
 }
 
-// WithoutRetries is an API option that switches the SDK's retries off, for calls
-// inside [cruise.Retrier.Do]: see [Do].
+// WithoutRetries switches the SDK's retries off, for calls inside [cruise.Retrier.Do]: see [Do]. It
+// is an API option.
 func WithoutRetries(stack *middleware.Stack) error {
 	if m, ok := stack.Finalize.Get(wholeID); ok {
 		m.(*operation).once = true // paced still
@@ -272,21 +273,21 @@ func swapRetryer(stack *middleware.Stack, r aws.Retryer) error {
 	return err
 }
 
-// operationOf is the operation that ctx belongs to.
+// operationOf returns the operation of ctx.
 func operationOf(ctx context.Context, input any) Operation {
 	o := Operation{
 		Region:  awsmiddleware.GetRegion(ctx),
 		Service: awsmiddleware.GetServiceID(ctx),
 		Name:    awsmiddleware.GetOperationName(ctx),
 	}
-	// Inputs of other services name tables too, but all of those share one limit.
+	// Inputs of other services name tables too, but their tables share one limit.
 	if v := reflect.Indirect(reflect.ValueOf(input)); o.Service == "DynamoDB" && v.Kind() == reflect.Struct {
 		o.Table, o.Index = textField(v, "TableName"), textField(v, "IndexName")
 	}
 	return o
 }
 
-// textField is the text that a field of a struct points to, "" if there is none.
+// textField returns the text that a field of a struct points to, "" if there is none.
 func textField(v reflect.Value, name string) string {
 	if f := v.FieldByName(name); f.IsValid() && f.CanInterface() {
 		if p, ok := f.Interface().(*string); ok {

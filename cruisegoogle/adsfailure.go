@@ -14,9 +14,9 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// Numbers of fields of google/ads/googleads/v17/errors/errors.proto, which are those
-// of all versions. Its Go code has a package for each version and is nothing that
-// every program should link, so it is read by number.
+// Field numbers of google/ads/googleads/v17/errors/errors.proto, the same in all versions. Its Go
+// code has a package for each version, and not every program should link it, so messages are read
+// by number.
 const (
 	failureErrors    = 1  // GoogleAdsFailure.errors
 	errorCode        = 1  // GoogleAdsError.error_code
@@ -39,10 +39,10 @@ const (
 	quotaPaymentsProfile      = 7
 )
 
-// adsFailure is what a GoogleAdsFailure among the details of a gRPC status says of a
-// quota, the worst if it says several things. It declines errors without one.
+// adsFailure returns the verdict on the quota errors of a GoogleAdsFailure among the details of a
+// gRPC status, the worst if there are several. It declines errors without a GoogleAdsFailure.
 func adsFailure(err error) cruise.Verdict {
-	s, _ := status.FromError(err) // without details where err is none
+	s, _ := status.FromError(err) // without details if err holds no status
 	var v cruise.Verdict
 	for _, detail := range s.Proto().GetDetails() {
 		if !strings.HasSuffix(detail.GetTypeUrl(), ".errors.GoogleAdsFailure") {
@@ -58,7 +58,7 @@ func adsFailure(err error) cruise.Verdict {
 	return v
 }
 
-// adsQuota is what a GoogleAdsError says of a quota.
+// adsQuota returns the verdict on a GoogleAdsError about a quota.
 func adsQuota(failure []byte) (v cruise.Verdict) {
 	for code := range submessages(failure, errorCode) {
 		switch number(code, codeQuota) {
@@ -94,7 +94,7 @@ func adsQuota(failure []byte) (v cruise.Verdict) {
 	return v
 }
 
-// submessages yields the values of a field that holds messages. It stops at what
+// submessages yields the values of a field that holds messages. It stops at the first field that
 // cannot be read.
 func submessages(b []byte, field protowire.Number) iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
@@ -120,7 +120,7 @@ func submessages(b []byte, field protowire.Number) iter.Seq[[]byte] {
 	}
 }
 
-// number is the value of a field that holds one, 0 if it is not there.
+// number returns the value of a number's field, 0 if it is missing.
 func number(b []byte, field protowire.Number) (value uint64) {
 	for len(b) > 0 {
 		num, kind, n := protowire.ConsumeTag(b)

@@ -17,11 +17,11 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// Classify tells what an error of one of Google's clients means, REST or gRPC, for
-// [cruise.WithClassifier] around calls of clients that can be given neither an HTTP
-// client nor an interceptor: [googleapi.Error] as [signal.Google] reads its
-// response, a gRPC status as [cruisegrpc.Classify] does, also within an APIError of
-// gax. It declines all others, and those marked by [cruise.Permanent] and its like.
+// Classify classifies an error of one of Google's clients, REST or gRPC. Use it with
+// [cruise.WithClassifier] around calls of clients that accept neither an HTTP client nor an
+// interceptor. It reads a [googleapi.Error] as [signal.Google] reads its response, and a gRPC
+// status as [cruisegrpc.Classify] does, also within an APIError of gax. It declines all other
+// errors, and errors marked by [cruise.Permanent] and its like.
 func Classify(err error) cruise.Verdict {
 	p := signal.Google()
 	return classify(err, &p)
@@ -34,16 +34,16 @@ const (
 	ScopeDeveloper = "DEVELOPER" // of the developer token, and so of all customers
 )
 
-// ClassifyAds is [Classify] for the Google Ads API and AdWords. Their limits are
-// those of a customer or of the developer token, and the scope of a throttle is
-// [ScopeAccount] or [ScopeDeveloper]. So with
+// ClassifyAds is [Classify] for the Google Ads API and AdWords. Their limits belong to a customer
+// or to the developer token, and the scope of a throttle is [ScopeAccount] or [ScopeDeveloper]. So
+// with
 //
 //	developer, err := cruise.New(cruise.WithClassifier(cruisegoogle.ClassifyAds))
 //	…
 //	err = developer.Scope(cruisegoogle.ScopeAccount, customer).Do(ctx, call)
 //
-// the limit of one customer slows that customer alone, and that of the developer
-// token everybody.
+// the limit of one customer slows only that customer, and the limit of the developer token slows
+// all customers.
 //
 // Beyond what Classify understands, it reads the quota errors of a GoogleAdsFailure
 // in the details of a gRPC status. In the text of any error it finds a RateExceededError,
@@ -78,7 +78,7 @@ func ClassifyAds(err error) cruise.Verdict {
 	return v
 }
 
-// maxWait is the longest wait that a server is taken to ask for, as in cruisehttp.
+// maxWait bounds a server's wait, as in cruisehttp.
 const maxWait = 365 * 24 * time.Hour
 
 var (
@@ -86,10 +86,10 @@ var (
 	retrySeconds = regexp.MustCompile(`retryAfterSeconds\W{1,3}(\d{1,9})`)
 )
 
-// AdsError is the error of a response of the Google Ads API or AdWords, SOAP or
-// JSON, for a call within a Retrier to return: a [*cruisehttp.ResponseError] with
-// the verdict and scope that [ClassifyAds] describes. It is nil if the response is
-// no error. body is that of resp, which the caller has read.
+// AdsError returns the error of a response of the Google Ads API or AdWords, SOAP or JSON, for a
+// call within a Retrier to return. It is a [*cruisehttp.ResponseError] with the verdict and scope
+// that [ClassifyAds] describes, nil if the response is no error. body is the body of resp, as the
+// caller has read it.
 func AdsError(resp *http.Response, body []byte) error {
 	now := time.Now()
 	s := signal.GoogleAds().Read(resp, body, now)
@@ -124,8 +124,7 @@ func classify(err error, p *signal.Profile) cruise.Verdict {
 	return cruise.Verdict{Outcome: s.Outcome, RetryAfter: s.Wait(0), Scope: s.Scope}
 }
 
-// unmarked reports whether err carries no verdict of its own, nor is the end of a
-// context.
+// unmarked reports whether err has no verdict of its own and is not the end of a context.
 func unmarked(err error) bool {
 	_, marked := errors.AsType[interface {
 		error

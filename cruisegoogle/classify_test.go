@@ -60,7 +60,7 @@ func TestClassify(t *testing.T) {
 		"gRPC":               {status.Error(codes.ResourceExhausted, "slow down"), cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
 		"marked":             {cruise.Permanent(rest(429, exhausted)), cruise.Verdict{}},
 		"a context's":        {context.DeadlineExceeded, cruise.Verdict{}},
-		"of somebody else":   {errors.New("odd"), cruise.Verdict{}},
+		"a foreign error":    {errors.New("odd"), cruise.Verdict{}},
 		"none":               {nil, cruise.Verdict{Outcome: cruise.OutcomeSuccess}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -180,7 +180,7 @@ func FuzzAdsFailure(f *testing.F) {
 	})
 }
 
-// Whatever the text of an error or a body says, waits are bounded and scopes are ours.
+// For any text of an error or a body, waits are bounded and scopes are ours.
 func FuzzAdsText(f *testing.F) {
 	f.Add("[RateExceededError <rateName=RequestsPerMinute, rateKey=null, rateScope=ACCOUNT, retryAfterSeconds=30>]", 429)
 	f.Add("RateExceededError rateScope='DEVELOPER' retryAfterSeconds=9999999999", 500)

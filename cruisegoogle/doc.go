@@ -1,5 +1,5 @@
-// Package cruisegoogle makes the client libraries of Google's APIs keep to the
-// rate that a service gives them.
+// Package cruisegoogle makes the client libraries of Google's APIs keep to the service's rate
+// limit.
 //
 // Clients that speak REST get an HTTP client with their own authentication
 // inside and the Transport of cruisehttp around it:
@@ -24,7 +24,7 @@
 //	}
 //	err = cruisegoogle.DisableRetries(client.TopicAdminClient.CallOptions)
 //
-// # What it understands
+// # Throttles and quotas
 //
 // A 403 with the reason rateLimitExceeded or userRateLimitExceeded is a throttle
 // and not a missing permission. The waits of Retry-After and RetryInfo, which

@@ -10,10 +10,9 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// WithoutRetries is a call option of Google's clients that switches their own
-// retries off, for one call; [DisableRetries] does it for a whole client. With them
-// on, a call is retried as often as the client likes, and each time as often as the
-// Retrier likes.
+// WithoutRetries returns a call option that switches off the own retries of Google's clients for
+// one call; [DisableRetries] does it for a whole client. Otherwise the client's attempts multiply
+// the Retrier's.
 func WithoutRetries() gax.CallOption {
 	return gax.WithRetry(func() gax.Retryer { return never{} })
 }
@@ -22,9 +21,9 @@ type never struct{}
 
 func (never) Retry(error) (time.Duration, bool) { return 0, false }
 
-// DisableRetries adds [WithoutRetries] to all methods of clients. It takes the
-// CallOptions field of each, a pointer to a struct of one []gax.CallOption for each
-// method, before the client makes its first call:
+// DisableRetries adds [WithoutRetries] to all methods of clients. Call it before the clients' first
+// call, with the CallOptions field of each client, a pointer to a struct of one []gax.CallOption
+// for each method:
 //
 //	err := cruisegoogle.DisableRetries(client.CallOptions)
 //
@@ -50,13 +49,12 @@ func DisableRetries(callOptions ...any) error {
 	return nil
 }
 
-// WithRetry is a call option for clients whose connection or HTTP client cannot be
-// changed, in place of their own retries: a call is retried if [Classify] says that
-// it was throttled or failed in passing, so give it only to methods that may be
-// called twice. It waits as b says, never less than the server asks for, and gives
-// up where the server asks for more than [cruise.DefaultMaxServerDelay]. A Backoff
-// without [cruise.WithRetries] makes 4 retries. Nothing is paced, and no call
-// learns from another.
+// WithRetry returns a call option for clients whose connection or HTTP client cannot be changed, in
+// place of their own retries. A call is retried if [Classify] calls it throttled or transient, so
+// give the option only to methods that may be called twice. The wait follows b and is never shorter
+// than the server asks for. The call gives up if the server asks for more than
+// [cruise.DefaultMaxServerDelay]. A Backoff without [cruise.WithRetries] makes 4 retries. Nothing
+// is paced, and no call learns from another.
 func WithRetry(b cruise.Backoff) gax.CallOption {
 	return gax.WithRetry(func() gax.Retryer { return &retryer{backoff: b} })
 }

@@ -11,11 +11,10 @@ import (
 	"github.com/a7df5faa/cruise/cruisegrpc"
 )
 
-// NewInterceptor is [cruisegrpc.New] for Google's services: methods that only
-// read, which are those that google.api.http maps to GET in the proto files that
-// the program links, are idempotent, and so is Pub/Sub's Publish, as messages are
-// delivered at least once in any case. Name others by [cruisegrpc.WithIdempotent]. A
-// throttled call is retried in any case.
+// NewInterceptor is [cruisegrpc.New] for Google's services. Methods that only read are idempotent:
+// the methods that google.api.http maps to GET in the proto files that the program links. So is
+// Pub/Sub's Publish, as messages are delivered at least once in any case. Name more methods by
+// [cruisegrpc.WithIdempotent]. A throttled call is retried in any case.
 func NewInterceptor(opts ...cruisegrpc.Option) (*cruisegrpc.Interceptor, error) {
 	// Last, so that errors count the options as the caller does.
 	return cruisegrpc.New(append(opts[:len(opts):len(opts)], cruisegrpc.WithIdempotent(append(reads(), publish)...))...)
@@ -23,11 +22,10 @@ func NewInterceptor(opts ...cruisegrpc.Option) (*cruisegrpc.Interceptor, error) 
 
 const publish = "/google.pubsub.v1.Publisher/Publish"
 
-// ClientOptions are what a gRPC client of Google's takes to make its calls through
-// i: see [cruisegrpc.Interceptor.DialOptions]. Its own retries remain; switch them
-// off by [DisableRetries]. To a client that shows no CallOptions, such as that of
-// cloud.google.com/go/firestore, leave them: give [NewInterceptor]
-// cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(1)).
+// ClientOptions returns the options by which a gRPC client of Google makes its calls through i: see
+// [cruisegrpc.Interceptor.DialOptions]. The client's own retries remain; switch them off by
+// [DisableRetries]. If a client exposes no CallOptions, as cloud.google.com/go/firestore's, leave
+// retries to it: give [NewInterceptor] cruisegrpc.WithRetrierOptions(cruise.WithMaxAttempts(1)).
 func ClientOptions(i *cruisegrpc.Interceptor) []option.ClientOption {
 	var opts []option.ClientOption
 	for _, o := range i.DialOptions() {

@@ -19,34 +19,31 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// NewHTTPClient returns a client for [option.WithHTTPClient]. It authenticates as
-// auth says: by the scopes, credentials, token source, API key or HTTP client that
-// a service would take in its place, or none of them for the credentials of the
-// environment. A service adds its default scopes only to a client that it makes
-// by itself, so give it [option.WithScopes] where it needs any.
+// NewHTTPClient returns a client for [option.WithHTTPClient]. It authenticates by auth, which takes
+// the same options as a service: scopes, credentials, a token source, an API key or an HTTP client.
+// Without any it uses the credentials of the environment. A service adds its default scopes only to
+// a client that it makes by itself, so add [option.WithScopes] if the service needs scopes.
 //
-// Every attempt passes the limiter of its host. What can be sent twice without harm is
-// retried, with a token that is valid then: see [cruisehttp.Transport]. Responses are read
-// by [signal.Google] or, at the hosts of Google Ads, by [signal.GoogleAds]. Bodies
-// of up to 1 MiB are buffered where that is what it takes. opts tune all that; a base given
-// there is not used.
+// Every attempt passes the limiter of its host. A request that can be sent twice without harm is
+// retried, with a token that is valid then: see [cruisehttp.Transport]. Responses are read by
+// [signal.Google] or, at the hosts of Google Ads, by [signal.GoogleAds]. Bodies of up to 1 MiB are
+// buffered if they cannot be sent again otherwise. opts tune all of this; a base in opts is not
+// used.
 //
-// Credentials that are refused, by 400 or 401 to the request for a token, fail the call at
-// once, unless opts have a classifier that says otherwise. After any other error of the
-// server of tokens the call is retried, whatever its method, since nothing was sent.
+// Refused credentials, by 400 or 401 to the request for a token, fail the call at once, unless a
+// classifier in opts decides otherwise. After any other error of the token server a call of any
+// method is retried, since nothing was sent.
 //
 // A client's Timeout would include the time in the limiter: use a context, or
 // [cruisehttp.WithAttemptTimeout].
 //
-// Some clients retry REST calls by themselves. Resumable uploads do, and
-// cloud.google.com/go/storage: a retry of theirs is paced, and sent once, so that
-// attempts add up and do not multiply. So do those whose constructors are named like
-// NewTopicAdminRESTClient, and nothing marks their retries: switch them off by [DisableRetries].
-// And so does cloud.google.com/go/bigquery: leave retries to it by
+// Some clients retry REST calls by themselves. Resumable uploads and cloud.google.com/go/storage
+// mark their retries: such a retry is paced, and sent once, so that attempts add up and do not
+// multiply. Clients with constructors like NewTopicAdminRESTClient do not mark theirs: switch them
+// off by [DisableRetries]. To cloud.google.com/go/bigquery leave all retries, by
 // cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(1)).
 //
-// The error is that of the credentials, or names the options that are out of
-// bounds.
+// The error comes from the credentials, or names the options that are out of bounds.
 func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...cruisehttp.Option) (*http.Client, error) {
 	if i := slices.IndexFunc(opts, func(o cruisehttp.Option) bool { return o == nil }); i >= 0 {
 		return nil, fmt.Errorf("cruisegoogle: option %d is nil", i+1) // NewTransport would count options of ours too
@@ -73,9 +70,9 @@ func NewHTTPClient(ctx context.Context, auth []option.ClientOption, opts ...crui
 	return &client, nil
 }
 
-// AdsScopes are options of [NewHTTPClient] for the Google Ads API: its requests are in
-// the scopes [ScopeDeveloper], by their developer-token, and within it [ScopeAccount],
-// by the customer in their path. So each limit slows those whom it concerns.
+// AdsScopes returns options of [NewHTTPClient] for the Google Ads API: its requests are in the
+// scopes [ScopeDeveloper], by their developer-token, and within it [ScopeAccount], by the customer
+// in their path. So each limit slows only the requests that it concerns.
 func AdsScopes() []cruisehttp.Option {
 	return []cruisehttp.Option{
 		cruisehttp.WithScope(ScopeDeveloper, cruisehttp.HeaderKey("developer-token")),
@@ -99,8 +96,8 @@ func profile() signal.Profile {
 	return p
 }
 
-// noToken tells whether err came of a request for a token, and how that was answered;
-// nil if it was not.
+// noToken reports whether err comes from a request for a token, and returns the answer to that
+// request, nil if there was none.
 func noToken(err error) (resp *http.Response, ok bool) {
 	if e, ok := errors.AsType[*oauth2.RetrieveError](err); ok {
 		return e.Response, true
@@ -111,7 +108,7 @@ func noToken(err error) (resp *http.Response, ok bool) {
 	return nil, false
 }
 
-// authenticated is the transport of a client, which sends nothing without a token.
+// authenticated is the transport of a client. It sends no request without a token.
 type authenticated struct{ http.RoundTripper }
 
 func (a authenticated) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -128,8 +125,8 @@ func (a authenticated) CloseIdleConnections() {
 	}
 }
 
-// refusedToken knows that credentials which the server of tokens refuses are refused
-// again. It declines all other errors.
+// refusedToken classifies credentials that the token server refuses as permanent. It declines all
+// other errors.
 func refusedToken(err error) cruise.Verdict {
 	if resp, _ := noToken(err); resp != nil && (resp.StatusCode == http.StatusBadRequest || resp.StatusCode == http.StatusUnauthorized) {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
@@ -137,21 +134,21 @@ func refusedToken(err error) cruise.Verdict {
 	return cruise.Verdict{}
 }
 
-// Bodies of calls, of which the clients don't always keep a copy. Media are longer
-// and have copies, or are sent by chunks.
+// The clients don't always keep a copy of a call's body. Media are longer and have copies, or are
+// sent in chunks.
 const bufferedBodies = 1 << 20
 
-// A Transport is that of the client which [NewHTTPClient] returns. Its Retrier
-// shows what it has learned:
+// A Transport is the transport of a client made by [NewHTTPClient]. Its Retrier shows the learned
+// rate:
 //
 //	retrier := client.Transport.(*cruisegoogle.Transport).Retrier()
 //	limiter := retrier.Scope(cruisehttp.GlobalScope, "www.googleapis.com").Limiter()
 //
-// It is safe for concurrent use, and is made by NewHTTPClient alone.
+// It is safe for concurrent use. Only NewHTTPClient makes one.
 type Transport struct{ *cruisehttp.Transport }
 
-// RoundTrip is that of [cruisehttp.Transport], which leaves retries to a client
-// that is at them already.
+// RoundTrip is [cruisehttp.Transport.RoundTrip], but leaves retries to a client that already
+// retries.
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if retried(req.Header) {
 		req = req.WithContext(cruisehttp.ForbidRetry(req.Context()))

@@ -95,7 +95,7 @@ func first(n int, failure answer, body string) func(int, *http.Request) answer {
 	}
 }
 
-// files is a Drive client of a, and what its attempts ended with.
+// files returns a Drive client of a, and a log of the results of its attempts.
 func files(t testing.TB, a *api, opts ...cruisehttp.Option) (*drive.FilesService, *log) {
 	t.Helper()
 	seen := &log{}
@@ -108,7 +108,7 @@ func files(t testing.TB, a *api, opts ...cruisehttp.Option) (*drive.FilesService
 	return service.Files, seen
 }
 
-// log is what an observer has seen.
+// log collects the events of an observer.
 type log struct {
 	mu  sync.Mutex // guards the field below
 	all []string
@@ -283,7 +283,7 @@ func TestNewHTTPClientKeepsAClient(t *testing.T) {
 	assert.NotNil(t, client.Transport.(*cruisegoogle.Transport).Transport, "of a client that has none")
 }
 
-// The limit of a customer concerns that customer, that of the token everybody.
+// The limit of a customer concerns that customer, the limit of the token all customers.
 func TestAdsScopes(t *testing.T) {
 	blame := func(scope string) string {
 		return `{"error":{"code":429,"status":"RESOURCE_EXHAUSTED","details":[{"errors":[{"errorCode":{"quotaError":` +

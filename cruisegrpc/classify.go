@@ -27,19 +27,18 @@ const PushbackKey = "grpc-retry-pushback-ms"
 // point in slowing down for it, nor in keeping a call waiting.
 const LongWait = time.Hour
 
-// Bounds of what a server may say, as in cruisehttp: a wait is no longer than a year, and
-// the name of a limit, which may become a label of metrics, no longer than 1 KiB. What is
-// searched of a message, and of all details together, is bounded too, as it takes time.
+// Bounds of a server's words, as in cruisehttp. A wait is no longer than a year. The name of a
+// limit may become a label of metrics, so it is no longer than 1 KiB. The text searched in a
+// message, and in all details together, is bounded too, as searching takes time.
 const (
 	maxWait  = 365 * 24 * time.Hour
 	maxScope = 1 << 10
 	maxText  = signal.MaxBody
 )
 
-// Classify tells what a gRPC status error means, to use with
-// [cruise.WithClassifier] around calls without an [Interceptor]. It declines
-// errors that hold no gRPC status and those marked by [cruise.Permanent] and its
-// like.
+// Classify classifies a gRPC status error. Use it with [cruise.WithClassifier] around calls without
+// an [Interceptor]. It declines errors that hold no gRPC status, and errors marked by
+// [cruise.Permanent] and its like.
 //
 //	OK                   success
 //	UNAVAILABLE          transient; throttled with RetryInfo, with pushback, for
@@ -60,11 +59,11 @@ const (
 //	INTERNAL             permanent; transient for a stream that HTTP/2 reset
 //	others               permanent
 //
-// Trailers are those given by [WithTrailer]. The wait is that of RetryInfo, or of a
-// [PushbackKey] trailer, which goes before it: n milliseconds exactly, 0 being at once; a
-// negative or unparsable one, or several, forbid a retry. A wait above [LongWait]
-// makes a throttle a used-up quota, and a quota per day outranks any wait: for
-// Google's services it is that until midnight in Los Angeles.
+// Classify sees the trailer given by [WithTrailer]. The wait comes from a [PushbackKey] trailer,
+// else from RetryInfo. Pushback of n milliseconds is exact, and 0 means at once; a negative or
+// unparsable value, or several, forbid a retry. A throttle with a wait above [LongWait] is a
+// used-up quota. A quota per day outranks any wait: for Google's services the wait lasts until
+// midnight in Los Angeles.
 func Classify(err error) cruise.Verdict { return classify(err, false, time.Now()) }
 
 // ClassifyStrict is [Classify], but RESOURCE_EXHAUSTED without RetryInfo, pushback or a
@@ -72,10 +71,9 @@ func Classify(err error) cruise.Verdict { return classify(err, false, time.Now()
 // be exhausted for hours.
 func ClassifyStrict(err error) cruise.Verdict { return classify(err, true, time.Now()) }
 
-// WithTrailer adds the trailer of a call, as [google.golang.org/grpc.Trailer]
-// got it, to the call's error, so that [Classify] sees what the server said
-// there, and whose cancellation CANCELLED was. It returns nil for a nil err. An
-// [Interceptor] does this by itself.
+// WithTrailer adds the trailer of a call, as [google.golang.org/grpc.Trailer] got it, to the call's
+// error, so that [Classify] can read it, and knows whether the server or the caller cancelled a
+// CANCELLED call. It returns nil for a nil err. An [Interceptor] does this by itself.
 func WithTrailer(err error, trailer metadata.MD) error {
 	if err == nil {
 		return nil
@@ -89,8 +87,7 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	}
 	a, _ := errors.AsType[*attemptError](err)
 	s, ok := status.FromError(err)
-	// What carries a verdict of its own says something else than "transient"
-	// there, which is what cruise makes of an error that it doesn't know.
+	// cruise calls an unknown error transient. Any other verdict comes from a mark on the error.
 	if !ok || cruise.Classify(err) != (cruise.Verdict{Outcome: cruise.OutcomeTransient}) {
 		return cruise.Verdict{}
 	}
@@ -102,9 +99,9 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	}
 	v := verdict(s, a.pushed(), strict, now)
 	if a != nil && a.unsent && v.Outcome == cruise.OutcomeThrottled {
-		v.Outcome, v.Scope = cruise.OutcomeTransient, "" // by another server, such as that of credentials
+		v.Outcome, v.Scope = cruise.OutcomeTransient, "" // by another server, such as a token server
 	}
-	// A reset refuses nothing, even one that says to calm down.
+	// A reset refuses nothing, not even with ENHANCE_YOUR_CALM.
 	maybeDone := v.Outcome == cruise.OutcomeTransient || v.Outcome == cruise.OutcomeThrottled && strings.Contains(s.Message(), reset)
 	if a != nil && a.unsafe && maybeDone {
 		a.once.Store(true)
@@ -113,14 +110,14 @@ func classify(err error, strict bool, now time.Time) cruise.Verdict {
 	return v
 }
 
-// verdict is the table in the comment of Classify.
+// verdict implements the table in the comment of Classify.
 func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise.Verdict {
 	if push.stop {
 		return cruise.Verdict{Outcome: cruise.OutcomePermanent}
 	}
 	d := detailsOf(s)
 	if push.given {
-		// A wait of 0 would mean none at all, and be replaced by a guess.
+		// A wait of 0 would mean no wait, and be replaced by a guess.
 		d.asked, d.wait = true, max(1, push.wait)
 	}
 	v := cruise.Verdict{Outcome: cruise.OutcomePermanent, RetryAfter: d.wait, Scope: d.scope}
@@ -159,7 +156,7 @@ func verdict(s *status.Status, push pushback, strict bool, now time.Time) cruise
 	return v
 }
 
-// exhausted is what RESOURCE_EXHAUSTED means.
+// exhausted returns the outcome of RESOURCE_EXHAUSTED.
 func exhausted(s *status.Status, d details, strict bool) cruise.Outcome {
 	switch {
 	case containsAny(strings.ToLower(head(s.Message(), maxText)), signals.Oversized, signals.Full):
@@ -202,7 +199,7 @@ func containsAny(s string, lists ...[]string) bool {
 	return false
 }
 
-// details is what the details of a status say about waiting.
+// details holds the information of a status's details about waiting.
 type details struct {
 	asked  bool          // there is a RetryInfo, or pushback
 	wait   time.Duration // 0 if none
@@ -210,15 +207,15 @@ type details struct {
 	scope  string        // the limit that is to blame
 	long   bool          // it is one per day or month
 	month  bool
-	// allocation: it is of something that calls hold, such as storage, and not of calls.
+	// The limit is on something that calls hold, such as storage, and not on calls.
 	allocation bool
 
-	google bool // whose days begin in Los Angeles
+	google bool // its days begin in Los Angeles
 	room   int  // how much more text is searched, in bytes
 }
 
-// How a limit is named, its unit such as "1/d/{project}", and what a text says of
-// it: what signal.Google looks for in JSON.
+// The names of limits, their units such as "1/d/{project}", and texts about them. signal.Google
+// looks for the same in JSON.
 var (
 	dayLimit   = regexp.MustCompile(`(?i)per[-_ ]?day|daily`)
 	monthLimit = regexp.MustCompile(`(?i)per[-_ ]?month|monthly`)
@@ -240,7 +237,7 @@ func detailsOf(s *status.Status) (d details) {
 		case *errdetails.RetryInfo:
 			delay := detail.GetRetryDelay()
 			if delay != nil && delay.CheckValid() != nil {
-				break // its parts contradict each other: nobody knows what is meant
+				break // its parts contradict each other, so the wait is unknown
 			}
 			d.asked = true
 			if delay != nil {
@@ -271,7 +268,8 @@ func detailsOf(s *status.Status) (d details) {
 	return d
 }
 
-// look is what is searched of the text of a detail; an empty one takes time as well.
+// look returns the part of a detail's text to search, within the bound. An empty text takes time as
+// well.
 func (d *details) look(text string) string {
 	text = head(text, d.room)
 	d.room = max(0, d.room-len(text)-1)
@@ -293,8 +291,8 @@ func (d *details) blame(limit, unit, subject string) {
 	d.month = d.month || month
 }
 
-// until is the time until a used-up quota is whole again, 0 if unknown. A short
-// RetryInfo beside it is of another limit.
+// until returns the time until a used-up quota is renewed, 0 if unknown. A short RetryInfo next to
+// it belongs to another limit.
 func (d details) until(now time.Time) time.Duration {
 	var wait time.Duration
 	switch {
@@ -309,11 +307,11 @@ func (d details) until(now time.Time) time.Duration {
 	return wait
 }
 
-// envoyLimited is the trailer by which Envoy says that a limit of its own refused the
-// call: by default with UNAVAILABLE.
+// envoyLimited is the trailer of a call that Envoy's own limit refused: by default with
+// UNAVAILABLE.
 const envoyLimited = "x-envoy-ratelimited"
 
-// pushback is what a server says in its trailer.
+// pushback is a server's request in its trailer.
 type pushback struct {
 	given, stop bool
 	wait        time.Duration

@@ -21,7 +21,7 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// conformanceStatus builds what a line of testdata/conformance.txt describes.
+// conformanceStatus builds the error that a line of testdata/conformance.txt describes.
 func conformanceStatus(t *testing.T, input string) (err error, strict bool) {
 	t.Helper()
 	parts := strings.Split(input, " ~ ")
@@ -163,8 +163,8 @@ func TestClassifyNamesTheLimit(t *testing.T) {
 	assert.Equal(t, cruise.Verdict{Outcome: cruise.OutcomeThrottled, Scope: "project:7"}, Classify(s.Err()))
 }
 
-// What a server says is bounded, since a wait may become a pause for everybody, and a name a
-// label of metrics.
+// A server's waits and names are bounded, since a wait may become a pause for all calls, and a name
+// a label of metrics.
 func TestClassifyBoundsWhatItIsTold(t *testing.T) {
 	s, err := status.New(codes.ResourceExhausted, "quota").WithDetails(
 		&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 315_576_000_000}},
@@ -176,8 +176,8 @@ func TestClassifyBoundsWhatItIsTold(t *testing.T) {
 	assert.Len(t, v.Scope, 1024)
 }
 
-// Search takes seconds for what a server may send. Of a message 64 KiB are searched, and of
-// all details together as much.
+// An unbounded search of a server's message could take seconds. 64 KiB of a message are searched,
+// and as much of all details together.
 func TestClassifySearchesNoMoreThan64KiB(t *testing.T) {
 	type violation = errdetails.QuotaFailure_Violation
 	violations := func(of ...*violation) error {
@@ -240,7 +240,7 @@ func TestMethods(t *testing.T) {
 	}
 }
 
-// What a server says of a message that is too large, by the language that it is written in.
+// Servers' texts for a message that is too large, by the language of the server.
 func TestOversizedMessagesAreNoThrottle(t *testing.T) {
 	for name, said := range map[string]string{
 		"Go":                "grpc: received message larger than max (5000000 vs. 4194304)",

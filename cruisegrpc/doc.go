@@ -1,6 +1,6 @@
-// Package cruisegrpc makes gRPC clients keep to the rate that a server gives
-// them: client interceptors that pass every attempt through an adaptive limiter,
-// read what the server says about throttling, and retry what is safe to retry.
+// Package cruisegrpc makes gRPC clients keep to the server's rate limit. Its client interceptors
+// pass every attempt through an adaptive limiter, read the server's throttles and waits, and retry
+// calls that are safe to retry.
 //
 //	throttle, err := cruisegrpc.New()
 //	if err != nil {
@@ -8,27 +8,24 @@
 //	}
 //	conn, err := grpc.NewClient(target, append(throttle.DialOptions(), creds)...)
 //
-// # What is retried
+// # Which calls are retried
 //
-// A throttled attempt (see [Classify]) is retried for every method, because the
-// server refused to do the work. An attempt that never left this process is too,
-// unless the server's certificate is not trusted; if it was its credentials that were
-// throttled, nobody slows down for that. Any other transient failure may have
-// done its work already, and so may a stream that HTTP/2 reset for whatever reason. These
-// are retried only for methods that are declared NO_SIDE_EFFECTS or IDEMPOTENT in their
-// proto file, or named by [WithIdempotent].
+// A throttled attempt (see [Classify]) is retried for every method, because the server refused to
+// do the work. An attempt that never left this process is retried too, unless the server's
+// certificate is not trusted. If only its source of credentials was throttled, the limiter does not
+// slow down. After any other transient failure the server may have done the work already, also if
+// HTTP/2 reset the stream for any reason. Such attempts are retried only for methods that are
+// declared NO_SIDE_EFFECTS or IDEMPOTENT in their proto file, or named by [WithIdempotent].
 //
-// A stream is retried only before its first message has arrived, and while what
-// was sent on it fits in a buffer. Nothing is ever hedged: at no time are there
-// two attempts of one call.
+// A stream is retried only before its first message has arrived, and while the sent messages fit in
+// a buffer. Calls are never hedged: a call has one attempt at a time.
 //
-// # What gRPC does by itself
+// # gRPC's own retries
 //
-// Transparent retries, of calls that the server has certainly not seen, stay
-// gRPC's and count as part of one attempt. A retryPolicy of the service config
-// would multiply attempts without the limiter seeing them; [Interceptor.DialOptions]
-// switches it off. Wait-for-ready is respected: such a call waits for its
-// connection, within its attempt.
+// Transparent retries, of calls that the server has certainly not seen, are left to gRPC and count
+// as part of one attempt. A retryPolicy of the service config would multiply attempts without the
+// limiter seeing them; [Interceptor.DialOptions] switches it off. Wait-for-ready is respected: such
+// a call waits for its connection, within its attempt.
 //
 // Sources: gRFC A6 (client retries, pushback), AIP-194 (automatic retry
 // configuration), google/rpc/error_details.proto, the OTLP specification

@@ -12,22 +12,22 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// attemptError is the error of one attempt with what else is known of it.
+// attemptError is the error of one attempt, with its trailer and further facts.
 type attemptError struct {
 	err     error
 	trailer metadata.MD
-	alone   bool        // without an Interceptor, so that the fields below are not known
+	alone   bool        // without an Interceptor: the fields below are unknown
 	ended   bool        // the caller's context has
 	unsent  bool        // no server has seen the attempt
 	unsafe  bool        // the work may be done, and doing it twice may harm
-	once    atomic.Bool // for that alone it is not retried; an observer may have it already
+	once    atomic.Bool // the only reason not to retry; an observer may have the error already
 }
 
-// answered reports whether a cancellation, if it is one, is known to be the server's: by an
-// Interceptor, which knows those of the caller, or by the trailer that came with it.
+// answered reports whether a cancellation is known to come from the server: by an Interceptor,
+// which knows the caller's cancellations, or by a trailer that came with it.
 func (e *attemptError) answered() bool { return e != nil && (!e.alone || len(e.trailer) > 0) }
 
-// Error is for observers: it says, too, why the call was not retried.
+// Error returns the text for observers, with the reason why the call was not retried.
 func (e *attemptError) Error() string {
 	if e.once.Load() {
 		return e.err.Error() + " (not retried: the method is not idempotent, see cruisegrpc.WithIdempotent)"
@@ -38,7 +38,8 @@ func (e *attemptError) Error() string {
 func (e *attemptError) Unwrap() error              { return e.err }
 func (e *attemptError) GRPCStatus() *status.Status { return status.Convert(e.err) }
 
-// bare is err without what only classifiers need, of each Interceptor that it came through.
+// bare returns err without the parts that only classifiers need, of each Interceptor that it came
+// through.
 func bare(err error) error {
 	for {
 		a, ok := err.(*attemptError)
@@ -49,7 +50,7 @@ func bare(err error) error {
 	}
 }
 
-// shown is bare for the caller, unless a Retrier around the call decides: its classifier
+// shown returns bare(err), unless a Retrier around the call decides on retries: its classifier
 // needs the rest.
 func shown(ctx context.Context, err error) error {
 	if cruise.Nested(ctx) {
@@ -58,8 +59,7 @@ func shown(ctx context.Context, err error) error {
 	return bare(err)
 }
 
-// givenUp is a [cruise.Error] with a gRPC status, so that callers who look at
-// codes find one.
+// givenUp is a [cruise.Error] with a gRPC status, for callers that look at codes.
 type givenUp struct {
 	why    *cruise.Error
 	status *status.Status
@@ -69,10 +69,9 @@ func (e *givenUp) Error() string              { return e.why.Error() }
 func (e *givenUp) Unwrap() error              { return e.why }
 func (e *givenUp) GRPCStatus() *status.Status { return e.status }
 
-// surface is the error that a caller gets to see: a permanent failure of the
-// first attempt as gRPC made it, or why the call was given up, with the status
-// that fits: that of the caller's context if it has ended, else of the last
-// attempt, else of the reason.
+// surface returns the error for the caller: gRPC's own error if the first attempt failed
+// permanently, else the reason why the call was given up. Its status comes from the caller's
+// context if it has ended, else from the last attempt, else from the reason.
 func surface(ctx context.Context, err error) error {
 	e, ok := err.(*cruise.Error)
 	if !ok {

@@ -14,8 +14,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// Whatever a server says in message, details and trailer, waits and names are bounded, and
-// pushback that is none forbids a retry.
+// For any message, details and trailer of a server, waits and names are bounded, and an invalid
+// pushback forbids a retry.
 func FuzzClassify(f *testing.F) {
 	const delay, day = "\n\x02\b\x05", "\n\x1b\x12\x19Quota exceeded, 9 per day."
 	f.Add(uint32(codes.ResourceExhausted), "Quota exceeded for reads per day, a.googleapis.com", "RetryInfo", []byte(delay), "", false)

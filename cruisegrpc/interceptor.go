@@ -14,20 +14,19 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// An Interceptor makes the calls of gRPC clients pass a limiter, learn from the
-// server's answers, and be retried where that is safe. Each method of each target
-// has a limiter and a retry budget of its own, unless [WithScope] says otherwise.
+// An Interceptor paces the calls of gRPC clients by limiters, learns from the server's answers, and
+// retries calls if that is safe. Each method of each target has its own limiter and retry budget,
+// unless [WithScope] sets another scope.
 //
-// An Interceptor is safe for concurrent use and may serve many connections. It
-// is made by [New], or every call fails, and must not be copied.
+// An Interceptor is safe for concurrent use and may serve many connections. [New] makes one; every
+// call of the zero value fails. It must not be copied.
 type Interceptor struct {
 	config
 	base    *cruise.Retrier
 	methods methods
 }
 
-// ScopeMethod is the name of the scope that [WithScope] gives the keys of: see
-// [cruise.Retrier.Scope].
+// ScopeMethod is the name of the scope with [WithScope]'s keys: see [cruise.Retrier.Scope].
 const ScopeMethod = "METHOD"
 
 // New returns an Interceptor. The error names every option that is out of
@@ -50,10 +49,9 @@ func New(opts ...Option) (*Interceptor, error) {
 	return i, nil
 }
 
-// classify asks the caller's classifier, if there is one, and then ours. What the
-// server names is a limit of its own, not a scope of the call. So it is told to
-// observers, unless that would take the throttle from the method to the limiter
-// around it.
+// classify asks the caller's classifier, if there is one, and then ours. The scope in the verdict
+// is a limit of the server, not a scope of the call. So it is reported to observers, unless that
+// would move the throttle from the method's limiter to the limiter around it.
 func (i *Interceptor) classify(err error) cruise.Verdict {
 	if i.classifier != nil {
 		if v := i.classifier(err); v.Outcome != cruise.OutcomeUnknown {
@@ -67,9 +65,8 @@ func (i *Interceptor) classify(err error) cruise.Verdict {
 	return v
 }
 
-// DialOptions are what a client needs: both interceptors, after those that the
-// client has already, and gRPC's own retries by service config switched off, so
-// that attempts do not multiply.
+// DialOptions returns the options for a client: both interceptors, after the client's own ones, and
+// an option that switches off gRPC's retries by service config, so that attempts do not multiply.
 func (i *Interceptor) DialOptions() []grpc.DialOption {
 	return []grpc.DialOption{
 		grpc.WithChainUnaryInterceptor(i.Unary()),
@@ -78,9 +75,9 @@ func (i *Interceptor) DialOptions() []grpc.DialOption {
 	}
 }
 
-// Retrier returns the Retrier of the calls to which [WithScope]'s function gives
-// that key, to look at its limiter or to make calls of another kind share it. Its
-// method Scopes tells what all limiters of i do.
+// Retrier returns the Retrier of the calls to which [WithScope]'s function gives that key. Use it
+// to inspect its limiter, or to make other calls share it. Its method Scopes returns the state of
+// all limiters of i.
 func (i *Interceptor) Retrier(key string) *cruise.Retrier {
 	if i == nil {
 		return nil // Do will say so
@@ -88,17 +85,16 @@ func (i *Interceptor) Retrier(key string) *cruise.Retrier {
 	return i.base.Scope(ScopeMethod, key)
 }
 
-// errZeroInterceptor is what each call fails with that was to use the zero value.
+// errZeroInterceptor is the error of each call with the zero value.
 var errZeroInterceptor = errors.New("cruisegrpc: Interceptor not made by New")
 
 func (i *Interceptor) isZero() bool { return i == nil || i.base == nil }
 
 // Unary returns the interceptor of unary calls.
 //
-// Its error is the call's own if that was permanent at the first attempt, else
-// it wraps a [cruise.Error], which says why the call was given up. Either has a
-// gRPC status: that of the last attempt, or that of the caller's context if it
-// has ended. A bad [Cost] is an error of cruise's own, without one.
+// It returns gRPC's own error if the first attempt failed permanently, else an error that wraps a
+// [cruise.Error] with the reason for giving up. Both have a gRPC status: the status of the last
+// attempt, or of the caller's context if it has ended. The error of a bad [Cost] has no status.
 func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
 	return func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoker grpc.UnaryInvoker, opts ...grpc.CallOption) error {
 		if i.isZero() {
@@ -122,7 +118,7 @@ func (i *Interceptor) Unary() grpc.UnaryClientInterceptor {
 	}
 }
 
-// call is a call on its way through its attempts.
+// call is the state of a call between its attempts.
 type call struct {
 	ctx      context.Context // the caller's
 	retrier  *cruise.Retrier
@@ -157,9 +153,9 @@ func (c *call) begin(ctx context.Context) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "grpc-previous-rpc-attempts", strconv.Itoa(c.attempts-1))
 }
 
-// failed makes an attempt's error one that a classifier understands. sent says
-// that there was a connection to send it on; that there was none is no proof if
-// gRPC never saw the options that would tell.
+// failed returns an attempt's error for the classifier. sent means that there was a connection to
+// send the attempt on. Without one the attempt still counts as sent if gRPC never saw the call
+// options that would report it.
 func (c *call) failed(err error, trailer metadata.MD, sent bool) error {
 	unsent := !sent && c.over.Load()
 	return &attemptError{err: err, trailer: trailer, ended: c.ctx.Err() != nil, unsent: unsent, unsafe: !c.safe && !unsent}

@@ -27,7 +27,7 @@ func checkMethod(pattern string) error {
 	return nil
 }
 
-// idempotent reports whether a full method name, as gRPC has it, is safe.
+// idempotent reports whether a method, by its full name in gRPC, may be called twice.
 func (m *methods) idempotent(full string) bool {
 	if m.named[full] || m.named["*"] || m.named[full[:strings.LastIndexByte(full, '/')+1]+"*"] {
 		return true
@@ -36,7 +36,7 @@ func (m *methods) idempotent(full string) bool {
 		return known.(bool)
 	}
 	safe, known := declaredIdempotent(full)
-	if known { // else the names may come from outside and be without number
+	if known { // else names from outside could fill the memory
 		m.declared.Store(full, safe)
 	}
 	return safe

@@ -5,9 +5,9 @@ import (
 	"runtime"
 )
 
-// pull is [iter.Pull2] for a sequence that goroutines of all kinds resume, one after the
-// other. A coroutine itself may not be resumed by one that is locked to a thread if it was
-// made by one that is not, nor the other way round: the program would die.
+// pull is [iter.Pull2] for a sequence that goroutines of all kinds resume, one after the other. A
+// coroutine must not be resumed by a goroutine that is locked to a thread if an unlocked one made
+// it, nor the other way round: the program would die.
 func pull[K, V any](seq iter.Seq2[K, V]) (next func() (K, V, bool), stop func()) {
 	var (
 		resume func() (K, V, bool)
@@ -21,7 +21,7 @@ func pull[K, V any](seq iter.Seq2[K, V]) (next func() (K, V, bool), stop func())
 	return next, func() { apart(end) }
 }
 
-// apart runs f in a goroutine that is locked to no thread, and ends as f does.
+// apart runs f in a goroutine that is not locked to a thread, and ends as f does.
 func apart(f func()) {
 	var (
 		done     = make(chan struct{})

@@ -28,8 +28,8 @@ func TestMain(m *testing.M) { os.Exit(calm.Run(m)) }
 
 const unaryMethod = "/grpc.testing.TestService/UnaryCall"
 
-// service is a gRPC server on loopback whose answers a test decides: gate is
-// asked before every call, and what it returns is the call's status.
+// service is a gRPC server on loopback with answers made by a test: gate is called before every
+// call, and returns the call's status.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	addr  string
@@ -146,7 +146,7 @@ func connect(t testing.TB, addr string, opts ...grpc.DialOption) pb.TestServiceC
 	return pb.NewTestServiceClient(dial(t, addr, opts...))
 }
 
-// log is what an observer has seen.
+// log collects the events of an observer.
 type log struct {
 	mu     sync.Mutex // guards the field below
 	events []cruise.Event
@@ -180,7 +180,7 @@ func (l *log) pauses() (all []time.Duration) {
 	return all
 }
 
-// throttle is a client of s through a new Interceptor, and what it does.
+// throttle returns a client of s through a new Interceptor, and a log of its events.
 func throttle(t testing.TB, s *service, opts ...cruisegrpc.Option) (pb.TestServiceClient, *log) {
 	t.Helper()
 	seen := &log{}

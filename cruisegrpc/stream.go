@@ -16,18 +16,17 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// Stream returns the interceptor of streaming calls. An attempt of a stream ends
-// when its first message arrives, or it fails before: then it may be retried,
-// with what was sent on it so far. What comes after the first message is not
-// retried, nor does the limiter learn of it. Asking for the stream's Header or Context ends
-// retries too.
+// Stream returns the interceptor of streaming calls. An attempt of a stream ends when its first
+// message arrives, or it fails before: then it may be retried, with the messages sent so far. A
+// failure after the first message is not retried, and the limiter does not learn of it. Asking for
+// the stream's Header or Context ends retries too.
 //
-// Until its first message a stream is a call in flight. So streams whose servers say
-// nothing for long, such as those that wait for news, open one a second at first,
-// unless [cruise.WithInitialRate] gives a rate to begin with.
+// Until its first message a stream is a call in flight. So streams that are silent for long, such
+// as subscriptions, open at one a second at first, unless [cruise.WithInitialRate] sets the first
+// rate.
 //
-// While RecvMsg waits for a retry it returns no sooner than that wait ends, though messages
-// that were sent meanwhile, or the end of the connection, have made the retry impossible.
+// While RecvMsg waits for a retry, it does not return before the wait ends, even if messages sent
+// meanwhile, or the end of the connection, have made the retry impossible.
 //
 // As for every gRPC stream, its resources are freed when its context ends, its
 // connection is closed, or RecvMsg has returned an error.
@@ -45,7 +44,7 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 		if err := s.advance(nil); err != nil {
 			return nil, err
 		}
-		// Not before there is a stream: until then attempts end with ctx anyway.
+		// This needs a stream: until there is one, attempts end with ctx anyway.
 		s.turn.Lock()
 		defer s.turn.Unlock()
 		s.release = context.AfterFunc(ctx, s.abandon)
@@ -53,13 +52,13 @@ func (i *Interceptor) Stream() grpc.StreamClientInterceptor {
 	}
 }
 
-// stream is a ClientStream that is another one after each retry.
+// stream is a ClientStream around the gRPC stream of the present attempt. A retry replaces that
+// stream.
 //
-// Only NewStream and RecvMsg replace it, so that they may read it at any time;
-// mu keeps senders off meanwhile, and until what was sent before is sent again. A
-// send can block for as long as the server does not read, so RecvMsg waits for mu only
-// when the attempt has failed, which ends such a send. CloseSend never blocks, so it
-// does without mu.
+// Only NewStream and RecvMsg replace it, so they may read it at any time. mu holds senders back
+// meanwhile, and until the earlier messages are sent again. A send can block for as long as the
+// server does not read, so RecvMsg waits for mu only when the attempt has failed, which ends such a
+// send. CloseSend never blocks, so it does without mu.
 type stream struct {
 	*call
 	open   func(context.Context) (grpc.ClientStream, error)
@@ -93,20 +92,20 @@ type opened struct {
 	replay  sync.WaitGroup
 }
 
-// free ends the stream, and returns when nothing is sent on it any more.
+// free ends the stream, and returns when no goroutine sends on it any more.
 func (o *opened) free() {
 	o.cancel()
 	o.replay.Wait()
 }
 
-// advance ends an attempt that failed with err, if any, and begins another one,
-// if that is worth it. Else it returns what the stream ends with.
+// advance ends an attempt that failed with err, if any, and begins another one if that is worth it.
+// Otherwise it returns the final error of the stream.
 func (s *stream) advance(err error) error {
 	s.turn.Lock()
 	defer s.turn.Unlock()
 	returned := false
 	defer func() {
-		if !returned { // whoever opens a stream has panicked
+		if !returned { // the streamer has panicked
 			s.end()
 		}
 	}()
@@ -147,8 +146,8 @@ func (s *stream) another(err error) error {
 	}
 }
 
-// begin opens the stream of an attempt and sends on it what was sent before. It
-// is not begun if that is no longer known.
+// begin opens the stream of an attempt and sends the earlier messages on it. It does not begin if
+// those messages are no longer kept.
 func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
 	// The attempt's context ends with the attempt, and the stream must not.
 	ctx, cancel := context.WithCancel(mixed{s.ctx, attempt.Context()})
@@ -173,7 +172,7 @@ func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
 	}
 	o := &opened{ClientStream: cs, attempt: attempt.Context(), cancel: cancel, detach: detach}
 	s.closing.Lock()
-	if s.committed.Load() { // somebody has asked for the context of the last one meanwhile
+	if s.committed.Load() { // the caller has asked for the context of the last stream meanwhile
 		s.closing.Unlock()
 		s.mu.Unlock()
 		detach()
@@ -193,8 +192,7 @@ func (s *stream) begin(attempt *cruise.Attempt) (failure error, begun bool) {
 	return nil, true
 }
 
-// replay sends on a new stream what was sent before. It is called with mu held, and
-// lets it go.
+// replay sends the earlier messages on a new stream. It is called with mu held, and unlocks it.
 func (s *stream) replay(o *opened) {
 	defer s.mu.Unlock()
 	for _, m := range s.sent {
@@ -210,13 +208,13 @@ func (s *stream) replay(o *opened) {
 	}
 }
 
-// broken is the error of an attempt whose stream was open.
+// broken returns the error of an attempt that failed after its stream was opened.
 func (s *stream) broken(cs *opened, err error) error {
 	return s.failed(s.tookLong(cs.attempt, err, "cruisegrpc: no message within the time of one attempt"), cs.Trailer(), true)
 }
 
-// tookLong is err, or what it means where gRPC tells of a cancellation because the time of
-// the attempt is over.
+// tookLong returns err, or DEADLINE_EXCEEDED if gRPC reports a cancellation because the time of the
+// attempt is over.
 func (s *stream) tookLong(attempt context.Context, err error, text string) error {
 	if status.Code(err) != codes.Canceled || !errors.Is(attempt.Err(), context.DeadlineExceeded) || errors.Is(s.ctx.Err(), context.Canceled) {
 		return err
@@ -233,8 +231,7 @@ func (s *stream) end() {
 	}
 }
 
-// settle ends the attempts with what became of the last one, which will not be
-// retried.
+// settle ends the attempts with the result of the last one, which will not be retried.
 func (s *stream) settle(err error) {
 	s.committed.Store(true)
 	s.turn.Lock()
@@ -261,8 +258,8 @@ func (s *stream) last(err error) {
 	}
 }
 
-// abandon is for the end of the caller's context or of the connection, should nobody
-// read any more.
+// abandon runs at the end of the caller's context or of the connection, in case the caller reads no
+// more.
 func (s *stream) abandon() {
 	s.committed.Store(true)
 	s.turn.Lock()
@@ -273,15 +270,15 @@ func (s *stream) abandon() {
 	}
 }
 
-// finished is told by gRPC that the stream of an attempt has ended, and why.
+// finished runs when gRPC reports that the stream of an attempt has ended, and why.
 func (s *stream) finished(err error) {
 	//lint:ignore SA1019 a server may cancel too, with the same code
 	if err == grpc.ErrClientConnClosing {
-		go s.abandon() // whoever opens a stream has the turn
+		go s.abandon() // the goroutine that opens a stream has the turn
 	}
 }
 
-// RecvMsg receives a message, the first one after as many attempts as it takes.
+// RecvMsg receives a message. The first message may take several attempts.
 func (s *stream) RecvMsg(m any) error {
 	for {
 		cs := s.current.Load()
@@ -373,8 +370,8 @@ func (s *stream) Context() context.Context {
 	return s.current.Load().Context()
 }
 
-// sizeOf is what a message takes with the 5 bytes that gRPC puts before it, which
-// bound how many empty ones are kept.
+// sizeOf returns the size of a message with the 5 bytes that gRPC puts before it. They bound the
+// number of empty messages that are kept.
 func sizeOf(m any) int {
 	if m, ok := m.(proto.Message); ok {
 		return 5 + proto.Size(m)

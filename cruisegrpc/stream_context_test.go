@@ -40,7 +40,7 @@ func TestStreamContextOutlivesTheAttempt(t *testing.T) {
 	}
 }
 
-// Whenever somebody asks for the context, it is that of the stream which goes on.
+// Context returns, at any time, the context of the stream that goes on.
 func TestStreamContextDuringRetries(t *testing.T) {
 	for i := range 20 {
 		s := serve(t, &service{gate: func(n int64, _ metadata.MD, _ func(metadata.MD)) error {

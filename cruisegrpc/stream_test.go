@@ -59,7 +59,7 @@ func TestStreamIsNotRetriedAfterItsFirstMessage(t *testing.T) {
 	assert.Equal(t, []string{"success"}, seen.outcomes())
 }
 
-// A goroutine that is locked to a thread may do with a stream what others do.
+// A goroutine that is locked to a thread may use a stream like any other.
 func TestStreamOfLockedGoroutines(t *testing.T) {
 	client, _ := throttle(t, serve(t, &service{gate: first(1, slowDown)}))
 	locked := func(f func()) {
@@ -281,7 +281,8 @@ func TestStreamOutlivesItsAttempt(t *testing.T) {
 	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
 }
 
-// gRPC frees a stream at the end of its context or its connection, though nobody reads it.
+// gRPC frees a stream at the end of its context or its connection, even if the caller never reads
+// from it.
 func TestAbandonedStreamLeavesTheLimiter(t *testing.T) {
 	for name, abandon := range map[string]func(cancel func(), conn *grpc.ClientConn){
 		"cancelled":         func(cancel func(), _ *grpc.ClientConn) { cancel() },
@@ -333,8 +334,7 @@ func TestCancelWhileAStreamBacksOff(t *testing.T) {
 	assert.Contains(t, err.Error(), "slow down", "the server's word is not lost")
 }
 
-// open opens a stream of a new Interceptor on what the streamer returns, without a
-// connection.
+// open opens a stream of a new Interceptor on the streamer's stream, without a connection.
 func open(t *testing.T, ctx context.Context, streamer func(context.Context) (grpc.ClientStream, error), opts ...cruisegrpc.Option) (grpc.ClientStream, error) {
 	t.Helper()
 	i, err := cruisegrpc.New(opts...)
@@ -345,8 +345,7 @@ func open(t *testing.T, ctx context.Context, streamer func(context.Context) (grp
 	})
 }
 
-// Who sends what cannot be sent hears so at once, though the stream is between two
-// attempts.
+// Sending an invalid message fails at once, even between two attempts.
 func TestStreamRefusesAMessageWhileItBacksOff(t *testing.T) {
 	s := serve(t, &service{gate: func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
 		trailer(metadata.Pairs(cruisegrpc.PushbackKey, "60000"))
@@ -420,7 +419,7 @@ func TestStreamForgetsWhatItSent(t *testing.T) {
 func TestStreamOfAContextThatHasEnded(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for range 200 { // the race detector sees what goes wrong in few of them
+	for range 200 { // the race may show in few of them only
 		s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
 			return nil, status.FromContextError(ctx.Err()).Err()
 		})
@@ -435,7 +434,7 @@ func TestContextEndsWhileAStreamOpens(t *testing.T) {
 	seen := &log{}
 	s, err := open(t, ctx, func(ctx context.Context) (grpc.ClientStream, error) {
 		cancel()
-		time.Sleep(10 * time.Millisecond) // who waits for its end knows by now
+		time.Sleep(10 * time.Millisecond) // a goroutine that waits for its end has seen it by now
 		return silent{ctx: ctx}, nil
 	}, cruisegrpc.WithRetrierOptions(cruise.WithObserver(seen)))
 	require.NoError(t, err)
@@ -445,7 +444,8 @@ func TestContextEndsWhileAStreamOpens(t *testing.T) {
 	assert.Equal(t, []string{"dropped"}, seen.outcomes())
 }
 
-// A stream that is not retried says too why its attempt was ended: nobody has cancelled it.
+// A stream that is not retried reports, too, that its attempt took too long, and not that it was
+// cancelled.
 func TestStreamSaysThatItsAttemptTookTooLong(t *testing.T) {
 	for name, buffer := range map[string]int{"which is not repeated": cruisegrpc.DefaultStreamBuffer, "which nothing is kept of": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -491,7 +491,7 @@ func TestStreamWhoseDeadlinePasses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				i := cruise.Must(cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithAttemptTimeout(tc.attempt), cruise.WithInitialRate(1e6))))
-				for range 50 { // who was first was chance
+				for range 50 { // the order was chance
 					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 					s, err := i.Stream()(ctx, &grpc.StreamDesc{ServerStreams: true}, nil, "/a.B/Watch",
 						func(ctx context.Context, _ *grpc.StreamDesc, _ *grpc.ClientConn, _ string, _ ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -597,10 +597,10 @@ func echoes(t *testing.T, ctx context.Context) grpc.ClientStream {
 	return s
 }
 
-// A server that may send no more reads no more, so somebody must receive while the
+// A server that may send no more reads no more, so messages must be received while the earlier
 // messages are sent again.
 func TestStreamReceivesWhileItSendsAgain(t *testing.T) {
-	for name, closes := range map[string]int{"closed before": 0, "closed by who receives": 1} {
+	for name, closes := range map[string]int{"closed before": 0, "closed by the receiver": 1} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -620,7 +620,7 @@ func TestStreamReceivesWhileItSendsAgain(t *testing.T) {
 	}
 }
 
-// What is sent meanwhile comes after what was sent before.
+// Messages sent meanwhile come after the messages sent before.
 func TestStreamSendsWhileItSendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -642,7 +642,7 @@ func TestStreamSendsWhileItSendsAgain(t *testing.T) {
 	})
 }
 
-// Nobody sends on a stream that has ended: the bubble would not end.
+// No goroutine goes on sending on a stream that has ended: the bubble would not end.
 func TestStreamEndsWhileItSendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -678,7 +678,7 @@ func TestStreamOfLongRepliesIsRetried(t *testing.T) {
 	assert.Equal(t, []string{"throttled", "success"}, seen.outcomes())
 }
 
-// A panic of whoever opens a stream passes through, after the limiter has been told.
+// A panic of the streamer passes through, after the limiter has learned of the attempt.
 func TestStreamerPanics(t *testing.T) {
 	i := cruise.Must(cruisegrpc.New())
 	open := func(ctx context.Context) {
@@ -714,7 +714,7 @@ func TestStreamAfterAPanicInSend(t *testing.T) {
 	case err := <-received:
 		assert.ErrorContains(t, err, "trying to send message larger than max")
 	case <-time.After(20 * time.Second):
-		t.Error("nobody can receive")
+		t.Error("no message can be received")
 	}
 	assert.Equal(t, []string{"dropped"}, seen.outcomes())
 }

@@ -65,7 +65,7 @@ func TestUnaryRetriesOnlyWhatIsSafe(t *testing.T) {
 	assert.Equal(t, []string{"transient", "success"}, seen.outcomes())
 }
 
-// A call that found no connection was sent to nobody.
+// A call that found no connection was not sent.
 func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -183,8 +183,7 @@ func TestPushback(t *testing.T) {
 	}
 }
 
-// Whoever watches is told why a failure that is worth a retry had none; the caller gets gRPC's
-// own error.
+// An observer learns why a failure worth a retry had none. The caller gets gRPC's own error.
 func TestObserversAreToldThatTheMethodIsNotIdempotent(t *testing.T) {
 	var told error
 	s := serve(t, &service{gate: first(1, status.Error(codes.Unavailable, "gone"))})
@@ -239,7 +238,7 @@ func TestErrorsAreJudgedWhileOthersLook(t *testing.T) {
 	group.Wait()
 }
 
-// A Retrier around decides on retries, and by what the server says of them, too.
+// A Retrier around decides on retries, and obeys the server's pushback, too.
 func TestPushbackToTheRetrierAround(t *testing.T) {
 	never := func(_ int64, _ metadata.MD, trailer func(metadata.MD)) error {
 		trailer(metadata.Pairs(cruisegrpc.PushbackKey, "-1"))
@@ -267,7 +266,7 @@ func TestOversizedMessagesAreNotRetried(t *testing.T) {
 	assert.Equal(t, []string{"permanent", "permanent"}, seen.outcomes())
 }
 
-// Without an Interceptor the trailer tells whose cancellation it was.
+// Without an Interceptor the trailer shows that the server cancelled the call.
 func TestCancellationWithoutAnInterceptor(t *testing.T) {
 	for name, tc := range map[string]struct {
 		callers bool
@@ -359,7 +358,7 @@ func TestScopes(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// A scope whose server said stop is not forgotten for want of room.
+// A paused scope is not evicted when there are too many scopes.
 func TestPausedScopesAreKept(t *testing.T) {
 	s := serve(t, &service{})
 	i, err := cruisegrpc.New(cruisegrpc.WithRetrierOptions(cruise.WithMaxScopes(1)))
@@ -567,7 +566,7 @@ func TestTransparentRetriesAreNotCounted(t *testing.T) {
 	assert.Equal(t, []string{"permanent"}, seen.outcomes(), "one attempt")
 }
 
-// A proxy that limits calls has not sent them on, whatever the method.
+// A proxy that limits calls has not sent them on, so calls of any method are retried.
 func TestLimitOfEnvoyIsAThrottle(t *testing.T) {
 	addr := wire(t, func(f *http2.Framer, stream uint32, n int) {
 		if n == 1 {

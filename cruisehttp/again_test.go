@@ -18,7 +18,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
-// What a server accepts once is not sent again unchanged: the second answer would hide the first.
+// A request that a server accepts once is not sent again unchanged: the second answer would hide
+// the first.
 func TestRequestsWithANonceAreSentOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		headers []string
@@ -98,7 +99,7 @@ func TestACME(t *testing.T) {
 	}
 }
 
-// A disruption budget is of one pod: its eviction waits, and nobody else does.
+// A disruption budget concerns one pod: only its eviction waits.
 func TestA429OfOneCallStopsNobodyElse(t *testing.T) {
 	const status = `{"kind":"Status","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +134,7 @@ func TestA429OfOneCallStopsNobodyElse(t *testing.T) {
 	})
 }
 
-// What the status of a health check says is of another server.
+// The status of a health check describes another server.
 func TestHealthIsAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, `{"standby":true}`))
@@ -159,7 +160,7 @@ func TestAThrottleWithAPage(t *testing.T) {
 	})
 }
 
-// However long a number says, somebody knocks.
+// Even a huge number in a header does not stop requests for days.
 func TestNoNumberParksAHostForDays(t *testing.T) {
 	for header, within := range map[string]time.Duration{
 		"X-Rate-Limit-Reset: 600000":                 3 * time.Hour, // milliseconds, perhaps
@@ -278,8 +279,8 @@ func strict() *server {
 	}}
 }
 
-// A signature and a token are of the moment at which the request is sent: what makes them goes
-// beneath the Transport. Above it they grow old while the request waits.
+// Signatures and tokens must be fresh when the request is sent, so signers and token sources go
+// beneath the Transport. Above it, signatures and tokens grow old while the request waits.
 func TestSignersAndTokensGoBeneath(t *testing.T) {
 	for name, beneath := range map[string]func(http.RoundTripper) http.RoundTripper{
 		"signer": func(base http.RoundTripper) http.RoundTripper { return signed{base, new(int)} },

@@ -34,8 +34,8 @@ func search() *httptest.Server {
 	}))
 }
 
-// A bulk that is refused in part is a success to HTTP. It slows down all requests to the host,
-// and those who sent it send the refused items again, without the others.
+// A bulk that is refused in part is a success to HTTP. It slows down all requests to the host. The
+// caller sends only the refused items again.
 func Example_bulk() {
 	api := search()
 	defer api.Close()

@@ -61,7 +61,7 @@ func ExampleCallOptions() {
 	defer server.Close()
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 
-	// A report costs ten units, and yields to what users wait for.
+	// A report costs ten units, and yields to requests for which users wait.
 	ctx := cruisehttp.CallOptions(context.Background(), cruise.WithCost(10), cruise.WithBackground())
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, server.URL, nil)
 	if err != nil {

@@ -16,13 +16,13 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// Classify tells what an error of an [http.Client] or [http.RoundTripper] means,
-// as a [cruise.Classifier]: a name that does not exist, a certificate that is
-// not trusted, a server that speaks no TLS and a request that net/http cannot send are
-// permanent; the error code ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a throttle;
-// what a proxy answers instead of connecting means what its status does, by
-// [cruise.StatusOutcome]. nil is a success. It declines all others, which [cruise.Classify]
-// understands: a cancellation is dropped, timeouts, resets and the rest are transient.
+// Classify classifies the error of an [http.Client] or [http.RoundTripper]. It is a
+// [cruise.Classifier]. A name that does not exist, a certificate that is not trusted, a server that
+// speaks no TLS and a request that net/http cannot send are permanent. The error code
+// ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a throttle. A proxy's refusal to connect is
+// classified by its status, as [cruise.StatusOutcome] has it. nil is a success. Classify declines
+// all other errors, which [cruise.Classify] understands: a cancellation is dropped; timeouts,
+// resets and the rest are transient.
 func Classify(err error) cruise.Verdict {
 	if err == nil {
 		return cruise.Verdict{Outcome: cruise.OutcomeSuccess}
@@ -44,9 +44,9 @@ func Classify(err error) cruise.Verdict {
 	return cruise.Verdict{}
 }
 
-// VerdictOf tells what a response means of which an SDK's error keeps the status and header, as
-// [signal.Generic] reads it: with all waits and quotas that headers tell. A nil header says
-// nothing; a status below 300 declines. With [cruise.ClassifyAs] it makes a classifier for an
+// VerdictOf returns the verdict on a response by its status and header, as an SDK's error keeps
+// them. [signal.Generic] reads them, with all waits and quotas in the header. The header may be
+// nil. VerdictOf declines a status below 300. With [cruise.ClassifyAs] it makes a classifier for an
 // SDK in one line:
 //
 //	cruise.ClassifyAs(func(e *googleapi.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.Code, e.Header) })
@@ -73,8 +73,8 @@ func VerdictOf(status int, header http.Header) cruise.Verdict {
 
 var generic = sync.OnceValue(signal.Generic)
 
-// statusOf is the status of a phrase, which is all that net/http keeps of the answer of a proxy
-// to CONNECT; 0 if it is none.
+// statusOf returns the status of a phrase, 0 if there is none. net/http keeps only the phrase of a
+// proxy's answer to CONNECT.
 func statusOf(phrase string) int {
 	for status := 400; status < 600 && phrase != ""; status++ {
 		if http.StatusText(status) == phrase {
@@ -91,7 +91,7 @@ func permanentFailure(err error) bool {
 	if is[*tls.CertificateVerificationError](err) || is[x509.UnknownAuthorityError](err) ||
 		is[x509.HostnameError](err) || is[x509.CertificateInvalidError](err) ||
 		is[tls.RecordHeaderError](err) || // the server speaks no TLS
-		is[*net.AddrError](err) || // an address that is none
+		is[*net.AddrError](err) || // an invalid address
 		errors.Is(err, http.ErrSchemeMismatch) {
 		return true
 	}
@@ -103,9 +103,9 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// misuses are what net/http says of a request that it cannot send, in errors of no
-// type. Looking at the request instead would blame one that a RoundTripper beneath
-// completes, and miss what it spoils.
+// misuses are the texts of net/http's untyped errors for requests that it cannot send. A look at
+// the request itself would blame requests that a RoundTripper beneath completes, and miss requests
+// that it spoils.
 var misuses = []string{
 	"unsupported protocol scheme ",
 	"http: invalid header ",
@@ -126,7 +126,7 @@ var misuses = []string{
 	"request header list larger than peer's advertised limit",
 }
 
-// innermost is the text of the innermost error: what is around it quotes URLs and servers.
+// innermost returns the text of the innermost error. The errors around it quote URLs and servers.
 func innermost(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
@@ -139,12 +139,12 @@ func unsendable(text string) bool {
 	return slices.ContainsFunc(misuses, func(misuse string) bool { return strings.HasPrefix(text, misuse) })
 }
 
-// permanentAlerts are about certificates and versions, unlike those that a broken
-// connection may cause (RFC 8446 section 6.2).
+// permanentAlerts are the TLS alerts about certificates and versions. A broken connection does not
+// cause them (RFC 8446 section 6.2).
 var permanentAlerts = []tls.AlertError{40, 42, 43, 44, 45, 46, 48, 49, 70, 71, 112, 116, 120}
 
 func permanentAlert(err error) bool {
-	text := innermost(err) // those of TCP are of a type that is not exported
+	text := innermost(err) // net/http does not export the type of its TCP errors
 	if alert, ok := errors.AsType[tls.AlertError](err); ok {
 		text = alert.Error()
 	}

@@ -1,5 +1,5 @@
-// Package cruisehttp makes HTTP clients keep to the rate that a server gives
-// them: it understands every common way in which servers say slow down.
+// Package cruisehttp makes HTTP clients keep to the server's rate limit. It understands every
+// common way in which servers ask a client to slow down.
 //
 //	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 //
@@ -7,37 +7,36 @@
 // all of them for as long as the server asks, and retries those that can be sent
 // twice without harm.
 //
-// Package [github.com/a7df5faa/cruise/cruisehttp/signal] reads the responses: a Profile holds what is known of a
-// provider, as data. By default its Generic profile recognises many providers by itself, and
-// reads everything else by the rules that hold for every server; [WithProfile] gives
-// another one.
+// Package [github.com/a7df5faa/cruise/cruisehttp/signal] reads the responses. A Profile describes a
+// provider as data. By default its Generic profile recognises many providers by itself, and reads
+// everything else by the rules that hold for every server; [WithProfile] sets another one.
 //
-// # What goes above, and what beneath
+// # Above and beneath the Transport
 //
-// A request may wait for minutes, and be sent several times. So all that must be fresh when it
-// is sent goes beneath the Transport, as its RoundTripper ([WithRoundTripper]):
+// A request may wait for minutes, and be sent several times. So put every RoundTripper whose work
+// must be fresh when the request is sent beneath the Transport ([WithRoundTripper]):
 //
 //   - signers, of AWS or OAuth 1.0 for instance: beneath, each attempt gets a date and a nonce of
 //     its own; above, signatures grow old, and a request with a nonce is sent once ([ErrNonce])
 //   - oauth2.Transport and other sources of tokens: beneath; above, a token may expire while the
-//     request waits. Let what fails before it sends say so by [Unsent]
+//     request waits. If the source fails before the request is sent, mark its error by [Unsent]
 //   - tracing and metrics, such as otelhttp: above, a span is a request with all of its waits and
 //     attempts; beneath, it is one attempt
-//   - caches: above, so that what is cached takes nothing of the limit
+//   - caches: above, so that cached responses take nothing of the limit
 //
 // # Bulk requests
 //
-// A success may hold refusals: of items of a _bulk of OpenSearch, of requests in a $batch of
-// OData or a batch of Google, of entries that DynamoDB, Kinesis or SQS did not take. The response is
-// returned, as some of its work is done, and the limiter slows down as for any throttle. To send
-// the refused items again is the caller's part: see the example.
+// A success may hold refusals: of items of a _bulk of OpenSearch, of requests in a $batch of OData
+// or a batch of Google, of entries that DynamoDB, Kinesis or SQS did not take. The Transport
+// returns the response, as some of its work is done, and the limiter slows down as for any
+// throttle. The caller must send the refused items again: see the example.
 //
 // # SDKs
 //
-// An SDK takes a Transport, or an http.Client with one. What it retries by itself multiplies the
-// attempts of the Transport, so turn that off, and let the Transport return what the server
-// said last, of which the SDK makes its own error: by [WithQuotaResponses] also where a quota is
-// used up.
+// An SDK takes a Transport, or an http.Client with one. The SDK's own retries would multiply the
+// attempts of the Transport, so turn them off. The Transport returns the server's last response,
+// and the SDK makes its own error of it. Use [WithQuotaResponses] to return that response also when
+// a quota is used up.
 //
 //	transport := cruise.Must(cruisehttp.NewTransport(cruisehttp.WithQuotaResponses()…
 //
@@ -52,8 +51,9 @@
 //	backends := stripe.NewBackendsWithConfig(&stripe.BackendConfig{HTTPClient: &http.Client{Transport: transport}, MaxNetworkRetries: stripe.Int64(0)…
 //	client := stripe.NewClient("key", stripe.WithBackends(backends))
 //
-// slack-go retries nothing unless OptionRetry is given. All of its calls are POSTs, so those that
-// only read are retried after a 500 only by a Transport [WithAnyMethod]; after a 429 all are.
+// slack-go retries nothing unless OptionRetry is given. All of its calls are POSTs. After a 429 all
+// are retried. After a 500 none is, not even a call that only reads, unless the Transport is one
+// [WithAnyMethod].
 //
 //	client := slack.New("token", slack.OptionHTTPClient(&http.Client{Transport: transport})…
 //
@@ -67,16 +67,16 @@
 //
 //	options := policy.ClientOptions{Transport: &http.Client{Transport: transport}, Retry: policy.RetryOptions{MaxRetries: -1}}
 //
-// client-go retries ten times what has a Retry-After, which a Transport [WithoutRetryAfter] takes
-// out. It has a limit of five requests a second; turn that off. Its base holds the certificates, so
-// plug is a function that makes a Transport [WithRoundTripper].
+// client-go retries a response with a Retry-After ten times; a Transport [WithoutRetryAfter] takes
+// that header out. It has a limit of five requests a second; turn that off. Its base holds the
+// certificates, so plug is a function that makes a Transport [WithRoundTripper].
 //
 //	config.QPS = -1
 //	config.Wrap(plug)
 //
-// google-api-go-client retries uploads alone, and BigQuery and Cloud Storage what they know as
-// idempotent. Module cruisegoogle makes such a client with credentials beneath, where tokens stay
-// fresh, and takes those retries out of the way.
+// google-api-go-client retries only uploads; BigQuery and Cloud Storage retry their idempotent
+// calls. Module cruisegoogle makes such a client with credentials beneath, where tokens stay fresh,
+// and takes those retries out of the way.
 //
 //	service, err := drive.NewService(ctx, option.WithHTTPClient(&http.Client{Transport: transport})…
 //

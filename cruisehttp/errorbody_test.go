@@ -103,8 +103,8 @@ func TestTransportLeavesTimeAfterASlowError(t *testing.T) {
 	}
 }
 
-// A packedBody is silent, and its Close waits for the Read, as that of net/http does
-// before it has read the head of what it unpacks.
+// A packedBody is silent, and its Close waits for the Read. A gzip body of net/http does the same
+// until it has read the gzip header.
 type packedBody struct {
 	ctx  context.Context
 	open atomic.Bool
@@ -216,7 +216,7 @@ func TestTransportTellsNothingThatABaseWritesIntoTheURL(t *testing.T) {
 	assert.NotContains(t, err.Error(), "s3cr3t")
 }
 
-// Such as that of what a server sends to a library that unpacks it.
+// Such as a panic of a library that unpacks a server's body.
 func TestTransportMakesAnErrorOfAPanicOfABody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		resp := answer(404, "")
@@ -229,7 +229,7 @@ func TestTransportMakesAnErrorOfAPanicOfABody(t *testing.T) {
 	})
 }
 
-// As with net/http, whatever the Transport has read of it before.
+// As with net/http, however much of the body the Transport has read.
 func TestClosedBodiesHoldNothing(t *testing.T) {
 	resp, err := transport(t, inOrder(says(404, "not found"))).RoundTrip(request(t, "GET", example, nil))
 	require.NoError(t, err)

@@ -56,7 +56,7 @@ func ExampleNewTransport_options() {
 		cruisehttp.WithScope("account", cruisehttp.HeaderKey("Authorization")), // limits belong to accounts
 		cruisehttp.WithHeaderTimeout(10*time.Second),
 		cruisehttp.WithRetrierOptions(
-			cruise.WithMaxRate(50), // calls per second, whatever the server gives
+			cruise.WithMaxRate(50), // calls per second, even if the server gives more
 			cruise.WithMaxElapsed(time.Minute),
 		),
 	))

@@ -19,8 +19,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
-// A fault is what a server does to a connection when it has read a request. It
-// reports whether the connection is good for another one.
+// A fault is a server's treatment of a connection after it has read a request. It reports whether
+// the connection is good for another one.
 type fault struct {
 	name string
 	done bool // the server has done the work all the same
@@ -193,9 +193,9 @@ func (s *faultyServer) counts(id string) (seen, done int) {
 	return s.seen[id], s.done[id]
 }
 
-// Whatever a server does to the first attempt: what may be sent again is answered
-// by the second, what must not be done twice is not, it takes no longer than the
-// timeout and the wait, and nothing is left behind.
+// Any fault may hit the first attempt. A request that may be sent again is answered at the second
+// attempt, and any other is sent once. A request takes no longer than the timeout and the wait, and
+// leaves nothing behind.
 func TestFaults(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute of real time")
@@ -212,8 +212,8 @@ func TestFaults(t *testing.T) {
 			})
 			base := &http.Transport{MaxResponseHeaderBytes: 64 << 10}
 			t.Cleanup(base.CloseIdleConnections)
-			// The timeout of what hangs, the look at a body that hangs, and short waits are
-			// all that this takes; ten times that is for busy machines.
+			// A test takes the timeout of a hanging attempt, the look at a hanging body, and short
+			// waits. Ten times that is for busy machines.
 			tr := transport(t, base, cruisehttp.WithHeaderTimeout(200*time.Millisecond),
 				cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Millisecond)))))
 			client := &http.Client{Transport: tr}
@@ -240,8 +240,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// The head is good, and the body is not: what was read is given to the caller,
-// with an error, and nothing is sent again.
+// The head is good, and the body breaks: the caller gets the bytes read so far and an error, and
+// nothing is sent again.
 func TestBodiesThatBreak(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -18,13 +18,13 @@ import (
 // Why a request was not retried, although its failure was worth it: see also
 // [ErrBody].
 var (
-	// ErrNotIdempotent: sent again, the request might do its work twice. Give it
-	// an Idempotency-Key, or a context of [AllowRetry]. Where it was not sent at all,
-	// let what failed before say so by [Unsent].
+	// ErrNotIdempotent: sent again, the request might do its work twice. Give it an
+	// Idempotency-Key, or a context of [AllowRetry]. If the base failed before it sent anything,
+	// mark its error by [Unsent].
 	ErrNotIdempotent = errors.New("cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key")
-	// ErrNonce: the request carries a nonce that a server accepts once, such as the signed
-	// requests of ACME, DPoP, HTTP Digest and OAuth 1.0. Let it be signed beneath the
-	// Transport, by its base, so that each attempt has a nonce of its own.
+	// ErrNonce: the request carries a nonce that a server accepts once, such as the signed requests
+	// of ACME, DPoP, HTTP Digest and OAuth 1.0. Sign it beneath the Transport, in its base, so that
+	// each attempt has its own nonce.
 	ErrNonce = errors.New("cruisehttp: not retried: the request carries a nonce that can be used once")
 	// ErrForbidden: the request has a context of [ForbidRetry].
 	ErrForbidden = errors.New("cruisehttp: not retried: its context forbids it")
@@ -32,32 +32,31 @@ var (
 
 type retryKey struct{}
 
-// AllowRetry returns a context whose requests may be sent again after any
-// failure that is worth it, whatever their method and nonce: doing their work twice does
-// no harm. [WithOnlyIdempotent] does not hold for them. [WithAnyMethod] is that for all
-// requests of a Transport.
+// AllowRetry returns a context whose requests may be sent again after any failure worth a retry,
+// with any method and nonce. Use it if doing the work twice does no harm. [WithOnlyIdempotent] does
+// not hold for these requests. [WithAnyMethod] does the same for all requests of a Transport.
 func AllowRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, true)
 }
 
-// ForbidRetry returns a context whose requests are sent once, but for what an
-// [http.Transport] does by itself: see [Transport]. They are paced, and
-// what they meet teaches the limiter. A [cruise.Retrier] around them makes them again with
-// its own call, unless that is [cruise.WithoutRetries].
+// ForbidRetry returns a context whose requests are sent once, apart from the repeats of an
+// [http.Transport] itself: see [Transport]. They are paced, and the limiter learns from their
+// results. A [cruise.Retrier] around them may still repeat them with its own call, unless that call
+// is [cruise.WithoutRetries].
 func ForbidRetry(ctx context.Context) context.Context {
 	return context.WithValue(ctx, retryKey{}, false)
 }
 
-// idempotent tells whether a request can be sent twice: by its method, which is idempotent
-// by RFC 9110 section 9.2.2, or one that only reads of WebDAV (RFC 4918, 3253 and 5323), or
-// QUERY; or by its Idempotency-Key, or the header of [WithIdempotencyHeader].
+// idempotent reports whether a request can be sent twice. Its method must be idempotent by RFC 9110
+// section 9.2.2, or a reading method of WebDAV (RFC 4918, 3253 and 5323), or QUERY; or the request
+// must have an Idempotency-Key, or the header of [WithIdempotencyHeader].
 func (t *Transport) idempotent(req *http.Request) bool {
 	switch req.Method {
 	case "", http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace, http.MethodPut, http.MethodDelete,
 		"PROPFIND", "REPORT", "SEARCH", "QUERY":
 		return true
 	}
-	// Like net/http: one without values says it too, and is not sent.
+	// As in net/http, a header without values counts too, and is not sent.
 	has := func(name string) bool {
 		v, ok := req.Header[name]
 		return ok && (len(v) == 0 || v[0] != "")
@@ -65,9 +64,9 @@ func (t *Transport) idempotent(req *http.Request) bool {
 	return has("Idempotency-Key") || has("X-Idempotency-Key") || slices.ContainsFunc(t.keyHeaders, has)
 }
 
-// carriesNonce tells whether a server would refuse the request if it saw it twice: it is
-// signed with a nonce (RFC 7616, RFC 5849, RFC 8555, RFC 9449, Hawk, Kraken), or has a header
-// that is named so.
+// carriesNonce reports whether a server would refuse the request if it saw it twice: it is signed
+// with a nonce (RFC 7616, RFC 5849, RFC 8555, RFC 9449, Hawk, Kraken), or has a header that is
+// named so.
 func carriesNonce(h http.Header) bool {
 	for name, values := range h {
 		switch {
@@ -91,16 +90,16 @@ func carriesNonce(h http.Header) bool {
 	return false
 }
 
-// A fate is what has become of a request that failed.
+// A fate tells how far a failed request got.
 type fate int
 
 const (
 	notSent fate = iota
-	refused      // the server has seen it, and surely not done what it asks for
+	refused      // the server has seen the request, and surely not done its work
 	unknown
 )
 
-// refusal is why the request must not be sent again, nil if it may.
+// refusal returns the reason why the request must not be sent again, nil if it may.
 func (x *exchange) refusal(f fate) error {
 	allowed, said := x.req.Context().Value(retryKey{}).(bool)
 	switch {
@@ -116,8 +115,8 @@ func (x *exchange) refusal(f fate) error {
 	return nil
 }
 
-// fate tells whether the server surely has not done what the request asked for: it was
-// throttled, or refused with 429, or the server wants it sent again.
+// fate returns the fate of the request. It is refused if the server surely has not done its work:
+// the request was throttled, or refused with 429, or the server wants it sent again.
 func (x *exchange) fate(v cruise.Verdict) fate {
 	if !x.t.onlyIdempotent && (v.Outcome == cruise.OutcomeThrottled || x.signal.ShouldRetry || x.resp.StatusCode == http.StatusTooManyRequests) {
 		return refused
@@ -125,11 +124,11 @@ func (x *exchange) fate(v cruise.Verdict) fate {
 	return unknown
 }
 
-// Unsent marks an error of the RoundTripper beneath that came before anything of the request was sent,
-// such as that of its source of tokens: the request is sent again, if the error is worth it,
-// whatever its method. Errors of an [http.Transport] need no such mark; but where its
-// TLSNextProto names protocols, only those of connecting and of HTTP/2 are known to be such.
-// It returns nil for a nil err.
+// Unsent marks an error of the RoundTripper beneath that came before any of the request was sent,
+// such as an error of its source of tokens. If the error is worth a retry, the request is sent again
+// with any method. Errors of an [http.Transport] need no mark. But if its TLSNextProto names
+// protocols, only its errors of connecting and of HTTP/2 are known to be unsent. Unsent returns nil
+// for a nil err.
 func Unsent(err error) error {
 	if err == nil {
 		return nil
@@ -139,8 +138,8 @@ func Unsent(err error) error {
 
 type unsentError struct{ failure }
 
-// A connecting watches a request of a [http.Transport], which sends nothing before it has
-// got a connection. Other bases may ask for one and send by another way.
+// A connecting watches a request of an [http.Transport], which sends nothing before it has a
+// connection. Other bases may ask for a connection and send by another way.
 type connecting struct{ asked, got atomic.Bool }
 
 func (c *connecting) watch(r *http.Request) *http.Request {
@@ -150,35 +149,38 @@ func (c *connecting) watch(r *http.Request) *http.Request {
 	}))
 }
 
-// unsent tells whether nothing was sent. A protocol that somebody has put into TLSNextProto
-// may send without a word, on a connection of another request too. A clone has none but those.
+// unsent reports whether nothing was sent. A foreign protocol in TLSNextProto may send without
+// telling, also on a connection of another request. A clone of an http.Transport has only foreign
+// ones there.
 func (c *connecting) unsent(base *http.Transport) bool {
 	return c.asked.Load() && !c.got.Load() && len(base.Clone().TLSNextProto) == 0
 }
 
-// roundTrip is that of the base, and marks what was not sent where that decides on a retry.
+// roundTrip calls RoundTrip of the base. It marks errors of unsent requests if the mark decides on
+// a retry.
 func (x *exchange) roundTrip(r *http.Request) (*http.Response, error) {
 	base, ok := x.t.base.(*http.Transport)
 	if !ok || x.refusal(unknown) == nil || x.refusal(notSent) != nil {
 		return x.t.base.RoundTrip(r)
 	}
-	// It sends again by itself what it could not send on a connection that had been closed
-	// meanwhile, if it can have the body again. Other bases may want a copy beside the body.
+	// An http.Transport sends a request again by itself if the connection had been closed meanwhile
+	// and it can get the body again. Other bases may want a copy beside the body.
 	if seeker := x.payload.seeker; seeker != nil {
 		r.GetBody = func() (io.ReadCloser, error) { return seeker.rewind(r.Context()) }
 	}
 	c := &connecting{}
 	resp, err := base.RoundTrip(c.watch(r))
-	// A Client knows a server without TLS by the type of this one, which nothing may wrap.
+	// A Client recognises a server without TLS by the type of this error, so it must not be
+	// wrapped.
 	if _, plain := err.(tls.RecordHeaderError); err != nil && !plain && c.unsent(base) {
 		err = Unsent(err)
 	}
 	return resp, err
 }
 
-// unsent tells whether an error came before anything of the request was sent, or the
-// server says that it has not begun with it (RFC 9113 section 8.7). Of several errors
-// that are joined all must be such: a base may have tried one server after the other.
+// unsent reports whether an error came before any of the request was sent, or the server says that
+// it has not begun it (RFC 9113 section 8.7). If several errors are joined, this must hold for all:
+// a base may have tried one server after the other.
 func unsent(err error) bool {
 	switch e := err.(type) {
 	case nil:

@@ -48,7 +48,7 @@ func nothingLeft(t *testing.T) {
 	})
 }
 
-// connections counts those that a server has.
+// connections counts the connections of a server.
 type connections struct{ opened, open atomic.Int64 }
 
 func (c *connections) state(_ net.Conn, state http.ConnState) {
@@ -135,8 +135,8 @@ func TestTransportHoldsNoConnectionWhileItWaits(t *testing.T) {
 	group.Wait()
 }
 
-// What is left of a long error keeps its connection until the next attempt, which over
-// HTTP/1.1 needs another one: to read it all may take longer than to connect anew.
+// The rest of a long error keeps its connection until the next attempt. Over HTTP/1.1 that attempt
+// needs another connection: reading the rest may take longer than connecting anew.
 func TestTransportClosesConnectionsOfLongErrors(t *testing.T) {
 	for version, http2 := range versions {
 		t.Run(version, func(t *testing.T) {
@@ -215,7 +215,7 @@ func TestTransportWithACrowd(t *testing.T) {
 	}
 }
 
-// What net/http cannot send today it cannot send in a second.
+// A request that net/http cannot send now it cannot send in a second either.
 func TestRequestsThatCannotBeSentAreTriedOnce(t *testing.T) {
 	const large = 11 << 20
 	for _, c := range []struct {
@@ -276,7 +276,7 @@ func TestRequestsThatCannotBeSentAreTriedOnce(t *testing.T) {
 	}
 }
 
-// Of what a proxy answers to CONNECT, net/http tells no more than the phrase.
+// net/http reports only the phrase of a proxy's answer to CONNECT.
 func TestProxiesThatRefuse(t *testing.T) {
 	for code, want := range map[int][]cruise.Outcome{
 		http.StatusProxyAuthRequired:  {cruise.OutcomePermanent},
@@ -303,7 +303,7 @@ func TestProxiesThatRefuse(t *testing.T) {
 	}
 }
 
-// What a server has against a handshake it will have against the next one.
+// A server that refuses one handshake will refuse the next one too.
 func TestHandshakesThatAServerRefusesAreTriedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		server *tls.Config
@@ -330,7 +330,7 @@ func TestHandshakesThatAServerRefusesAreTriedOnce(t *testing.T) {
 	}
 }
 
-// A Client tells it by the error of its Transport itself, not by what that wraps.
+// A Client recognises it by the error of its Transport itself, not by a wrapped error.
 func TestClientsKnowAServerWithoutTLS(t *testing.T) {
 	for _, tt := range []struct{ name, method string }{
 		{"a request that can be sent again", "GET"},
@@ -385,7 +385,7 @@ func (l *firstListener) Accept() (net.Conn, error) {
 // may be.
 func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
 	for name, tt := range map[string]struct {
-		first   func(base *http.Transport) // what the first attempt meets
+		first   func(base *http.Transport) // sets up the first attempt's trouble
 		handler http.HandlerFunc
 		opts    []cruisehttp.Option
 		once    bool
@@ -448,7 +448,7 @@ func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
 	}
 }
 
-// What sends over a connection without a word may have sent, whoever made the connection.
+// A protocol that sends without telling may have sent, on any connection.
 func TestTransportWithAProtocolThatTellsNothing(t *testing.T) {
 	for _, first := range []string{"GET", "POST"} {
 		t.Run("first a "+first, func(t *testing.T) {
@@ -652,8 +652,8 @@ func (h *hooked) AfterFunc(f func()) (stop func() bool) {
 // Value hides the context within, to which package context would turn directly.
 func (*hooked) Value(any) any { return nil }
 
-// One context may be that of all requests of a program: none of them leaves
-// anything on it, nor does a response without a body that nobody closes.
+// All requests of a program may share one context: none of them leaves anything on it, nor does a
+// response that has no body and is never closed.
 func TestTransportLeavesNothingOnTheContext(t *testing.T) {
 	for name, opt := range map[string]cruisehttp.Option{
 		"no timeout":             cruisehttp.WithLongWait(time.Hour),

@@ -13,16 +13,16 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// peeked is a body whose first bytes have been read, or still are.
+// peeked is a body whose first bytes are read ahead.
 type peeked struct {
-	ready  chan struct{} // closed when they have been
-	err    error         // how the body ended, if those were all; to be looked at when ready
-	rest   io.ReadCloser // to be read when ready
+	ready  chan struct{} // closed when they have been read
+	err    error         // the body's end, if it came within the head; valid when ready
+	rest   io.ReadCloser // the bytes after the head; valid when ready
 	enough atomic.Bool   // no more is to be read ahead
 	closed atomic.Bool
 
 	mu    sync.Mutex
-	head  []byte // what has been read
+	head  []byte // the bytes read so far
 	given int    // bytes of the head that the caller has
 }
 
@@ -55,7 +55,7 @@ func (p *peeked) take(b []byte) int {
 func (p *peeked) readAhead(size int) {
 	defer close(p.ready)
 	defer func() {
-		if v := recover(); v != nil { // nobody else could, and the program would end
+		if v := recover(); v != nil { // no other code could recover, and the program would end
 			p.err = fmt.Errorf("cruisehttp: reading the body panicked: %v", v)
 		}
 	}()
@@ -71,8 +71,8 @@ func (p *peeked) readAhead(size int) {
 	}
 }
 
-// Close does not wait for a Read that goes on, as Close does of a body which net/http
-// unpacks, until there is a head to unpack.
+// Close does not wait for a Read that goes on. Close of a body that net/http unpacks waits, until
+// the gzip header has come.
 func (p *peeked) Close() error {
 	p.closed.Store(true)
 	select {
@@ -87,12 +87,11 @@ func (p *peeked) Close() error {
 	return nil
 }
 
-// bodyPatience is how long to wait for the body of an error, or for what is left
-// of it.
+// bodyPatience is the longest wait for the body of an error, or for the rest of it.
 const bodyPatience = 2 * time.Second
 
-// peek reads at most signal.MaxBody of the body of resp and puts it back. Of a body that
-// is not there in time it returns nothing.
+// peek reads at most signal.MaxBody of the body of resp and puts it back. It returns nothing if the
+// body does not come in time.
 func peek(resp *http.Response, patience time.Duration) []byte {
 	if resp.Body == nil || resp.Body == http.NoBody || resp.ContentLength == 0 {
 		return nil
@@ -115,8 +114,8 @@ func peek(resp *http.Response, patience time.Duration) []byte {
 	}
 }
 
-// drainLimit is how much of a response that nobody wants is read, so that its
-// connection can be used again.
+// drainLimit is the number of bytes read from a discarded response, so that its connection can be
+// used again.
 const drainLimit = 4 << 10
 
 // discard drains and closes a response.

@@ -28,8 +28,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// What a server may do by the letter of HTTP, and what it may not, as far as that
-// concerns a Transport and not what a response means.
+// A server's behaviour within the letter of HTTP, and against it, as far as it concerns a Transport
+// and not the meaning of a response.
 
 // serve answers with one handler for each request, the last one for good.
 func serve(t *testing.T, handlers ...http.HandlerFunc) (url string, requests *atomic.Int64) {
@@ -46,8 +46,8 @@ func status(code int) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code) }
 }
 
-// A websocket's handshake is refused once; then the connection is the caller's, for
-// reading and writing and as long as it likes, whatever times attempts have.
+// A websocket's handshake is refused once; then the connection is the caller's, for reading and
+// writing and as long as it likes, beyond the timeout of an attempt.
 func TestUpgradedConnectionsAreLeftAlone(t *testing.T) {
 	const timeout = 100 * time.Millisecond
 	for name, opts := range map[string][]cruisehttp.Option{
@@ -278,8 +278,8 @@ func TestTrailersPassThrough(t *testing.T) {
 	}
 }
 
-// A body of a length that nobody told goes out chunked, and is sent again whole
-// if it can be; else it is sent once.
+// A body of unknown length goes out chunked. It is sent again whole if it can be; else it is sent
+// once.
 func TestBodiesOfUnknownLength(t *testing.T) {
 	for name, tt := range map[string]struct {
 		opts []cruisehttp.Option
@@ -321,8 +321,8 @@ func TestBodiesOfUnknownLength(t *testing.T) {
 	}
 }
 
-// Bodies that nobody closes hold their connections, as with any transport, but no
-// slot and no place in the line.
+// Bodies that are never closed hold their connections, as with any transport, but no slot and no
+// place in the queue.
 func TestBodiesThatAreNeverClosedHoldNoSlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := roundTripper(func(*http.Request) (*http.Response, error) { return answer(200, "body"), nil })
@@ -336,8 +336,7 @@ func TestBodiesThatAreNeverClosedHoldNoSlot(t *testing.T) {
 	})
 }
 
-// Some round trippers return a response beside an error, whose body nobody else
-// would close.
+// Some round trippers return a response beside an error. The Transport must close its body.
 func TestAResponseBesideAnErrorIsClosed(t *testing.T) {
 	for name, opts := range map[string][]cruisehttp.Option{"plain": nil, "timed": {cruisehttp.WithAttemptTimeout(time.Hour)}} {
 		t.Run(name, func(t *testing.T) {
@@ -409,8 +408,8 @@ func onlyHTTP2() *http.Transport {
 	return &http.Transport{Protocols: protocols}
 }
 
-// An HTTP/2 server that has enough says ENHANCE_YOUR_CALM, of a stream or of the
-// whole connection: for everyone a throttle, and sent again where that is safe.
+// An overloaded HTTP/2 server says ENHANCE_YOUR_CALM, for a stream or for the whole connection. It
+// is a throttle for all requests, and the request is sent again if that is safe.
 func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 	const calm = 11
 	for name, refusal := range map[string]func(stream uint32) []byte{
@@ -454,9 +453,8 @@ func TestEnhanceYourCalmIsAThrottle(t *testing.T) {
 	}
 }
 
-// What an HTTP/2 server says it has not begun with, as it is told to go elsewhere or
-// later, may be sent again; net/http does so where it can have the body again, and after a
-// PROTOCOL_ERROR, too (golang/go#47635).
+// A request may be sent again if an HTTP/2 server says that it has not begun it. net/http does so
+// if it can get the body again, and after a PROTOCOL_ERROR, too (golang/go#47635).
 func TestRequestsThatHTTP2HasNotBegunWith(t *testing.T) {
 	for name, tt := range map[string]struct {
 		refusal  func(stream uint32) []byte
@@ -539,8 +537,7 @@ func TestBucketsOfLongNamesAreNotKept(t *testing.T) {
 	})
 }
 
-// An answer that holds for hours is kept for those who come later, but not the
-// megabytes that its headers may be.
+// An answer that holds for hours is kept for later requests, but not the megabytes of its headers.
 func TestParkedAnswersAreSmall(t *testing.T) {
 	for size, want := range map[int]bool{100: true, 1 << 20: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -555,7 +552,7 @@ func TestParkedAnswersAreSmall(t *testing.T) {
 	}
 }
 
-// Who gets the response may change it, as a proxy does, while others look at the answer.
+// A caller may change its response, as a proxy does, while other requests read the kept answer.
 func TestParkedAnswersHaveHeadersOfTheirOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		tr := transport(t, inOrder(says(429, "", "Retry-After: 7200", "Connection: close")), cruisehttp.WithQuotaResponses())
@@ -569,7 +566,7 @@ func TestParkedAnswersHaveHeadersOfTheirOwn(t *testing.T) {
 	})
 }
 
-// What a server chooses to write does not flood or garble the logs of its clients.
+// A server's text cannot flood or garble the logs of its clients.
 func TestErrorsQuoteLittleOfTheServer(t *testing.T) {
 	long := strings.Repeat("x", 1<<16)
 	for name, resp := range map[string]*http.Response{

@@ -139,7 +139,7 @@ func TestTransportParksAUsedUpQuota(t *testing.T) {
 	})
 }
 
-// What answers a call that was under way may tell of a shorter limit: the longer one holds.
+// The answer to a request under way may report a shorter limit: the longer one holds.
 func TestTheLongerOfTwoQuotasIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const day, minutes = 10 * time.Hour, 10 * time.Minute
@@ -276,7 +276,7 @@ func TestTransportParksTheNamedBucket(t *testing.T) {
 	}
 }
 
-// Whatever limiter a scope has: who resumes it by hand opens it, and only then.
+// A parked scope with any limiter opens when it is resumed by hand, and only then.
 func TestResumeOpensAParkedScope(t *testing.T) {
 	for name, limiter := range map[string]func(scope, key string) (cruise.Limiter, error){
 		"AdaptiveLimiter": func(string, string) (cruise.Limiter, error) { return cruise.NewAdaptiveLimiter() },
@@ -317,8 +317,8 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 	}
 }
 
-// What the classifier makes of a response decides how the request ends, and whether
-// those after it are sent.
+// The classifier's verdict on a response decides how the request ends, and whether later requests
+// are sent.
 func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
 	day := says(429, "no more", "Retry-After: 86400")
 	for _, c := range []struct {
@@ -377,9 +377,7 @@ func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
 	}
 }
 
-// A request that was cancelled because another host asks for a long wait says nothing
-// of its own.
-// A long wait of a transient failure is of one resource, whatever the limiter knows of pauses.
+// A long wait of a transient failure concerns one resource, with any kind of limiter.
 func TestWaitsOfTransientFailuresParkNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(423, "", "Retry-After: 900"), says(200, ""))
@@ -392,6 +390,8 @@ func TestWaitsOfTransientFailuresParkNothing(t *testing.T) {
 	})
 }
 
+// A request that was cancelled because another host asks for a long wait proves nothing about its own
+// host.
 func TestWaitsAsCausesParkNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "Retry-After: 30"), says(200, ""))
@@ -406,7 +406,7 @@ func TestWaitsAsCausesParkNothing(t *testing.T) {
 	})
 }
 
-// What fails at once since its scope is parked is told like every other call given up.
+// A request that fails at once in a parked scope is reported like every other call given up.
 func TestObserversHearOfParkedCalls(t *testing.T) {
 	var gaveUp []error
 	base := inOrder(says(429, "", "Retry-After: 86400"))

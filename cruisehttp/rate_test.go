@@ -37,8 +37,8 @@ func (l *limitReq) admit(now time.Time) bool {
 	return true
 }
 
-// stickTable is HAProxy's http_req_rate: the requests of this period, and those
-// of the one before in proportion to how much of it the window still covers.
+// stickTable is HAProxy's http_req_rate: the requests of this period, and those of the one before
+// in proportion to the part that the window still covers.
 type stickTable struct {
 	most          float64
 	period        time.Duration
@@ -47,11 +47,11 @@ type stickTable struct {
 	begin         time.Time // of the current period
 }
 
-// haproxyRules are rules of HAProxy for at most so many requests in a window.
+// haproxyRules are rules of HAProxy that limit the requests in a window.
 type haproxyRules int
 
 const (
-	refuseThenCount haproxyRules = iota // what is refused does not count
+	refuseThenCount haproxyRules = iota // refused requests do not count
 	countUnlessOver                     // nor does it but for the first one
 	countThenRefuse                     // it does, as in most configurations that are published
 )
@@ -108,7 +108,7 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		// Not 90 %: each pause costs the calls of a second, and one more.
 		{name: "haproxy that counts one too many", server: haproxy(countUnlessOver), headers: retryAfter, perSecond: 3, requests: 69, used: .75},
 		{name: "haproxy that counts one too many, longer", server: haproxy(countUnlessOver), headers: retryAfter, perSecond: 3, requests: 500, used: .78},
-		// Not 90 %: each knock at the closed door keeps it closed for longer.
+		// Not 90 %: each request during the block extends it.
 		{name: "haproxy that counts what it refuses", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 69, used: .67},
 		{name: "haproxy that counts what it refuses, longer", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 500, used: .71},
 	} {

@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// ErrBody is why a request was not retried: its body can be read only once. Set
+// ErrBody says that a request was not retried because its body can be read only once. Set
 // [http.Request.GetBody], which [http.NewRequest] does for buffers and strings, give it an
-// [io.ReadCloser] with a Seek method, such as an [os.File], or use [WithBufferedBodies].
-// A RoundTripper around the Transport may hide Seek, as that of otelhttp does.
+// [io.ReadCloser] with a Seek method, such as an [os.File], or use [WithBufferedBodies]. A
+// RoundTripper around the Transport may hide Seek, as that of otelhttp does.
 var ErrBody = errors.New("cruisehttp: not retried: the request's body cannot be sent again without GetBody, Seek or WithBufferedBodies")
 
 // A payload is the body of a request, for each of its attempts.
 type payload struct {
 	req     *http.Request
 	given   bool          // nothing is left to close here
-	body    io.ReadCloser // for the first attempt, where it is not the request's own
+	body    io.ReadCloser // for the first attempt, if it is not the request's own body
 	getBody func() (io.ReadCloser, error)
 	seeker  *seekBody
 	again   bool // it can be given once more
@@ -45,8 +45,8 @@ func newPayload(req *http.Request) payload {
 	return p
 }
 
-// buffer reads the body into memory, if that is what it takes to send it again and it has
-// at most limit bytes. A context that has ended already is for the Retrier to tell of.
+// buffer reads the body into memory if it cannot be sent again otherwise and has at most limit
+// bytes. If the context has already ended, the Retrier reports that.
 func (p *payload) buffer(limit int64) error {
 	if p.again || p.req.ContentLength > limit || limit == 0 || p.req.Context().Err() != nil {
 		return nil
@@ -72,9 +72,9 @@ func (p *payload) buffer(limit int64) error {
 	return nil
 }
 
-// read reads one byte more than limit, if there is as much, while the request's context
-// lasts. Like net/http it does so in another goroutine, and closes the body in another
-// one: a Read may go on although the body is closed, and a Close wait for the Read.
+// read reads up to limit+1 bytes while the request's context lasts. Like net/http it reads in one
+// goroutine and closes the body in another: a Read may go on although the body is closed, and a
+// Close may wait for the Read.
 func (p *payload) read(limit int64) ([]byte, error) {
 	var data []byte
 	var err error
@@ -129,7 +129,7 @@ func (p *payload) next(ctx context.Context, r *http.Request) error {
 	return nil
 }
 
-// done closes what no attempt closes.
+// done closes the body if no attempt does.
 func (p *payload) done() {
 	switch {
 	case p.seeker != nil:
@@ -148,7 +148,7 @@ type seekBody struct {
 	seeker io.Seeker
 	start  int64
 
-	mu   sync.Mutex // guards the fields below and those of the turns; no code of others runs under it
+	mu   sync.Mutex // guards the fields below and the fields of the turns; no foreign code runs under it
 	last *seekTurn  // of the attempt under way; nil before
 	over bool
 }
@@ -157,7 +157,7 @@ type seekBody struct {
 // request counts as one that cannot be sent again.
 const closePatience = time.Second
 
-// turn is the body for one attempt.
+// turn returns the body for one attempt.
 func (s *seekBody) turn() io.ReadCloser {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -165,14 +165,14 @@ func (s *seekBody) turn() io.ReadCloser {
 	return s.last
 }
 
-// rewind is the body for another attempt, which ends the last one.
+// rewind returns the body for another attempt, and closes the last attempt's.
 func (s *seekBody) rewind(ctx context.Context) (io.ReadCloser, error) {
 	s.mu.Lock()
 	last := s.last
 	s.mu.Unlock()
 	if last != nil {
-		// The transport itself closes it only with the response, if the server has answered
-		// before it was sent.
+		// If the server answered before the body was sent, the transport closes the body only with
+		// the response.
 		_ = last.Close()
 		patience := time.NewTimer(closePatience)
 		defer patience.Stop()
@@ -243,7 +243,7 @@ func (t *seekTurn) Close() error {
 	return nil
 }
 
-// leave tells the next attempt if this one is done with the body; mu must be held.
+// leave lets the next attempt have the body if this one is done with it; mu must be held.
 func (t *seekTurn) leave() {
 	if t.closed && t.reading == 0 {
 		close(t.left)

@@ -78,8 +78,8 @@ func (b *lateBody) Close() error {
 	return nil
 }
 
-// HTTP/2 closes a body in one goroutine while another is still reading from it, whose
-// Read would move the body under the next attempt.
+// HTTP/2 closes a body in one goroutine while another still reads from it. That Read would move the
+// body under the next attempt.
 func TestTransportDoesNotSeekBeforeTheLastReadHasReturned(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -161,7 +161,7 @@ func TestTransportReadsABodyNoLongerThanItsContextLasts(t *testing.T) {
 					sent = &closing{ReadCloser: from, closed: func() { body.closed.Add(1) }}
 				}
 				base := inOrder(says(200, ""))
-				// Timeouts of attempts are for what is sent.
+				// Timeouts of attempts do not bound the buffering.
 				tr := transport(t, base, cruisehttp.WithBufferedBodies(100), cruisehttp.WithHeaderTimeout(time.Second),
 					cruisehttp.WithAttemptTimeout(time.Second), cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)))
 				client := &http.Client{Transport: tr, Timeout: tt.client}
@@ -180,9 +180,9 @@ func TestTransportReadsABodyNoLongerThanItsContextLasts(t *testing.T) {
 	}
 }
 
-// What a limiter says is true of the moment, and a place in flight is for calls.
+// An admission is valid only at its moment, and a slot in flight is for sending.
 func TestTransportReadsABodyBeforeItStandsInLine(t *testing.T) {
-	type call struct{ at, takes time.Duration } // when it is made, and what its body takes to come
+	type call struct{ at, takes time.Duration } // the time of the call, and the time that its body takes
 	paced := cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return cruise.NewTokenBucket(1, 1) })
 	for _, tt := range []struct {
 		name  string

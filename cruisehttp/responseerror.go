@@ -15,33 +15,33 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// A ResponseError is a response that was no success. It is the last error in a
-// [*cruise.Error], and what observers and classifiers of a Retrier see.
+// A ResponseError is a response that was no success. It is the last error in a [*cruise.Error], and
+// the error that observers and classifiers of a Retrier see.
 type ResponseError struct {
 	Status     string // such as "429 Too Many Requests"
 	StatusCode int
-	// Header is not to be changed; nil, if it is larger than [signal.MaxBody], for those who
-	// share the answer to another request.
+	// Header must not be changed. It is nil if it is larger than [signal.MaxBody] and the request
+	// failed at once with the answer to an earlier request.
 	Header http.Header
-	// Body is what was read of the body, at most [signal.MaxBody] of it; nil for those who
-	// share the answer to another request.
+	// Body holds the bytes read of the body, at most [signal.MaxBody]. It is nil if the request
+	// failed at once with the answer to an earlier request.
 	Body []byte
-	// Signal is what the response says about throttling.
+	// Signal holds the response's information about throttling.
 	Signal signal.Signal
-	// Until is when another try makes sense; zero if that is unknown.
+	// Until is the time at which another try makes sense; zero if it is unknown.
 	Until time.Time
-	// NotRetried is why the request was not sent again, although its outcome was
-	// worth it: one of the Err variables of this package, or with [signal.Signal.Brake] an
-	// error that says that the response is against it; nil if it may be.
+	// NotRetried is the reason why the request was not sent again, although its outcome was worth a
+	// retry: one of the Err variables of this package, or an error about the response if
+	// [signal.Signal.Brake] is set; nil if it may be sent again.
 	NotRetried error
 }
 
-// maxPhrase is how much of a phrase of the server's goes into an error, in bytes.
+// maxPhrase is the highest number of bytes of a server's phrase in an error.
 const maxPhrase = 200
 
 func unprintable(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) }
 
-// sizeOf is how large a header is.
+// sizeOf returns the size of a header in bytes.
 func sizeOf(h http.Header) (n int) {
 	for name, lines := range h {
 		n += len(name)
@@ -52,7 +52,7 @@ func sizeOf(h http.Header) (n int) {
 	return n
 }
 
-// Error says what the server said, and until when.
+// Error returns the server's reason and the time until which it holds.
 func (e *ResponseError) Error() string {
 	text := "cruisehttp: " + e.Status
 	if e.Status == "" || len(e.Status) > maxPhrase || strings.ContainsFunc(e.Status, unprintable) {
@@ -79,7 +79,7 @@ func (e *ResponseError) Error() string {
 // Unwrap returns why the request was not retried, if there is a reason.
 func (e *ResponseError) Unwrap() error { return e.NotRetried }
 
-// HTTPStatusCode is what other classifiers of errors look for.
+// HTTPStatusCode returns the status, for classifiers of other packages.
 func (e *ResponseError) HTTPStatusCode() int { return e.StatusCode }
 
 // failure is an error of RoundTrip that is not the base's own. [http.Client]
@@ -89,7 +89,7 @@ type failure struct{ err error }
 func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
-// Timeout tells whether a time has run out.
+// Timeout reports whether a time has run out.
 func (f *failure) Timeout() bool {
 	if errors.Is(f.err, context.DeadlineExceeded) {
 		return true
@@ -101,7 +101,8 @@ func (f *failure) Timeout() bool {
 	return ok && t.Timeout()
 }
 
-// Temporary tells whether the base's error does. What was given up has been retried.
+// Temporary returns Temporary of the base's error. A request that was given up is not temporary: it
+// has been retried.
 func (f *failure) Temporary() bool {
 	if _, ok := errors.AsType[*cruise.Error](f.err); ok {
 		return false
@@ -113,7 +114,7 @@ func (f *failure) Temporary() bool {
 	return ok && t.Temporary()
 }
 
-// notRetried is an error of the base with the reason for which it was not retried.
+// notRetried returns an error of the base with the reason why it was not retried.
 func notRetried(err, why error) error { return &failure{fmt.Errorf("%w (%w)", err, why)} }
 
 // timeoutError is the cause of a cancelled attempt that took too long, and its error.
@@ -126,7 +127,7 @@ func tookLong(after time.Duration, option string) error {
 	return &timeoutError{fmt.Sprintf("cruisehttp: attempt took longer than %v (%s)", after, option), context.DeadlineExceeded}
 }
 
-// timedOut is err, of an attempt in ctx, as a timeout if it was one.
+// timedOut returns the error of an attempt in ctx, as a timeout if it was one.
 func timedOut(ctx context.Context, err error) error {
 	end := context.Cause(ctx)
 	cause, ok := end.(*timeoutError)
@@ -175,8 +176,8 @@ func (b *timedBody) Close() error {
 	return b.ReadCloser.Close()
 }
 
-// upgraded is the connection that a 101 leaves to the caller, who alone decides
-// how long it lasts.
+// upgraded is the connection that a 101 leaves to the caller. Only the caller decides how long it
+// lasts.
 type upgraded struct {
 	io.ReadWriteCloser
 	end func()

@@ -13,8 +13,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// HostKey is the key of the default scope: the host and port of the request's
-// URL, in lower case, without the port if that is the default of its scheme.
+// HostKey returns the key of the default scope: the host and port of the request's URL, in lower
+// case, without the port if it is the scheme's default.
 func HostKey(req *http.Request) string {
 	if req.URL == nil {
 		return ""
@@ -29,10 +29,9 @@ func HostKey(req *http.Request) string {
 	return host
 }
 
-// HeaderKey is a key for servers whose limits belong to a token or an account:
-// the host, and a digest of the request's header of that name, such as
-// "Authorization". The value itself is not kept. A request without the header has the
-// key of its host.
+// HeaderKey returns a key function for servers whose limits belong to a token or an account. The
+// key is the host with a digest of the named request header, such as "Authorization". The value
+// itself is not kept. A request without the header has the key of its host.
 func HeaderKey(name string) func(*http.Request) string {
 	return func(req *http.Request) string {
 		value := req.Header.Get(name)
@@ -70,7 +69,7 @@ func (t *Transport) keys(req *http.Request) []string {
 	return append(keys, t.buckets.of(routeOf(keys, t.bucketRoute(req))))
 }
 
-// scope returns the Retrier of the scope with those keys.
+// scope returns the Retrier of the scope with these keys.
 func (t *Transport) scope(keys []string) *cruise.Retrier {
 	r := t.retrier
 	for i, key := range keys {
@@ -85,8 +84,8 @@ func (t *Transport) scope(keys []string) *cruise.Retrier {
 	return r
 }
 
-// blamed is how many of the keys lead to the scope that a server's name for a limit
-// means: that of this name, or else the innermost that the request is in.
+// blamed returns how many of the keys lead to the scope that the server blames: the scope of that
+// name, or else the innermost scope of the request.
 func (t *Transport) blamed(name string, keys []string) int {
 	i := slices.IndexFunc(t.levels, func(l level) bool { return l.name == name })
 	if i >= 0 && keys[i] != "" {
@@ -99,8 +98,8 @@ func (t *Transport) blamed(name string, keys []string) int {
 	return n
 }
 
-// inScope is how to name the blamed scope to the limiters: "" is the innermost.
-// Where there is no other, observers are told what the server calls it.
+// inScope returns the hint that names the blamed scope to the limiters: "" is the innermost. If the
+// Transport has one scope only, observers get the server's name for it.
 func (t *Transport) inScope(name string, keys []string) cruise.Hint {
 	if n := t.blamed(name, keys); n <= len(t.levels) && t.levels[n-1].name == name || len(keys) == 1 && t.retrier.Limiter() == nil {
 		return cruise.InScope(name)
@@ -108,10 +107,10 @@ func (t *Transport) inScope(name string, keys []string) cruise.Hint {
 	return cruise.InScope("")
 }
 
-// path is a key for the scope with those keys.
+// path returns one key for the scope with these keys.
 func path(keys []string) string { return strings.Join(keys, "\x00") }
 
-// routeOf is a key for a route within the scopes with those keys.
+// routeOf returns one key for a route within the scopes with these keys.
 func routeOf(keys []string, route string) string { return path(append(slices.Clip(keys), route)) }
 
 // buckets remembers the names that a server has for its limits on routes.
@@ -120,7 +119,7 @@ type buckets struct {
 	names map[string]string // by route
 }
 
-// What bounds the memory of buckets.
+// The bounds of the memory of buckets.
 const (
 	maxRoutes = 4096
 	maxBucket = 256 // bytes of a name; longer ones are no names
@@ -154,8 +153,8 @@ func (b *buckets) learn(route, name string) {
 	b.names[route] = strings.Clone(name) // without the rest of the response
 }
 
-// lot remembers what servers said in scopes whose quota is used up. It need not
-// remember all of them: their limiters are paused, and refuse calls by themselves.
+// lot caches the answers of servers in scopes whose quota is used up. It need not keep all of them:
+// the limiters of these scopes are paused, and refuse calls by themselves.
 type lot struct {
 	mu     sync.Mutex
 	parked map[string]parked // by path
@@ -167,7 +166,7 @@ type parked struct {
 	answer *ResponseError
 }
 
-// maxParked bounds what a lot remembers.
+// maxParked is the highest number of answers in a lot.
 const maxParked = 1024
 
 func (l *lot) park(path string, p parked) {
@@ -175,7 +174,7 @@ func (l *lot) park(path string, p parked) {
 	defer l.mu.Unlock()
 	old, known := l.parked[path]
 	if known && old.until.After(p.until) {
-		return // p was under way, and tells of a shorter limit
+		return // p was under way, and reports a shorter limit
 	}
 	if !known && len(l.parked) >= maxParked {
 		now := time.Now()
@@ -194,8 +193,7 @@ func (l *lot) park(path string, p parked) {
 	l.parked[path] = p
 }
 
-// find returns what is known of the outermost scope that is parked, and how many of
-// the keys lead to it.
+// find returns the answer of the outermost parked scope, and the number of keys that lead to it.
 func (l *lot) find(keys []string) (p parked, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,7 +214,7 @@ func (l *lot) leave(path string) {
 	delete(l.parked, path)
 }
 
-// parkedError is how a call fails where a scope around it is parked; nil if none is.
+// parkedError returns the error of a call in a parked scope; nil if none of its scopes is parked.
 func (t *Transport) parkedError(ctx context.Context, keys []string) error {
 	for {
 		p, n := t.lot.find(keys)
@@ -225,7 +223,7 @@ func (t *Transport) parkedError(ctx context.Context, keys []string) error {
 		}
 		left := time.Until(p.until)
 		if l, ok := t.scope(keys[:n]).Limiter().(interface{ PauseLeft() time.Duration }); ok {
-			left = min(left, l.PauseLeft()) // somebody may have resumed it
+			left = min(left, l.PauseLeft()) // the limiter may have been resumed
 		}
 		if left > 0 {
 			return t.scope(keys).Refuse(ctx, p.reason, left, p.answer)

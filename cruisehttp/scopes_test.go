@@ -256,7 +256,7 @@ func TestBuckets(t *testing.T) {
 		<-done
 
 		limited["a"] = true
-		go func() { done <- took("/a/3") }() // whose bucket is not known yet
+		go func() { done <- took("/a/3") }() // its bucket is not known yet
 		synctest.Wait()
 		assert.InDelta(t, 10, took("/a/1").Seconds(), 2, "paused with it")
 		<-done

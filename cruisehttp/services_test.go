@@ -183,7 +183,7 @@ backend origin
 	return start(t, port, path, "-db", "-f", file)
 }
 
-// tally counts what attempts come to, in the order in which they end.
+// tally counts the results of attempts, in the order in which they end.
 type tally struct {
 	base http.RoundTripper
 	mu   sync.Mutex
@@ -208,9 +208,9 @@ func (c *tally) RoundTrip(r *http.Request) (*http.Response, error) {
 // startUp is how many attempts a client has for finding the limit.
 const startUp = 20
 
-// report tells, of what came after the start: the share of attempts that were
-// throttled, and how much of the server's rate was used. The start has emptied
-// the server's bucket, or filled its window, so that the rate is all it gives.
+// report returns two shares for the time after the start: throttled attempts, and the used part of
+// the server's rate. The start has emptied the server's bucket, or filled its window, so only the
+// rate is left.
 func (c *tally) report(perSecond float64) (throttled, used float64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

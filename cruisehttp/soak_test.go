@@ -24,9 +24,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
-// lossy starts a proxy that holds up what passes it for up to 20 ms, and now and
-// then swallows all that follows, as a network does that lost its way, or resets
-// the connection.
+// lossy starts a proxy that delays data for up to 20 ms. Now and then it swallows all further data
+// of a connection, as a network does after losing a route, or resets the connection.
 func lossy(t *testing.T, to string) (url string) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -81,7 +80,7 @@ func lossy(t *testing.T, to string) (url string) {
 	return "http://" + l.Addr().String()
 }
 
-// usage is what a process must not use more and more of.
+// usage counts the resources that a process must not use more and more of.
 type usage struct {
 	goroutines, files int
 	heap              uint64
@@ -93,7 +92,7 @@ func (u usage) String() string {
 
 func measure() usage {
 	runtime.GC()
-	runtime.GC() // for what has finalizers
+	runtime.GC() // for objects with finalizers
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	files, _ := os.ReadDir("/proc/self/fd") // empty where there is none

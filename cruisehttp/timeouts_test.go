@@ -26,7 +26,7 @@ func TestTransportNamesTheTimeout(t *testing.T) {
 		"cruise: attempt took longer than 1s (WithAttemptTimeout)":     cruisehttp.WithRetrierOptions(cruise.WithAttemptTimeout(time.Second)),
 	} {
 		for name, tt := range map[string]struct {
-			end  func(context.Context) error // what the base returns
+			end  func(context.Context) error // the result of the base
 			more string
 		}{
 			"cause": {context.Cause, ""}, // as http.Transport does
@@ -74,7 +74,7 @@ func TestTransportTellsWhatIsTemporary(t *testing.T) {
 	}
 }
 
-// What Unsent marks still tells what it told before, and no error stays none.
+// An error marked by Unsent keeps its text and its chain, and nil stays nil.
 func TestUnsentHidesNothing(t *testing.T) {
 	err := cruisehttp.Unsent(&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded})
 	for is, want := range map[net.Error]bool{err.(net.Error): true, cruisehttp.Unsent(io.EOF).(net.Error): false} {

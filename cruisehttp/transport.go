@@ -14,54 +14,51 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// A Transport is an [http.RoundTripper] that keeps requests to the rate that
-// their server gives, and retries those for which that is safe:
+// A Transport is an [http.RoundTripper] that keeps requests to their server's rate limit, and
+// retries failed requests if that is safe:
 //
 //	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport())}
 //
-// Every attempt passes the limiter of its scope, which is the host unless
-// [WithScope] says otherwise. The response is read by a [signal.Profile]: a throttle
-// pauses the whole scope, and limits that responses report set the pace before
-// there is any throttle.
+// Every attempt passes the limiter of its scope, which is the host unless [WithScope] says
+// otherwise. A [signal.Profile] reads the response: a throttle pauses the whole scope, and reported
+// limits set the pace before the first throttle.
 //
-// A failure is retried if that is worth it and cannot do the work twice, because
+// A failure is retried if it is worth a retry and if the work cannot be done twice, because
 //
 //   - the method is idempotent, or the request has an Idempotency-Key, or the header of
 //     [WithIdempotencyHeader],
-//   - the server throttled it, or says by HTTP/2 that it has not begun with it,
+//   - the server throttled it, or says by HTTP/2 that it has not begun it,
 //   - nothing of it was sent: see [Unsent],
-//   - or the context is one of [AllowRetry], or the Transport is one [WithAnyMethod].
+//   - or doing it twice does no harm, by [AllowRetry] or [WithAnyMethod].
 //
-// A request that carries a nonce, which a server accepts once, is sent again only if nothing
-// of it was sent: see [ErrNonce]. Headers by which a server says whether to retry are obeyed. The body is sent
-// again by GetBody, else by its Seek method, else from the buffer of
-// [WithBufferedBodies], else not at all. Retries are paid from a [cruise.Budget] of
-// the scope's own: a host that is down takes none from the others.
+// A request with a nonce, which a server accepts once, is sent again only if nothing of it was
+// sent: see [ErrNonce]. Headers by which a server says whether to retry are obeyed. The body is
+// sent again by GetBody, else by its Seek method, else from the buffer of [WithBufferedBodies],
+// else not at all. Each scope has its own [cruise.Budget] for retries: a host that is down takes
+// none from the others.
 //
-// Within one attempt an [http.Transport] itself sends again, at once, what it could not send on
-// a connection that had been closed meanwhile, what an HTTP/2 server has not begun with, and
-// what it answers with a PROTOCOL_ERROR of HTTP/2, of any method. Only a body that can be had once
-// keeps it from that.
+// Within one attempt an [http.Transport] itself sends a request of any method again at once in
+// three cases: the connection had been closed meanwhile, an HTTP/2 server has not begun the
+// request, or the server answers with a PROTOCOL_ERROR of HTTP/2. Only a body that can be read once
+// prevents it.
 //
-// When no retry is possible, or no further one, RoundTrip returns the last
-// response as it came, its body open; see also [WithoutRetryAfter]. Why it was not sent again,
-// such as [ErrNotIdempotent], is the Reason of a [cruise.GaveUp], which cruiseslog logs as "gave
-// up". RoundTrip returns an error where there is none,
-// and where a quota is used up or the server asks for a longer wait than
-// [cruise.WithMaxServerDelay] allows: a [*cruise.Error] with the wait, and the
-// [*ResponseError] that says what the server said. From then until the quota is
-// renewed, all new requests of the scope fail at once with the same answer, and those
-// that stood in line already with the same reason.
+// When no retry is possible, or no further one, RoundTrip returns the last response as it came, its
+// body open; see also [WithoutRetryAfter]. A [cruise.GaveUp] tells observers the reason, such as
+// [ErrNotIdempotent]; cruiseslog logs it. RoundTrip returns an error if there is no response, if a
+// quota is used up, or if the server asks for a longer wait than [cruise.WithMaxServerDelay]
+// allows: a [*cruise.Error] with the wait and the [*ResponseError]. From then until the quota is
+// renewed, all new requests of the scope fail at once with the same answer. Requests that already
+// wait in the queue fail with the same reason.
 //
-// The http.Client, and its Jar, see the response that is returned, and no other: a cookie that
-// a server sets with an error is not sent with the retry.
+// The http.Client and its Jar see only the returned response: a cookie that a server sets with an
+// error is not sent with the retry.
 //
-// The body of an error is looked at before the response is returned, 64 KiB of it, for 2
-// seconds and half of the time to the deadline at most, and given back whole. One that is
-// longer or slower keeps its connection until the next attempt, as it may be what is returned
-// in the end. HTTP/2 shares the connection meanwhile; HTTP/1.1 closes it then. Where a server
-// sends such bodies over HTTP/1.1, the MaxConnsPerHost of an [http.Transport] must exceed the
-// number of requests that wait for a retry, or nothing else gets a connection meanwhile.
+// The Transport reads the body of an error before it returns the response: at most 64 KiB, for at
+// most 2 seconds and half of the time to the deadline. The caller still gets the whole body. A
+// longer or slower body keeps its connection until the next attempt, as the response may be the
+// last one. HTTP/2 shares the connection meanwhile; HTTP/1.1 closes it then. If a server sends such
+// bodies over HTTP/1.1, set MaxConnsPerHost of an [http.Transport] above the number of requests
+// that wait for a retry, or no other request gets a connection meanwhile.
 //
 // A Timeout of the http.Client bounds all of it: the wait for the limiter, every
 // attempt, and reading the body. [WithHeaderTimeout] and [WithAttemptTimeout] bound one
@@ -78,8 +75,8 @@ type Transport struct {
 	lot     lot
 }
 
-// NewTransport returns a Transport. Its error names every option that is out of
-// bounds, of this package and of those for [WithRetrierOptions].
+// NewTransport returns a Transport. Its error names every option that is out of bounds, including
+// the options within [WithRetrierOptions].
 func NewTransport(opts ...Option) (*Transport, error) {
 	c, err := newConfig(opts)
 	retrier, errRetrier := cruise.New(append([]cruise.Option{cruise.WithoutLimiter()}, c.options...)...)
@@ -97,7 +94,7 @@ func NewTransport(opts ...Option) (*Transport, error) {
 //	limiter := transport.Retrier().Scope(cruisehttp.GlobalScope, "api.example.com").Limiter()
 func (t *Transport) Retrier() *cruise.Retrier { return t.retrier }
 
-// CloseIdleConnections does that for the base, if it can.
+// CloseIdleConnections closes the idle connections of the base, if it can.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -106,7 +103,7 @@ func (t *Transport) CloseIdleConnections() {
 
 var errZeroTransport = errors.New("cruisehttp: Transport not made by NewTransport")
 
-// RoundTrip sends a request, again where that is worth it: see [Transport].
+// RoundTrip sends a request, and repeats it if that is worth it: see [Transport].
 func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if t == nil || t.retrier == nil {
 		if req.Body != nil {
@@ -120,7 +117,8 @@ func (t *Transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err := t.parkedError(req.Context(), x.keys); err != nil {
 		return nil, &failure{err}
 	}
-	// Before it stands in line: that it may go is true of the moment.
+	// Buffer the body before the request enters the queue: the admission is only valid at its
+	// moment.
 	if err := x.payload.buffer(t.buffer); err != nil {
 		return nil, &failure{err}
 	}
@@ -135,7 +133,7 @@ type exchange struct {
 	payload payload
 	keys    []string // of its scopes
 
-	// What the last attempt ended with: one of them is nil.
+	// The result of the last attempt. One of the two is nil.
 	resp *http.Response
 	err  error
 
@@ -172,11 +170,11 @@ func (x *exchange) run() (*http.Response, error) {
 	return x.resp, x.err
 }
 
-// attempt sends the request once. It reports whether the Retrier is to decide
-// how it goes on; if not, resp and err are what RoundTrip returns.
+// attempt sends the request once. It reports whether the Retrier decides how to go on. If not,
+// RoundTrip returns resp and err.
 func (x *exchange) attempt(a *cruise.Attempt) bool {
 	r := x.req.WithContext(a.Context())
-	if x.req.URL != nil { // Google's transports write an API key into it, and the caller's is told in errors
+	if x.req.URL != nil { // Google's transports write an API key into it, and errors quote the caller's URL
 		r.URL = new(*x.req.URL)
 	}
 	if err := x.fill(a, r); err != nil {
@@ -208,8 +206,8 @@ func (x *exchange) attempt(a *cruise.Attempt) bool {
 	return x.judge(a, body)
 }
 
-// patience is how long to wait for the body of the response to an attempt: no longer
-// than the attempt may take for its head, unless nothing else tells of an error.
+// patience returns how long to wait for the body of the response to an attempt: no longer than the
+// attempt may take for its head, unless only the body can show an error.
 func (x *exchange) patience(a *cruise.Attempt, began time.Time) time.Duration {
 	left := bodyPatience
 	if x.resp.StatusCode < 400 {
@@ -239,7 +237,7 @@ func (x *exchange) fill(a *cruise.Attempt, r *http.Request) error {
 func (x *exchange) failed(a *cruise.Attempt, err error) bool {
 	x.err = err
 	if ctx := x.req.Context(); ctx.Err() != nil {
-		if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) { // net/http has one of its own for it
+		if !errors.Is(err, ctx.Err()) && !errors.Is(err, context.Cause(ctx)) { // net/http has its own error for it
 			x.err = &failure{fmt.Errorf("%w: %w", ended(ctx), err)}
 		}
 		a.Done(x.err)
@@ -295,7 +293,7 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	if wait > 0 {
 		x.answer.Until = time.Now().Add(wait)
 	}
-	// However long a quota stays used up by the server's word, one request a day asks anew.
+	// However long the server says that a quota is used up, one request a day tries again.
 	hints := []cruise.Hint{cruise.RetryAfter(min(wait, maxPark)), x.t.inScope(s.Scope, x.keys)}
 	var told error
 	switch {
@@ -320,11 +318,11 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 	return x.answer.NotRetried == nil
 }
 
-// maxPark is how long a scope stands still at most for one response.
+// maxPark is the longest pause of a scope for one response.
 const maxPark = 24 * time.Hour
 
-// extend makes a transient failure of one that has a status of [WithRetryStatuses], unless the
-// server forbids retries.
+// extend makes a failure transient if it has a status of [WithRetryStatuses], unless the server
+// forbids retries.
 func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
 	if s.Outcome != cruise.OutcomePermanent || s.Brake || s.ShouldNotRetry || !slices.Contains(t.statuses, resp.StatusCode) {
 		return
@@ -333,13 +331,13 @@ func (t *Transport) extend(s *signal.Signal, resp *http.Response) {
 	s.RetryAfter, s.Asked = signal.ParseRetryAfter(resp.Header, time.Now())
 }
 
-// worthIt tells whether a retry is.
+// worthIt reports whether a retry is worth it.
 func worthIt(v cruise.Verdict) bool {
 	return !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
 }
 
-// errBrake is of a throttled request that is not to be repeated: the server says so, or
-// it has taken a part of it.
+// errBrake is the error of a throttled request that must not be repeated: the server says so, or it
+// has done a part of it.
 var errBrake = errors.New("cruisehttp: not retried: by the response, the same request should not be sent again")
 
 // learnBucket remembers the bucket that the response names, and pauses it too if
@@ -372,7 +370,7 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 		if _, ok := errors.AsType[*cruise.Error](err); ok || x.err == nil {
 			return nil, &failure{err}
 		}
-		return nil, x.err // of the only attempt, without the verdict on it
+		return nil, x.err // the error of the only attempt, without its verdict
 	}
 	wait, reason := x.reason(err)
 	if reason != nil && wait > 0 {
@@ -391,17 +389,17 @@ func (x *exchange) gaveUp(err error) (*http.Response, error) {
 	return nil, &failure{err}
 }
 
-// park remembers the answer for those who come to the blamed scope while it holds.
+// park keeps the answer for later requests to the blamed scope, as long as it holds.
 func (x *exchange) park(wait time.Duration, reason error) {
 	if reason == cruise.ErrServerDelay && x.signal.Outcome == cruise.OutcomeTransient {
-		return // it is of one resource, and pauses nobody else
+		return // it concerns one resource, and pauses no other request
 	}
 	answer := *x.answer
-	answer.Body = nil // of which nobody needs a copy for days
+	answer.Body = nil // too large to keep for days
 	if sizeOf(answer.Header) > signal.MaxBody {
 		answer.Header = nil
 	}
-	answer.Header = answer.Header.Clone() // who gets the response may change its own
+	answer.Header = answer.Header.Clone() // the caller may change the header of its response
 	p := parked{time.Now().Add(wait), reason, &answer}
 	if scope := x.keys[:x.t.blamed(answer.Signal.Scope, x.keys)]; scope[len(scope)-1] != "" {
 		x.t.lot.park(path(scope), p)
@@ -412,7 +410,7 @@ func (x *exchange) park(wait time.Duration, reason error) {
 	}
 }
 
-// ended is the end of a context, with its cause where the canceller gave one.
+// ended returns the error of an ended context, with its cause if there is one.
 func ended(ctx context.Context) error {
 	err, cause := ctx.Err(), context.Cause(ctx)
 	if cause == err {
@@ -421,19 +419,19 @@ func ended(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", err, cause)
 }
 
-// reason is why a response is turned into an error, nil if it is not, and how long
-// that will hold; 0 if that is unknown.
+// reason returns the reason to turn a response into an error, nil if there is none, and how long it
+// will hold, 0 if that is unknown.
 func (x *exchange) reason(err error) (wait time.Duration, reason error) {
 	e, ok := errors.AsType[*cruise.Error](err)
 	switch {
 	case !ok:
-		// Of a verdict that somebody else is to act on nothing is told.
+		// Another Retrier acts on the verdict, so report nothing.
 		if x.signal.Outcome == cruise.OutcomeQuotaExhausted && cruise.Nested(x.req.Context()) {
 			return x.signal.Wait(0), cruise.ErrQuotaExhausted
 		}
 	case e.Reason == cruise.ErrQuotaExhausted, e.Reason == cruise.ErrServerDelay: // themselves, not as the cause of a context
 		if e.Paused > 0 {
-			return 0, e.Reason // refused in line, for what another response said
+			return 0, e.Reason // refused in the queue, because of another response
 		}
 		return e.RetryAfter, e.Reason
 	}

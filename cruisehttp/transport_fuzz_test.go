@@ -18,8 +18,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/internal/conformance"
 )
 
-// hostile is a base transport that does what the bytes of a script say, one for
-// each attempt, and then succeeds.
+// hostile is a base transport that follows the bytes of a script, one for each attempt, and then
+// succeeds.
 type hostile struct {
 	script   []byte
 	header   http.Header
@@ -28,7 +28,7 @@ type hostile struct {
 	open     atomic.Int64 // bodies of responses not closed
 }
 
-// statuses are those that a script chooses from; net/http takes any of three digits.
+// statuses are the statuses of scripts; net/http takes any of three digits.
 var statuses = [...]int{
 	200, 202, 204, 206, 301, 304, 400, 401, 402, 403, 404, 408, 409, 413, 420, 421, 423, 425, 429, 429, 430, 449,
 	500, 501, 502, 503, 503, 504, 509, 520, 529, 999,
@@ -86,9 +86,9 @@ type endless struct{}
 
 func (endless) Read(p []byte) (int, error) { return len(p), nil }
 
-// FuzzTransport sends requests to servers that say and do anything. Whatever that
-// is, there are no more attempts than allowed, no wait beyond reason, nothing left
-// open, and the response that is given back can be read from its first byte.
+// FuzzTransport sends requests to servers that do anything. There must be no more attempts than
+// allowed, no unreasonable wait and nothing left open, and the returned response must be readable
+// from its first byte.
 func FuzzTransport(f *testing.F) {
 	for _, c := range conformance.Cases(f, "signal/testdata/conformance.txt") {
 		resp, body := conformance.Response(f, c.Input)
@@ -122,7 +122,7 @@ func FuzzTransport(f *testing.F) {
 				opts = append(opts, cruisehttp.WithBufferedBodies(3), cruisehttp.WithAttemptTimeout(time.Hour))
 			}
 			tr := transport(t, base, opts...)
-			for range 3 { // the later ones may meet what the first one left behind
+			for range 3 { // the later ones may meet leftovers of the first
 				before := base.attempts
 				sent := &once{Reader: strings.NewReader("body")}
 				req := request(t, []string{"GET", "POST"}[kind&1], "https://api.example.com/graphql?uploadId=1", sent)

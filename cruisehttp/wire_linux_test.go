@@ -58,9 +58,9 @@ func ownNetwork(t *testing.T) bool {
 	return false
 }
 
-// The two ends of a wire, as the kernel sees them: what it sends to far comes back
-// as if far had sent it to near. Between them TCP does all that it does on a bad
-// line: it sends again, backs off, and does not learn of an end that is gone.
+// The two ends of a wire, as the kernel sees them: a packet to far comes back as if far had sent it
+// to near. Between them TCP behaves as on a bad line: it sends again, backs off, and does not learn
+// of an end that is gone.
 const near, far = "10.99.0.1", "10.99.0.2"
 
 // A wire carries packets as its fields say, which may be changed at any time.

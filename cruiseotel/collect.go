@@ -15,7 +15,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/observing"
 )
 
-// A gauge is what is reported of all limiters of one name.
+// A gauge holds the values reported for all limiters of one name.
 type gauge struct {
 	limit   rate.Limit // the lowest; rate.Inf if there is none
 	pause   time.Duration
@@ -97,7 +97,7 @@ func (o *Observer) collect(ctx context.Context, to metric.Observer) (err error) 
 	return nil
 }
 
-// limitOf is rate.Inf of a limiter that keeps no rate.
+// limitOf returns the limit of s, rate.Inf if the limiter has none.
 func limitOf(s cruise.Stats) rate.Limit {
 	if s.Limit == 0 {
 		return rate.Inf

@@ -1,6 +1,6 @@
-// Package cruiseotel records what cruise does with OpenTelemetry: metrics, and
-// events on the spans of the calls. It needs OpenTelemetry's API alone; the SDK is
-// for the program to choose and set up.
+// Package cruiseotel reports cruise's calls and limiters to OpenTelemetry: as metrics, and as
+// events on the spans of the calls. It needs only OpenTelemetry's API; the program chooses and sets
+// up the SDK.
 //
 //	heroku, err := cruiseotel.New("heroku")
 //	…
@@ -27,25 +27,23 @@
 //	cruise.scopes            gauge      {scope}     limiters that are kept
 //	cruise.store.degraded    gauge      {limiter}   those shared between machines that cannot reach their store
 //
-// The gauges are read when metrics are collected, from the Retriers given to
-// [Observer.Add]. Throttles, rate cuts and pauses are told by a
-// [cruise.AdaptiveLimiter], the default, or a shared.Limiter; one that is made by
-// hand must have the Observer too.
+// The gauges are read when metrics are collected, from the Retriers given to [Observer.Add].
+// Throttles, rate cuts and pauses are reported by a [cruise.AdaptiveLimiter], the default, or a
+// shared.Limiter. If you make the limiter yourself, give it the Observer too.
 //
 // # Scopes
 //
-// cruise.scope is "all" of a Retrier's own limiter, else the names of the scopes,
-// such as ACCOUNT or ACCOUNT/TABLE, but not their keys: those may be many, and may be
-// nobody else's business. Of limiters with the same name the lowest limit, the
-// longest pause and the sum of the queues are reported. [WithKeys] tells the keys
-// apart; in any case there are no more than [WithMaxScopes] values, "all" always among
-// them, and one more, "other", for what has no room. In gauges, a scope in trouble takes
-// the place of one that had none for ten minutes. In counters the first to have trouble
-// keep their places, since a series that was begun stays for as long as the program runs.
+// cruise.scope is "all" for a Retrier's own limiter, else the names of the scopes, such as ACCOUNT
+// or ACCOUNT/TABLE, without their keys: keys may be many, and may be confidential. For limiters
+// with the same name the lowest limit, the longest pause and the sum of the queues are reported.
+// [WithKeys] adds the keys. In any case there are at most [WithMaxScopes] values, always with "all"
+// among them, and one more, "other", for all further scopes. In gauges, a scope in trouble takes
+// the place of a scope without trouble for ten minutes. In counters the first scopes with trouble
+// keep their places, since a series lasts as long as the program runs.
 //
 // # Spans
 //
-// On the span of the call's context, if that is recorded:
+// On the span of the call's context, if it is recorded:
 //
 //	event            when                                      attributes
 //	cruise.wait      an attempt has to stand in line           cruise.at_least, cruise.paused: s; cruise.ahead: cost
@@ -54,6 +52,6 @@
 //	cruise.retry     it failed and another one will follow     cruise.attempt, cruise.reason, cruise.delay: s
 //	cruise.give_up   no other one will                         cruise.reason, cruise.attempts, cruise.retry_after: s
 //
-// A call that has to sit out a pause gets a link to the span of the call that was
-// throttled last, and so most likely brought about the pause.
+// A call that waits for a pause to end gets a link to the span of the call that was throttled last,
+// which most likely caused the pause.
 package cruiseotel

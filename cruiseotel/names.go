@@ -12,7 +12,7 @@ import (
 // outcomeNames are the values of cruise.outcome, by [cruise.Outcome].
 var outcomeNames = [...]string{"unknown", "success", "throttled", "quota_exhausted", "transient", "permanent", "dropped", "other"}
 
-// causeName is the value of cruise.cause.
+// causeName returns the value of cruise.cause.
 func causeName(c cruise.Cause) string {
 	switch c {
 	case cruise.CauseThrottle, cruise.CauseQuota, cruise.CauseLatency, cruise.CauseSet:
@@ -33,10 +33,10 @@ var _ [len(observing.Reasons) + 1]string = reasonNames
 
 func nameOf(names []string, i int) string { return names[min(i, len(names)-1)] }
 
-// everything is the name of a Retrier's own limiter, which is around those of scopes.
+// everything is the name of a Retrier's own limiter, which is around the limiters of its scopes.
 const everything = "all"
 
-// pathName is what cruise.scope says of a limiter.
+// pathName returns the value of cruise.scope for a limiter.
 func (o *Observer) pathName(path []cruise.ScopeKey) string {
 	if len(path) == 0 {
 		return everything
@@ -52,27 +52,26 @@ func (o *Observer) pathName(path []cruise.ScopeKey) string {
 	return strings.Join(parts, "/")
 }
 
-// other is the name of all that have no room of their own.
+// other is the name of all limiters without a place.
 const other = "other"
 
 // hold is how long a name keeps its place without trouble, if another one needs it.
 const hold = 10 * time.Minute
 
-// names keeps the values of an attribute few: the first to come have a place, and
-// lose it only to one that is in trouble, after a long time without any of their own.
-// So values change seldom, however many there are in all. Those of counters never
-// change, since each would leave its series behind. Everything keeps its place, however
-// many others are in trouble.
+// names keeps the values of an attribute few. The first names get a place, and lose it only to a
+// name in trouble, after a long time without trouble of their own. So values change seldom, however
+// many names there are. Names in counters never lose a place, since each leaves its series behind.
+// The name everything always keeps its place.
 type names struct {
 	most int
-	stay bool // nobody loses a place
+	stay bool // no name loses a place
 
 	mu    sync.Mutex           // guards the field below
 	place map[string]time.Time // when there was trouble last, or it came
 }
 
-// of returns the name, or other. Servers and customers choose names: what is no text is
-// replaced in them, since exporters would drop everything for one of those.
+// of returns the name, or other. Servers and customers choose names, so bytes that are no valid
+// text are replaced: exporters would drop all data because of one such name.
 func (n *names) of(name string, trouble bool, now time.Time) string {
 	name = strings.ToValidUTF8(name, "\uFFFD")
 	n.mu.Lock()

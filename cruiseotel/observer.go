@@ -21,7 +21,7 @@ import (
 // ScopeName is the name of the instrumentation scope.
 const ScopeName = "github.com/a7df5faa/cruise/cruiseotel"
 
-// DefaultMaxScopes is that of [WithMaxScopes].
+// DefaultMaxScopes is the default of [WithMaxScopes].
 const DefaultMaxScopes = 10
 
 // An Observer is a [cruise.Observer] that records metrics and span events. Make one
@@ -68,15 +68,15 @@ type config struct {
 	keys      func(scope, key string) string
 }
 
-// WithMeterProvider is where metrics go. Default, and for nil: what
-// [otel.GetMeterProvider] returns when the Observer is made, which passes on what
-// [otel.SetMeterProvider] is given later.
+// WithMeterProvider sets the provider that gets the metrics. Default, and for nil: the provider of
+// [otel.GetMeterProvider] when the Observer is made, which forwards to a provider that
+// [otel.SetMeterProvider] sets later.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(c *config) { c.meters = p }
 }
 
-// WithMaxScopes is how many values cruise.scope, and cruise.limit, may have beside
-// "other", 1 or more. "all" is one of them. Default [DefaultMaxScopes], 10.
+// WithMaxScopes sets how many values cruise.scope, and cruise.limit, may have in addition to
+// "other": 1 or more. "all" is one of them. Default: [DefaultMaxScopes], 10.
 func WithMaxScopes(n int) Option {
 	return func(c *config) {
 		c.maxScopes = n
@@ -86,16 +86,14 @@ func WithMaxScopes(n int) Option {
 	}
 }
 
-// WithKeys makes the keys of scopes part of cruise.scope, as text shows them: that of
-// a key itself, or of a digest. It must be safe for concurrent use. Default, and for
-// nil: keys are not told.
+// WithKeys adds the keys of scopes to cruise.scope, as text returns them: the key itself, or a
+// digest. The function must be safe for concurrent use. Default, and for nil: keys are left out.
 func WithKeys(text func(scope, key string) string) Option {
 	return func(c *config) { c.keys = text }
 }
 
-// New returns an Observer of an API of that name, such as "heroku", which becomes the
-// attribute cruise.api. The error names every option that is out of bounds, or is that
-// of the MeterProvider.
+// New returns an Observer of an API. Its name, such as "heroku", becomes the attribute cruise.api.
+// The error names every option that is out of bounds, or comes from the MeterProvider.
 func New(api string, opts ...Option) (*Observer, error) {
 	c := config{maxScopes: DefaultMaxScopes}
 	if api == "" {
@@ -164,9 +162,8 @@ func (o *Observer) instruments(m metric.Meter) error {
 	return errors.Join(append(errs, err)...)
 }
 
-// zeros begins the counters, so that there is something to compare the first of each
-// with: one that begins at 1 has not risen. It waits for the first collection, since
-// what is counted before there is an SDK is lost.
+// zeros starts the counters at 0, so that the first count is a rise: a counter that begins at 1 has
+// not risen. It waits for the first collection, since counts before there is an SDK are lost.
 func (o *Observer) zeros(ctx context.Context) {
 	for _, c := range []counters{o.attempts, o.retries, o.gaveUp} {
 		for _, with := range c.by {
@@ -179,9 +176,9 @@ func (o *Observer) zeros(ctx context.Context) {
 	o.pauses.Add(ctx, 0, metric.WithAttributes(o.api, all))
 }
 
-// Add reports the limiters of a Retrier, its own and those of its scopes, and its
-// budget. That of an adapter is what its method Retrier returns. A limiter that several
-// Retriers share is reported once. A nil Retrier is ignored.
+// Add reports the limiters of a Retrier, its own and those of its scopes, and its budget. An
+// adapter's Retrier comes from its method Retrier. A limiter that several Retriers share is
+// reported once. A nil Retrier is ignored.
 func (o *Observer) Add(r *cruise.Retrier) {
 	if r == nil {
 		return
@@ -191,13 +188,13 @@ func (o *Observer) Add(r *cruise.Retrier) {
 	o.retriers = append(o.retriers, r)
 }
 
-// Close ends the reports of gauges; counters go on. Until then the MeterProvider keeps o
-// and the Retriers given to [Observer.Add], so it is for those that are not needed for as
-// long as the program runs. The error is that of the meter.
+// Close ends the reports of gauges; counters go on. Until Close the MeterProvider keeps o and the
+// Retriers given to [Observer.Add], so call it if they are needed for less than the program's life.
+// The error comes from the meter.
 func (o *Observer) Close() error { return o.registration.Unregister() }
 
-// counters is a counter with a set of attributes for each of a few values, made once,
-// so that counting makes none.
+// counters is a counter with a prepared set of attributes for each of a few values, so that
+// counting allocates none.
 type counters struct {
 	metric.Int64Counter
 	by [][]metric.AddOption
@@ -211,7 +208,7 @@ func (o *Observer) counters(c metric.Int64Counter, key string, values []string) 
 	return counters{c, by}
 }
 
-// add counts one of the i-th value, or of the last if there is none such.
+// add counts one for the i-th value, or for the last if there is no i-th.
 func (c *counters) add(ctx context.Context, i int) {
 	c.Add(ctx, 1, c.by[min(i, len(c.by)-1)]...)
 }
@@ -259,7 +256,7 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	}
 }
 
-// troubled counts one of what a limiter tells, with its scope.
+// troubled counts an event of a limiter, with its scope.
 func (o *Observer) troubled(ctx context.Context, c metric.Int64Counter, attrs ...attribute.KeyValue) {
 	name, now := o.pathName(cruise.ScopeOf(ctx)), time.Now()
 	o.gaugeScopes.of(name, true, now)
@@ -267,7 +264,7 @@ func (o *Observer) troubled(ctx context.Context, c metric.Int64Counter, attrs ..
 	c.Add(ctx, 1, metric.WithAttributeSet(attribute.NewSet(attrs...)))
 }
 
-// spanWaits tells a span that its call has to wait, and for whom.
+// spanWaits adds an event to a span whose call has to wait, with the calls ahead of it.
 func (o *Observer) spanWaits(ctx context.Context, e cruise.Waiting) {
 	span := trace.SpanFromContext(ctx)
 	if !span.IsRecording() {

@@ -32,7 +32,7 @@ import (
 
 var errBoom = errors.New("boom")
 
-// meters is an SDK whose metrics are read as lines of text.
+// meters is an SDK that returns its metrics as lines of text.
 type meters struct {
 	*sdkmetric.MeterProvider
 	reader *sdkmetric.ManualReader
@@ -50,7 +50,7 @@ func (m meters) observer(t *testing.T, opts ...cruiseotel.Option) *cruiseotel.Ob
 	return o
 }
 
-// read returns "name{attributes} value" of all metrics whose names begin so.
+// read returns "name{attributes} value" of all metrics with one of the prefixes.
 func (m meters) read(t *testing.T, prefixes ...string) []string {
 	t.Helper()
 	var all metricdata.ResourceMetrics
@@ -211,7 +211,7 @@ func TestALimiterOfSeveralRetriersIsReportedOnce(t *testing.T) {
 	}
 }
 
-// The limiter is reported once, but each Retrier has a budget of its own for it.
+// The limiter is reported once, but each Retrier has its own budget.
 func TestBudgetsBesideASharedLimiterAreAllLookedAt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
@@ -226,7 +226,7 @@ func TestBudgetsBesideASharedLimiterAreAllLookedAt(t *testing.T) {
 	})
 }
 
-// turnstile is a limiter that lets everyone through.
+// turnstile is a limiter that lets all calls through.
 type turnstile struct{}
 
 func (turnstile) WaitN(context.Context, int) error { return nil }
@@ -305,14 +305,14 @@ func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
 		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 60", "pause.remaining{other} 120"}, pauses(), "too soon for another change")
 
 		time.Sleep(10 * time.Minute)
-		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 0", "pause.remaining{other} 0"}, pauses(), "nobody needs the places")
+		assert.Equal(t, []string{"pause.remaining{S:a} 0", "pause.remaining{S:c} 0", "pause.remaining{other} 0"}, pauses(), "without trouble the places stay")
 		limiter("d").Pause(time.Minute)
 		assert.Equal(t, []string{"pause.remaining{S:c} 0", "pause.remaining{S:d} 60", "pause.remaining{other} 0"}, pauses(), "a had trouble never, c once")
 	})
 }
 
-// However many scopes are in trouble, and for however long, the limiter of all calls is
-// told of by its name.
+// The limiter of all calls is reported by its name, however many scopes are in trouble, and for
+// however long.
 func TestTheLimiterOfAllCallsKeepsItsPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
@@ -380,8 +380,8 @@ func TestManyNamedLimitsBecomeOther(t *testing.T) {
 	assert.Equal(t, []string{"throttles{all} 0", "throttles{limit 0,all} 1", "throttles{other,all} 4"}, m.read(t, "cruise.throttles"))
 }
 
-// Servers and customers choose names, and exporters drop everything for one that is no
-// text: Prometheus gets an error instead of metrics.
+// Servers and customers choose names, and exporters drop all data because of one invalid text:
+// Prometheus gets an error instead of metrics.
 func TestNamesThatAreNoTextAreMadeText(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	exporter, err := otelprom.New(otelprom.WithRegisterer(registry))
@@ -401,8 +401,8 @@ func TestNamesThatAreNoTextAreMadeText(t *testing.T) {
 	assert.Contains(t, text, `value:"S:m�ller"`)
 }
 
-// The series of a counter stay for as long as the program runs, so names that come
-// after the first are "other" however much time goes by. Those of gauges don't.
+// The series of a counter stay for as long as the program runs, so names that come after the first
+// are "other" at any later time. The series of gauges don't.
 func TestCountersKeepTheirFirstNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
@@ -498,7 +498,7 @@ func TestConcurrentUse(t *testing.T) {
 	assert.Contains(t, m.read(t, "cruise.attempts"), "attempts{success} 800")
 }
 
-// What a call costs: nobody observes, an SDK is not there, and one is.
+// The price of a call without an observer, without an SDK, and with an SDK.
 func BenchmarkDo(b *testing.B) {
 	reader := sdkmetric.NewManualReader()
 	sdk := sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))

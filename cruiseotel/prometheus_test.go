@@ -212,8 +212,8 @@ var (
 	labels     = []string{"cruise_api", "cruise_outcome", "cruise_reason", "cruise_scope", "cruise_cause", "cruise_limit"}
 )
 
-// A real Prometheus scrapes what is exported, knows every metric that dashboard and
-// alerts ask for, and has an answer to every question.
+// A real Prometheus scrapes the exported metrics, knows every metric of the dashboard and the
+// alerts, and answers every query.
 func TestPrometheusAnswersDashboardAndAlerts(t *testing.T) {
 	address := startPrometheus(t, serveMetrics(t))
 	var names []string
@@ -290,7 +290,7 @@ func TestTheDashboardIsTrue(t *testing.T) {
 	text, err := os.ReadFile(operating + "grafana-dashboard.json")
 	require.NoError(t, err)
 	for _, tt := range []struct {
-		name, expr, series, want string // expr is what a query begins with
+		name, expr, series, want string // expr is the beginning of a query
 	}{
 		// Collected once a minute, beside the times at which queries look; the series of a
 		// scope begins with its first throttle.

@@ -39,8 +39,8 @@ int gettimeofday(struct timeval *tv, void *tz) {
 }
 `
 
-// The clock of Redis jumps: nobody waits for longer than before, no burst is sent,
-// and a pause stays as long as it is.
+// The clock of Redis jumps: no call waits longer than before, no burst is sent, and a pause keeps
+// its length.
 func TestRedisClockJumps(t *testing.T) {
 	t.Parallel()
 	cc, err := exec.LookPath("cc")
@@ -97,7 +97,7 @@ func TestRedisClockJumps(t *testing.T) {
 			late := fleet(t, 1, s.addr, scope, steady(100, patient)...)
 			require.NoError(t, late[0].WaitN(t.Context(), 1))
 			took := time.Since(paused)
-			assert.Greater(t, took, 3*time.Second-slack(), "who came later heeds the pause too")
+			assert.Greater(t, took, 3*time.Second-slack(), "a later call waits for the pause, too")
 			if tt.by < 0 {
 				took -= time.Second // from the last sync to the jump, for which there is no telling
 			}

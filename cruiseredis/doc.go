@@ -6,9 +6,9 @@
 //	}
 //	api, err := cruise.New(cruise.WithLimiter(limiter))
 //
-// All workers of a scope, on whatever machine, find one rate together, take turns
-// at it, and stop together when one of them is told to wait. Losing Redis costs
-// nobody a call: see [github.com/a7df5faa/cruise/shared.Limiter], which this is.
+// All workers of a scope, on all machines, find one rate together, take turns at it, and stop
+// together when one of them is told to wait. An outage of Redis fails no call: see
+// [github.com/a7df5faa/cruise/shared.Limiter], which this is.
 //
 // A limit for each key of a scope, within the common one:
 //
@@ -37,11 +37,10 @@ import (
 // [cruise.LimiterOption] is one.
 type Option = shared.Option
 
-// NewLimiter returns a limiter that is shared with all others of the scope that
-// use the same Redis: see [NewStore] for the scope and the client, and
-// [shared.New] for the options, which should be the same everywhere.
-// It does not ask Redis yet, so it works even if that is down. The error names all
-// that is wrong.
+// NewLimiter returns a limiter that is shared with all others of the scope that use the same Redis:
+// see [NewStore] for the scope and the client, and [shared.New] for the options, which should be
+// the same everywhere. It does not ask Redis yet, so it works even if that is down. The error names
+// every fault of the client, the scope and the options.
 func NewLimiter(client redis.UniversalClient, scope string, opts ...Option) (*shared.Limiter, error) {
 	store, err := NewStore(client, scope)
 	if err != nil {

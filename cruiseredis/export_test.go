@@ -6,7 +6,7 @@ import (
 	"github.com/a7df5faa/cruise/shared"
 )
 
-// What the tests need of the inside.
+// Internals for the tests.
 var (
 	Script = script
 	KeyOf  = keyOf
@@ -18,7 +18,7 @@ var (
 // Raw makes a store of any client, as it is.
 func Raw(client Processor, scope string) shared.Store { return RawScript(client, scope, script) }
 
-// Processor is what a store needs of a client.
+// Processor is the part of a client that a store needs.
 type Processor = processor
 
 // RawScript is Raw with a script of the test's.

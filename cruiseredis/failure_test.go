@@ -25,15 +25,14 @@ import (
 // kept this process waiting: its turn, the sync, the answer, and our look at it.
 func hiccup() time.Duration { return 4 * calm.Late() }
 
-// slack is what a busy machine may add to a time.
+// slack returns the time that a busy machine may add.
 func slack() time.Duration { return 500*time.Millisecond + hiccup() }
 
 // atOnce is how many calls may come at once at a rate, since they are late.
 func atOnce(rate float64) int { return int(rate * hiccup().Seconds()) }
 
-// crowded is the most calls that a second may see where the limit is 100: on a busy
-// machine those due just before it may come late, and so within it. A burst of what
-// was saved up would make it 200.
+// crowded returns the most calls that may come in a second at a limit of 100. On a busy machine
+// calls due just before it may come late, within it. A burst of saved tokens would make it 200.
 func crowded() int { return 180 + atOnce(100) }
 
 func steady(limit rate.Limit, more ...cruiseredis.Option) []cruiseredis.Option {
@@ -60,7 +59,7 @@ func fleet(t *testing.T, n int, addr, scope string, opts ...cruiseredis.Option) 
 	return workers
 }
 
-// traffic is what workers do in closed loops until it is stopped.
+// traffic counts the calls of workers in closed loops, until it is stopped.
 type traffic struct {
 	stop   func()
 	mu     sync.Mutex // guards the fields below
@@ -78,7 +77,7 @@ func drive(t *testing.T, workers []*shared.Limiter, callers int) *traffic {
 	})
 }
 
-// driveTo has workers call a server, which is told who calls.
+// driveTo has workers call a server. The server gets the number of the calling worker.
 func driveTo(t *testing.T, workers []*shared.Limiter, callers int, serve func(worker int) cruise.Outcome) *traffic {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -175,9 +174,8 @@ func degrade(t *testing.T, workers []*shared.Limiter) {
 	eventually(t, workers, func(s cruise.Stats) bool { return s.Degraded })
 }
 
-// meet waits until all workers share and each knows how many they are, and so what
-// is its share if it goes on alone: before that it would begin with the whole rate.
-// Calls until then are not counted.
+// meet waits until all workers share and each knows their number, and so its own share if it goes
+// on alone. Before that a worker would begin with the whole rate. Calls until then are not counted.
 func meet(t *testing.T, workers []*shared.Limiter, tr *traffic) {
 	t.Helper()
 	eventually(t, workers, func(s cruise.Stats) bool { return !s.Degraded && s.Workers >= len(workers) })
@@ -186,10 +184,10 @@ func meet(t *testing.T, workers []*shared.Limiter, tr *traffic) {
 	tr.sent, tr.waited = nil, 0
 }
 
-// heeds says that who came later waited for the end of a pause of d too.
+// heeds checks that a later call waited for the end of a pause of d, too.
 func heeds(t *testing.T, d, took time.Duration) {
 	t.Helper()
-	assert.Greater(t, took, d-slack(), "who came later heeds the pause too")
+	assert.Greater(t, took, d-slack(), "a later call waits for the pause, too")
 	assert.Less(t, took, d+2*slack())
 }
 
@@ -231,8 +229,8 @@ func TestPauseOnly(t *testing.T) {
 	assert.LessOrEqual(t, n, 210+atOnce(150), "three workers of 50 a second each")
 }
 
-// Redis crashes and comes back empty: nobody is blocked or refused, no burst is
-// sent, a pause holds, and who comes later is told of it.
+// Redis crashes and comes back empty: no call is blocked or refused, no burst is sent, a pause
+// holds, and a new worker learns of it.
 func TestRedisIsKilled(t *testing.T) {
 	t.Parallel()
 	s := startRedis(t)
@@ -290,8 +288,8 @@ func (s *server) calls(t *testing.T) (n uint64) {
 	return n
 }
 
-// Redis stands still for a while: nobody waits for it, no sync is done twice, and
-// when it goes on no burst is sent.
+// Redis stands still for a while: no call waits for it, no sync is done twice, and when it goes on
+// no burst is sent.
 func TestRedisStandsStill(t *testing.T) {
 	t.Parallel()
 	for _, d := range []time.Duration{500 * time.Millisecond, 3 * time.Second, 30 * time.Second} {
@@ -321,8 +319,7 @@ func TestRedisStandsStill(t *testing.T) {
 	}
 }
 
-// Whatever happens on the way, calls wait no longer than the timeout on top of
-// their turn.
+// With any fault of the network, calls wait for their turn and at most the timeout longer.
 func TestNetworkFaults(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

@@ -24,7 +24,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/calm"
 )
 
-// lasting is how long a test goes on, by a variable for those who want it longer.
+// lasting returns the length of a test. An environment variable makes it longer.
 func lasting(t *testing.T, otherwise time.Duration) time.Duration {
 	t.Helper()
 	text := os.Getenv("CRUISE_SOAK")
@@ -36,8 +36,8 @@ func lasting(t *testing.T, otherwise time.Duration) time.Duration {
 	return d
 }
 
-// tokenAPI is a server that admits limit calls a second, a tenth of that at once, and
-// tells nobody.
+// tokenAPI is a server that admits limit calls a second, a tenth of that at once, and does not
+// report its limit.
 type tokenAPI struct {
 	limit float64
 
@@ -75,7 +75,7 @@ func (a *tokenAPI) admits(worker string) bool {
 	return ok
 }
 
-// measure forgets what was before.
+// measure resets the counters.
 func (a *tokenAPI) measure() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -202,7 +202,7 @@ func TestHundredProcesses(t *testing.T) {
 	window := float64(worst(api.sent)) / limit
 	figures := fmt.Sprintf("use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f; the machine stood still for %v at most", use, 100*throttled, jain, window, stood)
 	t.Log(figures)
-	// Where calls and answers are late, so is what is learned from them.
+	// If calls and answers are late, the workers learn late.
 	slow := 4 * stood.Seconds()
 	assert.LessOrEqual(t, window, 1.2+slow, figures)
 	assert.LessOrEqual(t, throttled, .02+slow, figures)

@@ -21,8 +21,8 @@ import (
 	"github.com/a7df5faa/cruise/shared"
 )
 
-// recorded is the script with a list beside the key, in which it writes down what it
-// did: the time, the arguments and the answer.
+// recorded returns the script with an additional list, in which it logs each step: the time, the
+// arguments and the answer.
 func recorded(t *testing.T) string {
 	t.Helper()
 	before, answer, ok := strings.Cut(cruiseredis.Script, "\nreturn {\n")
@@ -38,8 +38,8 @@ return answer
 `
 }
 
-// history reads a log and checks each step of it, against the model and for what
-// slots must keep to whatever the model says.
+// history reads a log and checks each step of it: against the model, and against the rules that
+// slots must keep in any case.
 type history struct {
 	state shared.State
 	steps int
@@ -70,14 +70,14 @@ func (h *history) step(line string) error {
 	}
 	h.steps++
 
-	// What the model would have answered at that time.
+	// The model's answer at that time.
 	if want := h.state.Sync(time.Duration(at)*time.Microsecond, q); want != got {
 		return fmt.Errorf("step %d: %+v at %d: got %+v, want %+v", h.steps, q, at, got, want)
 	}
 
-	// And what must hold anyway. Within an epoch no two slots are closer than the
-	// rate allows, so that there are never more than rate × time of them, and none is
-	// given before the end of a pause.
+	// And the rules for slots. Within an epoch no two slots are closer than the rate allows, so
+	// that there are never more than rate × time of them, and none is given before the end of a
+	// pause.
 	if got.Epoch < h.epoch {
 		return fmt.Errorf("step %d: epoch %d after %d", h.steps, got.Epoch, h.epoch)
 	}
@@ -126,7 +126,7 @@ func requestOf(a []int64) shared.Request {
 	return q
 }
 
-// drain checks what is in the log, and empties it.
+// drain checks the log, and empties it.
 func (h *history) drain(t *testing.T, c *redis.Client, scope string) {
 	t.Helper()
 	key := cruiseredis.KeyOf(scope) + " log"
@@ -142,9 +142,9 @@ func (h *history) drain(t *testing.T, c *redis.Client, scope string) {
 	}
 }
 
-// However many ask at once, and whatever they ask: what Redis answered is what one
-// state answers, asked by one after the other, in an order in which nobody is
-// answered before being asked. And in that history, slots keep to the rate.
+// Many workers sync at once, with any arguments. The answers of Redis equal the answers of one
+// state to the same syncs, one after the other, in an order in which no sync is answered before it
+// is sent. And in that history, slots keep to the rate.
 //
 // CRUISE_HISTORY=1000000 makes it that many steps.
 func TestHistory(t *testing.T) {
@@ -162,7 +162,7 @@ func TestHistory(t *testing.T) {
 	t.Logf("seed %d", seed)
 	const askers, batch = 16, 20_000
 	h := &history{}
-	var lastEpoch, lastResumes int64 // that anybody was told by the end of the batch before
+	var lastEpoch, lastResumes int64 // the last that a worker got in the batch before
 	for done := 0; done < steps; done += batch {
 		var wg sync.WaitGroup
 		var mu sync.Mutex // guards the highest
@@ -205,8 +205,8 @@ func TestHistory(t *testing.T) {
 	assert.Greater(t, h.epoch, int64(1))
 }
 
-// The same of workers under way, whose answers get lost now and then: what they did
-// is such a history too, and they send no more calls than they were given slots.
+// The same with workers under way, whose answers get lost now and then: their syncs are such a
+// history too, and they send no more calls than they got slots.
 func TestHistoryOfWorkers(t *testing.T) {
 	t.Parallel()
 	s := startRedis(t)

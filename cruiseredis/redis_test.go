@@ -44,10 +44,10 @@ func program(t testing.TB, name string) string {
 // ports that servers of these tests have had.
 var ports sync.Map
 
-// freePort is a port that no other server of these tests had or will have, since
-// they are stopped and started again. It is below those that the system gives to
-// clients, which would take it meanwhile, and so is the port on which the nodes of a
-// cluster talk, 10,000 above it.
+// freePort returns a port that no other server of these tests had or will have, since servers are
+// stopped and started again. The port is below the range that the system gives to clients, which
+// could take it meanwhile, and so is the port 10,000 above it, on which the nodes of a cluster
+// talk.
 func freePort(t testing.TB) string {
 	t.Helper()
 	free := func(port int) bool {
@@ -127,7 +127,7 @@ type proxy struct {
 
 	mu     sync.Mutex // guards the fields below
 	delay  time.Duration
-	hole   bool // nothing gets through, and nobody is told
+	hole   bool // drops all data without closing the connections
 	slice  bool // one byte at a time
 	refuse bool
 	conns  map[net.Conn]bool
@@ -169,7 +169,7 @@ func startProxy(t testing.TB, to string) *proxy {
 
 func (p *proxy) addr() string { return p.l.Addr().String() }
 
-// set changes what happens to what is sent from now on.
+// set changes the treatment of all further data.
 func (p *proxy) set(change func(*proxy)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

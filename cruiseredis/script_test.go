@@ -13,7 +13,7 @@ import (
 	"github.com/a7df5faa/cruise/shared"
 )
 
-// An oracle answers as a test wants, and counts what it is asked.
+// An oracle gives the answers of a test, and counts the commands.
 type oracle struct {
 	evalSha, eval func() (any, error)
 	shas, evals   int

@@ -21,8 +21,7 @@ import (
 	"github.com/a7df5faa/cruise/shared"
 )
 
-// troubles are what befalls a store, or the way to it. Those that last are healed by
-// healed.
+// troubles are the faults of a store, or of the way to it. healed ends the lasting ones.
 var troubles = []struct {
 	name string
 	do   func(s *server, p *proxy, c *redis.Client, key string)
@@ -73,10 +72,10 @@ func healed(s *server, p *proxy, c *redis.Client, key string) {
 	}
 }
 
-// TestSoak has workers find a limit while all that may happen to Redis does, by a
-// schedule of chance. They never send much more than the limit, nobody waits for long or
-// is refused, all share again after each trouble, crowds that leave do so at once, and
-// in the end as much is in use as in the beginning.
+// TestSoak has workers find a limit while Redis has all kinds of trouble, by a random schedule. The
+// workers never send much more than the limit, no call waits for long or is refused, all workers
+// share again after each trouble, crowds leave at once, and in the end the program holds as many
+// resources as in the beginning.
 //
 // CRUISE_SOAK=10m makes it last, CRUISE_SOAK_SEED=n repeats a schedule.
 func TestSoak(t *testing.T) {

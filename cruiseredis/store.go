@@ -21,10 +21,10 @@ import (
 //go:embed sync.lua
 var script string
 
-// Store keeps what the workers of one scope share in one key of Redis. A step of
-// it is one call of one script, so it is atomic, and takes one round trip.
+// Store keeps the shared state of the workers of one scope in one key of Redis. A step of it is one
+// call of one script, so it is atomic, and takes one round trip.
 //
-// A Store is safe for concurrent use. It is made by [NewStore].
+// A Store is safe for concurrent use. [NewStore] makes one.
 type Store struct {
 	client processor
 	text   string // of the script
@@ -36,21 +36,20 @@ type Store struct {
 
 var _ shared.Store = (*Store)(nil)
 
-// longScope is up to which length in bytes a scope is part of its key as it is.
+// longScope is the greatest length in bytes of a scope that is part of its key unchanged.
 const longScope = 64
 
 // NewStore returns the store of a scope, for [shared.New]; most
 // programs need only [NewLimiter]. It does not ask Redis yet.
 //
-// Any text that is not empty is a scope. Its key is cruise1:{scope}, where 1 is
-// the version of what is kept there; a scope of more than 64 bytes is kept as its
-// SHA-256.
+// Any text that is not empty is a scope. Its key is cruise1:{scope}, where 1 is the version of the
+// stored state; a scope of more than 64 bytes is replaced by its SHA-256.
 //
-// Syncs must end with their context. For a [redis.Client] this is seen to, whatever
-// its options: the store uses a copy of it, which has the same connections. The
-// options of a [redis.ClusterClient] and a [redis.Ring] cannot be changed, so those
-// must have ContextTimeoutEnabled; the error says so. Of a client of another make
-// nothing can be known: see to it, and that it obeys NoRetry of [redis.Cmder].
+// Syncs must end with their context. With a [redis.Client] they do, for any of its options: the
+// store uses a copy of the client with the same connections. The options of a [redis.ClusterClient]
+// and a [redis.Ring] cannot be changed, so they must have ContextTimeoutEnabled; the error says so.
+// For any other client, make sure of it yourself, and that the client obeys NoRetry of
+// [redis.Cmder].
 func NewStore(client redis.UniversalClient, scope string) (*Store, error) {
 	var errs []error
 	if scope == "" {
@@ -77,11 +76,11 @@ func keyOf(scope string) string {
 // longestRead is for reads without a deadline, which the limiter never makes.
 const longestRead = 10 * time.Second
 
-// longestConnect is how long a connection may take to be made.
+// longestConnect bounds the time to make a connection.
 const longestConnect = 5 * time.Second
 
-// pin returns a client that waits for no answer longer than its context lasts, which
-// go-redis does by default.
+// pin returns a client that waits for an answer only as long as its context lasts. By default
+// go-redis waits longer.
 func pin(client redis.UniversalClient) (processor, error) {
 	v := reflect.ValueOf(client)
 	if client == nil || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -104,8 +103,8 @@ func pin(client redis.UniversalClient) (processor, error) {
 	return client, nil
 }
 
-// Sync carries out a request in Redis. Only if Redis does not know the script it
-// is sent once more, with the script.
+// Sync carries out a request in Redis. If Redis does not know the script, Sync sends the request
+// once more, with the script.
 func (s *Store) Sync(ctx context.Context, q shared.Request) (shared.Reply, error) {
 	args := args(q)
 	got, err := s.eval(ctx, "evalsha", s.hash, args)
@@ -121,8 +120,8 @@ func (s *Store) Sync(ctx context.Context, q shared.Request) (shared.Reply, error
 	return parse(got)
 }
 
-// connect makes a connection in the background, for which a sync may have too little time:
-// it takes several round trips, and go-redis gives it up with the context.
+// connect makes a connection in the background. A sync may have too little time for it: connecting
+// takes several round trips, and go-redis gives it up with the context.
 func (s *Store) connect() {
 	if !s.connecting.CompareAndSwap(false, true) {
 		return
@@ -135,7 +134,7 @@ func (s *Store) connect() {
 	}()
 }
 
-// processor is what a Store needs of a client.
+// processor is the part of a client that a Store needs.
 type processor interface {
 	Process(ctx context.Context, cmd redis.Cmder) error
 }
@@ -155,7 +154,7 @@ func (s *Store) eval(ctx context.Context, name, what string, args []any) ([]int6
 	return cmd.Int64Slice()
 }
 
-// args are the numbers of a request, in the order of the script.
+// args returns the numbers of a request, in the order of the script.
 func args(q shared.Request) []any {
 	quota, age := cruise.Quota{}, int64(-1)
 	if q.Quota != nil {
@@ -172,7 +171,7 @@ func args(q shared.Request) []any {
 // causes are in the order of the script, which is that of Why in a shared.State.
 var causes = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
 
-// parse is the answer of the script.
+// parse returns the reply in the script's answer.
 func parse(got []int64) (shared.Reply, error) {
 	if len(got) != 12 {
 		return shared.Reply{}, fmt.Errorf("cruiseredis: answer of %d numbers: want 12", len(got))
@@ -191,7 +190,7 @@ func parse(got []int64) (shared.Reply, error) {
 	}, nil
 }
 
-// micros is d in microseconds, rounded up.
+// micros returns d in microseconds, rounded up.
 func micros(d time.Duration) int64 {
 	us := d.Microseconds()
 	if time.Duration(us)*time.Microsecond < d {
@@ -200,7 +199,7 @@ func micros(d time.Duration) int64 {
 	return us
 }
 
-// duration is the inverse of micros, saturated.
+// duration inverts micros, and saturates.
 func duration(us int64) time.Duration {
 	const most = int64(1<<63-1) / 1000
 	return time.Duration(min(max(us, -most), most)) * time.Microsecond
@@ -213,5 +212,5 @@ func number(b bool) int {
 	return 0
 }
 
-// String names the key.
+// String returns the key.
 func (s *Store) String() string { return strings.Join(s.keys, " ") }

@@ -21,8 +21,7 @@ import (
 
 var law = shared.Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: 300 * time.Millisecond}
 
-// conformance is what a Store must do, of whatever make; new makes one of a scope
-// that nobody knows yet.
+// conformance tests any kind of Store. newStore makes the store of a new scope.
 func conformance(t *testing.T, newStore func(t *testing.T) shared.Store) {
 	sync := func(t *testing.T, s shared.Store, q shared.Request) shared.Reply {
 		t.Helper()
@@ -56,7 +55,7 @@ func conformance(t *testing.T, newStore func(t *testing.T) shared.Store) {
 			sync(t, s, shared.Request{Pause: time.Minute, NewPause: true})
 			assert.Zero(t, sync(t, s, shared.Request{Resume: true}).Pause)
 			r := sync(t, s, shared.Request{Pause: time.Minute})
-			assert.Zero(t, r.Pause, "told by one who did not know")
+			assert.Zero(t, r.Pause, "reported by a worker that did not know the pause")
 			assert.EqualValues(t, 1, r.Resumes)
 			assert.NotZero(t, sync(t, s, shared.Request{Pause: time.Minute, Resumes: 1}).Pause)
 		},
@@ -71,7 +70,7 @@ func conformance(t *testing.T, newStore func(t *testing.T) shared.Store) {
 			assert.EqualValues(t, 2, again.Epoch)
 			assert.Equal(t, r.Rate, again.Rate)
 		},
-		"takes over what a worker knows": func(t *testing.T, s shared.Store) {
+		"takes over a worker's state": func(t *testing.T, s shared.Store) {
 			r := sync(t, s, shared.Request{Epoch: 9, Rate: 40e6, Ceiling: 50e6, Resumes: 3, Pause: time.Minute})
 			assert.EqualValues(t, 9, r.Epoch)
 			assert.EqualValues(t, 40e6, r.Rate)
@@ -130,8 +129,8 @@ func timed(t *testing.T) *redis.Script {
 	return redis.NewScript(at)
 }
 
-// The script and the state of package cruise do the same, digit for digit,
-// whatever is asked and whatever the clock does.
+// The script and the state of package shared do the same, digit for digit, for any arguments and
+// any clock.
 func TestScriptIsTheModel(t *testing.T) {
 	client := startRedis(t).client()
 	script := timed(t)
@@ -165,7 +164,7 @@ func TestScriptIsTheModel(t *testing.T) {
 			if run%6 == 4 { // a closed door that lets one call through
 				q.Successes, q.Failed, q.Epoch = min(q.Successes, 1), 0, s.Epoch
 			}
-			if run%6 == 5 { // now and then much is throttled for a while, whatever the rate
+			if run%6 == 5 { // now and then many calls are throttled for a while, at any rate
 				dt := time.Second + time.Duration(rng.Int64N(int64(2*time.Second)))
 				now += dt
 				q.Law, q.Epoch, q.Least, q.Failed, q.Quota, q.Pause, q.Resume = law, s.Epoch, min(q.Want, 1), 0, nil, 0, false
@@ -285,8 +284,8 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	assert.Equal(t, "5", client.HGet(t.Context(), key, "later").Val())
 }
 
-// A state that no sync leaves behind is begun anew, by what workers know. They would refuse
-// its answers, or wait for ever, and keep it from expiring.
+// A state that no sync could have written is replaced by a new one, from the workers' knowledge.
+// Otherwise workers would refuse its answers, or wait for ever, and keep it from expiring.
 func TestDamagedState(t *testing.T) {
 	client := startRedis(t).client()
 	for _, tt := range []struct {
@@ -413,7 +412,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A key outlives what it says, by ten minutes, and no key is left for ever.
+// A key outlives its last pause or slot by ten minutes, and no key is left for ever.
 func TestExpiry(t *testing.T) {
 	client := startRedis(t).client()
 	for _, tt := range []struct {

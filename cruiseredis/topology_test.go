@@ -19,8 +19,8 @@ import (
 	"github.com/a7df5faa/cruise/shared"
 )
 
-// The primary dies in the middle of a pause that its replica has not heard of:
-// the workers that know of it tell it, and nobody goes before its end.
+// The primary dies in the middle of a pause that its replica has not heard of: the workers that
+// know the pause report it to the replica, and no call goes before its end.
 func TestFailoverInAPause(t *testing.T) {
 	t.Parallel()
 	primary := startRedis(t)

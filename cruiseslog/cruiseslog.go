@@ -1,5 +1,5 @@
-// Package cruiseslog writes what cruise does to log/slog: one readable line for
-// each change of state, not one for each call.
+// Package cruiseslog logs cruise's changes of state to log/slog: one readable line for each change,
+// not one for each call.
 //
 //	api, err := cruise.New(cruise.WithObserver(cruiseslog.NewObserver(logger)))
 //
@@ -8,17 +8,15 @@
 // rate lowered, rate set, shared store back. At debug, for each call: attempts, retries, and why a call
 // waits.
 //
-// Throttles, rates and pauses are those of a [cruise.AdaptiveLimiter], the default, or a
-// shared.Limiter; one that is made by hand must have the Observer too. Other limiters
-// tell nothing: behind them a throttle is seen at debug, in the end of an attempt.
+// Throttles, rates and pauses come from a [cruise.AdaptiveLimiter], the default, or a
+// shared.Limiter. If you make the limiter yourself, give it the Observer too. Other limiters report
+// nothing: behind them a throttle shows only at debug, in the end of an attempt.
 //
-// What repeats itself without changing anything is counted, and told by the
-// attribute throttles or calls of a later line: the throttles that one
-// congestion sends to many callers, pauses that are extended a little, steps of
-// a growing rate, and calls of a scope given up for the same reason. Counts that no line
-// follows are lost: calls given up are counted in the logs only if another one is later. A
-// change of state always has its line, except for the end of a pause that was short: the
-// line of its beginning has told when that will be.
+// Repeated events that change nothing are counted, and reported by the attribute throttles or calls
+// of a later line: throttles of one congestion, small extensions of a pause, steps of a growing
+// rate, and calls of a scope given up for the same reason. A count that no line follows is lost: a
+// call given up is counted in the logs only if another one follows. A change of state always has
+// its line, except for the end of a short pause, which the line of its beginning has announced.
 package cruiseslog
 
 import (
@@ -36,12 +34,11 @@ import (
 	"github.com/a7df5faa/cruise/internal/observing"
 )
 
-// Observer is a [cruise.Observer] that logs. Make one for each API, with a logger
-// whose attributes name it: it follows the state of the API's limiter, and of that of
-// each scope, whose lines have the attribute limiter.
+// Observer is a [cruise.Observer] that logs. Make one for each API, with a logger whose attributes
+// name the API. It follows the state of the API's limiter and of the limiter of each scope, whose
+// lines have the attribute limiter.
 //
-// An Observer is safe for concurrent use and must not be copied. It is made by
-// [NewObserver].
+// An Observer is safe for concurrent use and must not be copied. [NewObserver] makes one.
 type Observer struct {
 	logger *slog.Logger
 	every  time.Duration
@@ -52,11 +49,12 @@ type Observer struct {
 	scopes map[string]*track
 }
 
-// maxTracks is how many scopes are followed at once, beyond which those where all is
-// well are forgotten, and those whose limiter has been, and the others told of as one.
+// maxTracks is the highest number of scopes that are followed at once. Beyond it, scopes without
+// trouble, or without a limiter any more, are forgotten, and all other new scopes are reported as
+// one.
 const maxTracks = 1000
 
-// A track is what is known of a limiter.
+// A track holds the known state of a limiter.
 type track struct {
 	*Observer
 	path []cruise.ScopeKey // of the limiter, empty if it is in no scope
@@ -66,20 +64,20 @@ type track struct {
 	throttled bool       // since a throttle or a cut, until the rate has recovered
 	cut       bool       // the rate was, since then
 	blamed    bool       // the server throttled, since then; else its quota or slowness cut the rate
-	throttles int        // not told yet
+	throttles int        // not logged yet
 	target    rate.Limit // at which the rate has recovered; 0 if that is not known
 	told      rate.Limit // rate of the last line about it; 0 if there was none
 	toldAt    time.Time
 	pausedTo  time.Time
-	pauseFor  time.Duration                       // how long the one is that ends then
-	pauseTold time.Duration                       // how long that of the last line about one was
+	pauseFor  time.Duration                       // length of the pause that ends at pausedTo
+	pauseTold time.Duration                       // length of the pause in the last line about one
 	pauseAt   time.Time                           // of that line
 	pausedAt  time.Time                           // since when, zero once calls go again
 	gaveUp    [len(observing.Reasons) + 1]givenUp // by reason, others last
-	gaveUpAt  time.Time                           // of the last line about that
+	gaveUpAt  time.Time                           // of the last line about calls given up
 }
 
-// givenUp are the calls given up for one reason.
+// givenUp counts the calls given up for one reason.
 type givenUp struct {
 	at    time.Time // of the last line
 	calls int       // since then
@@ -90,22 +88,21 @@ var _ cruise.Observer = (*Observer)(nil)
 // An Option tunes an [Observer].
 type Option func(*Observer)
 
-// DefaultInterval is that of [WithInterval].
+// DefaultInterval is the default of [WithInterval].
 const DefaultInterval = 10 * time.Second
 
-// WithInterval is the least time between two lines that say that the rate has grown
-// further, that calls of a scope are given up for the same reason, or that there is another
-// pause, no longer than the one before. It is also the least length of a pause whose end has
-// a line. Changes of state are told at once. 0 or less means no limit. Default
-// [DefaultInterval].
+// WithInterval sets the least time between two lines about a growing rate, about calls of a scope
+// given up for the same reason, or about another pause no longer than the one before. It is also
+// the least length of a pause whose end has a line. Changes of state are logged at once. 0 or less
+// means no limit. Default: [DefaultInterval].
 func WithInterval(d time.Duration) Option {
 	return func(o *Observer) { o.every = d }
 }
 
-// WithKeys says how the keys of scopes are written, as themselves or otherwise; it must
-// be safe for concurrent use. Default, and for nil: a digest, the same for equal keys as
-// long as the program runs and another one in the next, since keys may be nobody else's
-// business. Those of a cruisehttp.Transport are hosts, unless its options say otherwise.
+// WithKeys sets how the keys of scopes are written. The function must be safe for concurrent use.
+// Default, and for nil: a digest, since keys may be confidential. Equal keys have the same digest
+// while the program runs, and another one in the next run. The keys of a cruisehttp.Transport are
+// hosts, unless its options set others.
 func WithKeys(text func(scope, key string) string) Option {
 	return func(o *Observer) {
 		if text != nil {
@@ -114,8 +111,8 @@ func WithKeys(text func(scope, key string) string) Option {
 	}
 }
 
-// NewObserver returns an Observer that writes to logger. With a nil logger it
-// writes to what [slog.Default] is at the time. Nil options do nothing.
+// NewObserver returns an Observer that writes to logger. With a nil logger it writes to
+// [slog.Default] at the time of each line. Nil options do nothing.
 func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
 	o := &Observer{logger: logger, every: DefaultInterval, keys: observing.Digest()}
 	o.own = &track{Observer: o}
@@ -127,8 +124,8 @@ func NewObserver(logger *slog.Logger, opts ...Option) *Observer {
 	return o
 }
 
-// change is how far a rate or a pause must be from what was told to be worth
-// another line.
+// change is the share by which a rate or a pause must differ from the last logged value for another
+// line.
 const change = .1
 
 // Observe logs an event if it is worth a line.
@@ -162,7 +159,7 @@ func (o *Observer) Observe(ctx context.Context, event cruise.Event) {
 	}
 }
 
-// passed learns from a call what has become of the limiter's state.
+// passed updates the limiter's state by the event of a call.
 func (o *track) passed(ctx context.Context, event cruise.Event) {
 	switch e := event.(type) {
 	case cruise.AttemptStarted:
@@ -200,7 +197,7 @@ func (o *Observer) known(path []cruise.ScopeKey) *track {
 	return o.scopes[pathID(path)]
 }
 
-// unkept is known, or an empty track for a line that changes nothing.
+// unkept returns the known track, or an empty one for a line that changes nothing.
 func (o *Observer) unkept(path []cruise.ScopeKey) *track {
 	if t := o.known(path); t != nil {
 		return t
@@ -244,7 +241,7 @@ func pathID(path []cruise.ScopeKey) string {
 func (o *Observer) forget() bool {
 	now := time.Now()
 	for id, t := range o.scopes {
-		if t.mu.TryLock() { // who is at work there is in trouble, most likely
+		if t.mu.TryLock() { // a track in use most likely has trouble
 			well := !now.Before(t.pausedTo) && now.Sub(t.gaveUpAt) >= o.every &&
 				(!t.throttled && t.pausedAt.IsZero() || now.Sub(t.seen) >= cruise.DefaultScopeIdle)
 			t.mu.Unlock()
@@ -278,7 +275,7 @@ func (o *Observer) to() *slog.Logger {
 
 func (o *Observer) debugs(ctx context.Context) bool { return o.to().Enabled(ctx, slog.LevelDebug) }
 
-// waiting tells why a call waits.
+// waiting logs why a call waits.
 func (o *track) waiting(ctx context.Context, e cruise.Waiting) {
 	attrs := []slog.Attr{slog.Duration("at_least", round(e.AtLeast))}
 	if e.Paused > 0 {
@@ -313,7 +310,7 @@ func (o *track) pauseOver(ctx context.Context) {
 	o.changed(ctx, slog.LevelInfo, "cruise: goes on after a pause", slog.Duration("after", round(now.Sub(began))))
 }
 
-// attemptStarted tells why a call had to wait, if it had to.
+// attemptStarted logs why a call had to wait, if it had to.
 func (o *track) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
 	attempt := slog.Int("attempt", e.Attempt)
 	if e.Waited < observing.NoWait {
@@ -335,14 +332,14 @@ func (o *track) attemptStarted(ctx context.Context, e cruise.AttemptStarted) {
 	o.log(ctx, slog.LevelDebug, "cruise: attempt started after a wait", attrs...)
 }
 
-// attemptEnded notices that throttling is over where no rate tells: as long as
-// nothing gets through, throttles only pause.
+// attemptEnded notices the end of throttling if no change of rate shows it: as long as no call gets
+// through, throttles only pause.
 func (o *track) attemptEnded(ctx context.Context, e cruise.AttemptEnded) {
 	if e.Outcome != cruise.OutcomeSuccess {
 		return
 	}
 	o.mu.Lock()
-	// Nobody goes within a pause, so half of it is room for events that come late.
+	// No call goes within a pause, so half of it is left for events that come late.
 	over := o.throttled && !o.cut && time.Since(o.pausedTo)+o.pauseFor/2 >= e.Took
 	if over {
 		o.throttled = false
@@ -396,8 +393,8 @@ func (o *track) rateChanged(ctx context.Context, e cruise.RateChanged) {
 	}
 }
 
-// judge returns the line that a rate is worth, if any, and the rate to compare it
-// with: where steps are summed up, that of the line before. mu must be held.
+// judge returns the line for a new rate, if it is worth one, and the rate to compare it with: the
+// rate of the last line if steps are summed up. mu must be held.
 func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, message string, from rate.Limit) {
 	if o.told == 0 && e.From != rate.Inf {
 		o.told = e.From
@@ -427,8 +424,8 @@ func (o *track) judge(now time.Time, e cruise.RateChanged) (level slog.Level, me
 	return slog.LevelInfo, "cruise: rate raised", o.told
 }
 
-// changed logs a change of state, with the number of throttles that had no line. Where
-// nobody reads that level, they are left for a line of another.
+// changed logs a change of state, with the number of throttles that had no line. If that level is
+// not logged, they are left for a line of another level.
 func (o *track) changed(ctx context.Context, level slog.Level, message string, attrs ...slog.Attr) {
 	if !o.to().Enabled(ctx, level) {
 		return
@@ -455,7 +452,7 @@ func (o *track) pause(ctx context.Context, e cruise.Paused) {
 		}
 		o.pausedTo, o.pauseFor = e.Until, e.For
 	}
-	// One after the other, none longer than the one that was told, change nothing.
+	// Pauses in a row, none longer than the logged one, change nothing.
 	tell := longer && (o.pauseAt.IsZero() || now.Sub(o.pauseAt) >= o.every || float64(e.For) > (1+change)*float64(o.pauseTold))
 	if tell {
 		o.pauseTold, o.pauseAt = e.For, now
@@ -503,10 +500,10 @@ func (o *track) callGivenUp(ctx context.Context, err *cruise.Error) {
 	o.log(ctx, slog.LevelWarn, "cruise: gave up", append(attrs, failure(err.Last)...)...)
 }
 
-// limit is a rate in calls per second, to four digits.
+// limit returns a rate in calls per second, to four digits.
 func limit(key string, l rate.Limit) slog.Attr { return digits(key, l, 4) }
 
-// limits are two rates, to as many digits as it takes to tell them apart.
+// limits returns two rates, with as many digits as they need to differ.
 func limits(from, to rate.Limit) (slog.Attr, slog.Attr) {
 	n := 4
 	for n < 17 && from != to && digits("", from, n).Equal(digits("", to, n)) {
@@ -515,7 +512,7 @@ func limits(from, to rate.Limit) (slog.Attr, slog.Attr) {
 	return digits("from", from, n), digits("to", to, n)
 }
 
-// digits is a rate to n digits. By way of text it is exact, and no number of any size is NaN.
+// digits returns a rate to n digits. Rounding by way of text is exact, and never gives NaN.
 func digits(key string, l rate.Limit, n int) slog.Attr {
 	if l == rate.Inf {
 		return slog.String(key, "unlimited")
@@ -524,7 +521,7 @@ func digits(key string, l rate.Limit, n int) slog.Attr {
 	return slog.Float64(key, short)
 }
 
-// round leaves what people read of a time.
+// round rounds a time for people.
 func round(d time.Duration) time.Duration {
 	if d < time.Second {
 		return d.Round(time.Microsecond)

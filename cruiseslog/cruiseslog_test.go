@@ -157,7 +157,7 @@ func TestFirstRate(t *testing.T) {
 	})
 }
 
-// What a quota says while everyone is throttled is the first rate that there is.
+// A quota reported while all calls are throttled gives the first rate.
 func TestFirstRateOfAQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{level: slog.LevelInfo}
@@ -261,7 +261,7 @@ func TestRateFollowsAQuota(t *testing.T) {
 	})
 }
 
-// Whoever reads warnings alone gets the count in one of those.
+// A logger of warnings only gets the count in a warning.
 func TestThrottlesAreCountedInLinesThatAreWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelWarn)
@@ -312,8 +312,8 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// The end that was told of a pause does not hold after Resume, so that has a line, and
-// whoever pauses again has another one.
+// The announced end of a pause does not hold after Resume, so Resume has a line, and a further
+// pause has another one.
 func TestResumeHasALine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{level: slog.LevelInfo}
@@ -382,7 +382,7 @@ func TestAShortPauseThatIsExtendedIsALongOne(t *testing.T) {
 			})
 		})
 	}
-	t.Run("another one long after, though nobody called", func(t *testing.T) {
+	t.Run("another one long after, without calls between", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			r, observe := record(slog.LevelInfo)
 			observe(paused(5 * time.Second))
@@ -428,8 +428,8 @@ func TestALongPauseEndsWithALine(t *testing.T) {
 	})
 }
 
-// However soon a change of state follows another, it has its line; what only goes on
-// has one in ten seconds.
+// A change of state has its line, however soon it follows another. An unchanged state has one line
+// in ten seconds.
 func TestNoChangeOfStateIsHidden(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, observe := record(slog.LevelInfo)
@@ -482,8 +482,8 @@ func TestGivingUpIsSampledByReason(t *testing.T) {
 	})
 }
 
-// No scope's failures hide those of another, and however many there are, the others than
-// the first thousand are told of as one.
+// The failures of one scope hide no failures of another. Scopes beyond the first thousand are
+// reported as one.
 func TestGivingUpIsSampledByScope(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
@@ -582,7 +582,7 @@ func TestWithARetrier(t *testing.T) {
 	})
 }
 
-// Each scope has a state of its own, and its lines say whose it is.
+// Each scope has its own state, and its lines name the scope.
 func TestScopesAreToldApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{level: slog.LevelInfo}
@@ -623,8 +623,8 @@ func TestKeysAreDigestsUnlessAskedFor(t *testing.T) {
 	})
 }
 
-// Of more scopes than are followed, those where all is well are forgotten; where
-// none is, the rest is told of as one.
+// If there are too many scopes, scopes without trouble are forgotten. If all have trouble, the rest
+// is reported as one.
 func TestScopesThatAreFollowedAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{level: slog.LevelInfo}
@@ -655,7 +655,7 @@ func TestScopesThatAreFollowedAreBounded(t *testing.T) {
 			throttle(2000 + n)
 		}
 		assert.Equal(t, 10, named())
-		time.Sleep(time.Hour) // nobody calls any more: their limiters have been forgotten
+		time.Sleep(time.Hour) // without calls their limiters have been forgotten
 		for n := range 1005 {
 			throttle(3000 + n)
 		}

@@ -23,30 +23,30 @@ import (
 // A Limiter makes every call wait for one delay that all callers share. The delay is 0 at
 // first. A throttle raises it and successes lower it, by a [Rule].
 //
-// Callers wait side by side, not one after the other: with 10 callers and a delay of 1 s, 10
-// calls go each second. A change of the delay reaches callers that wait already: each goes when
-// the present delay has passed since it came. A Retry-After pauses everyone. Callers that
-// waited through a pause leave spread over one delay, and callers that came meanwhile may leave
-// behind them.
+// Callers wait side by side, not one after the other: with 10 callers and a delay of 1 s, 10 calls
+// go each second. A change of the delay reaches callers that wait already: each goes when the
+// present delay has passed since it came. A Retry-After pauses all callers. Callers that waited
+// through a pause leave spread over one delay, and callers that came meanwhile may leave behind
+// them.
 //
-// It sets the time between the calls of one caller, not a rate. Twice the callers make twice
-// the calls, and the delay has to find its level again with each caller that comes or goes.
-// Prefer it to reproduce a client that you know, for a worker that calls in a loop, or where
-// the server wants time between the calls of each worker.
+// A Limiter sets the time between the calls of one caller, not a rate. Twice the callers make twice
+// the calls, and the delay has to find its level again with each caller that comes or goes. Prefer
+// it to reproduce a client that you know, for a worker that calls in a loop, or where the server
+// wants time between the calls of each worker.
 //
-// Otherwise prefer the [cruise.AdaptiveLimiter], which learns the rate itself, cuts it once for
-// one congestion, and lets calls wait in order. The simulator's suite of 13 servers
-// (folder simulation) plays all rules but [Linear], and throttles each of them more often than
-// that. All but [HerokuGradual] use a third less of what the servers give. HerokuGradual uses
-// as much, and has every second attempt throttled. [HerokuProportional] and [HerokuRemaining]
-// come closest at the one server that they were made for: they are throttled two and a half
-// times as often where the server tells nothing, and twenty times as often where it tells its
-// limit and what is left.
+// Otherwise prefer the [cruise.AdaptiveLimiter], which learns the rate itself, cuts it once for one
+// congestion, and lets calls wait in order. The simulator's suite of 13 servers (folder simulation)
+// plays all rules except [Linear], and throttles each of them more often than the AdaptiveLimiter.
+// All except [HerokuGradual] use a third less of the servers' capacity. HerokuGradual uses as much,
+// and every second attempt is throttled. [HerokuProportional] and [HerokuRemaining] come closest at
+// the one server that they were made for. There they are throttled two and a half times as often if
+// the server reports no quota, and twenty times as often if it reports its limit and the rest of
+// the quota.
 //
 // The cost of a call makes no difference, except that a cost of 0 does not wait. Retries and
 // background work wait like all others.
 //
-// A Limiter tells a [cruise.Observer] nothing. It is safe for concurrent use and must not be
+// A Limiter reports nothing to a [cruise.Observer]. It is safe for concurrent use and must not be
 // copied. The zero value admits nothing, with an error that says so.
 type Limiter struct {
 	rule Rule // zero unless made by New
@@ -60,12 +60,12 @@ type Limiter struct {
 	quotaUntil  clock.Instant // until when a quota is used up, if there is a pause
 	lanes       [lanes]list.List
 	firstLane   int         // goes first after a pause
-	timer       *time.Timer // of the next waiter; nil while nobody waits
+	timer       *time.Timer // of the next waiter; nil while no call waits
 	stats       Stats       // only its counters and Waiting
 }
 
-// The waiters of one lane have the same jitter, so they are ready in the order in which they
-// came, whatever becomes of the delay.
+// The waiters of one lane have the same jitter, so they are ready in the order in which they came,
+// however the delay changes.
 const lanes = 16
 
 // A waiter is a call that waits.
@@ -216,7 +216,7 @@ func (l *Limiter) refusal(now clock.Instant, w *waiter) error {
 	return nil
 }
 
-// next returns the waiter that is ready first, nil if nobody waits.
+// next returns the waiter that is ready first, nil if no call waits.
 func (l *Limiter) next() (next *waiter, at clock.Instant) {
 	for i := range l.lanes {
 		if head := l.lanes[i].Front(); head != nil {
@@ -341,9 +341,8 @@ func (l *Limiter) answered(q *cruise.Quota) {
 	}
 }
 
-// pause lets nobody go for d, and reports whether that extends a pause. The lane that goes
-// first changes with each pause: else the last lanes would never go while pauses follow each
-// other.
+// pause lets no call go for d, and reports whether that extends a pause. The lane that goes first
+// changes with each pause: else the last lanes would never go while pauses follow each other.
 func (l *Limiter) pause(now clock.Instant, d time.Duration) bool {
 	until := now.Add(min(max(0, d), clock.Farthest))
 	if until <= max(now, l.pausedUntil) {
@@ -358,7 +357,7 @@ func (l *Limiter) pauseLeft(now clock.Instant) time.Duration { return max(0, l.p
 // Delay returns the present delay, without jitter.
 func (l *Limiter) Delay() time.Duration { return l.Stats().Delay }
 
-// Pause lets nobody go for d, unless a longer pause is in force already. d of 0 or less does
+// Pause lets no call go for d, unless a longer pause is in force already. d of 0 or less does
 // nothing.
 func (l *Limiter) Pause(d time.Duration) {
 	if l.rule.First == 0 {
@@ -391,7 +390,7 @@ func (l *Limiter) Waiting() int { return l.Stats().Waiting }
 type Stats struct {
 	Delay      time.Duration // the present delay, without jitter
 	Waiting    int           // calls that wait now
-	PauseLeft  time.Duration // 0 unless everyone pauses
+	PauseLeft  time.Duration // time left of a pause, 0 without one
 	Calls      uint64        // calls that were let go
 	WentUp     uint64        // times that the delay was raised
 	WentDown   uint64        // times that the delay was lowered

@@ -153,7 +153,7 @@ func (r Rule) withDefaults() Rule {
 	return r
 }
 
-// raised returns what a throttle turns a delay into.
+// raised returns the delay that follows d after a throttle.
 func (r *Rule) raised(d time.Duration) time.Duration {
 	if d == 0 {
 		return r.First
@@ -165,8 +165,8 @@ func (r *Rule) raised(d time.Duration) time.Duration {
 	return time.Duration(f)
 }
 
-// lowered returns what Every successes turn a delay into. q is the quota that the last of them
-// reported.
+// lowered returns the delay that follows d after Every successes. q is the quota that the last of
+// them reported.
 func (r *Rule) lowered(d time.Duration, q *cruise.Quota) time.Duration {
 	if r.Reset {
 		return 0
@@ -188,7 +188,7 @@ func (r *Rule) lowered(d time.Duration, q *cruise.Quota) time.Duration {
 	return d
 }
 
-// jittered returns the delay of a caller whose luck is 0 for the shortest to 1 for the longest.
+// jittered returns the delay of one caller: the shortest if luck is 0, the longest if it is 1.
 func (r *Rule) jittered(d time.Duration, luck float64) time.Duration {
 	share := luck*(r.JitterBelow+r.JitterAbove) - r.JitterBelow
 	extra := float64(d) * share

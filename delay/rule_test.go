@@ -233,7 +233,7 @@ func FuzzRule(f *testing.F) {
 				t.Fatalf("delay %v", delay)
 			}
 			for _, luck := range []float64{0, 1} {
-				if got := d.rule.jittered(delay, luck); got < 0 || got > 2*delay+1+delay>>50 { // what float64 rounds
+				if got := d.rule.jittered(delay, luck); got < 0 || got > 2*delay+1+delay>>50 { // rounding of float64
 					t.Fatalf("jittered %v of %v", got, delay)
 				}
 			}

@@ -74,7 +74,7 @@ func TestTheReadmeExplainsTheJSON(t *testing.T) {
 	}
 }
 
-// What the documentation says to run, runs.
+// The commands in the documentation run.
 func TestCommandsOfTheDocumentationRun(t *testing.T) {
 	if calm.Raced {
 		t.Skip("it takes long, and others race as much")

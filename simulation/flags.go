@@ -28,7 +28,7 @@ type options struct {
 	set map[string]bool // the flags that were given
 }
 
-// parse reads the flags and works out what they ask for.
+// parse reads the flags and returns the plan that follows from them.
 func parse(args []string, output io.Writer) (*options, plan, error) {
 	o := &options{set: map[string]bool{}}
 	f := flag.NewFlagSet("simulation", flag.ContinueOnError)
@@ -64,13 +64,13 @@ func parse(args []string, output io.Writer) (*options, plan, error) {
 	return o, p, err
 }
 
-// usagePart is what some flags are for.
+// usagePart groups flags of one purpose.
 type usagePart struct {
 	head  string
 	flags []string
 }
 
-// usage prints the flags by what they are for, since most people want some of them only.
+// usage prints the flags by purpose, since most people need only some of them.
 func usage(f *flag.FlagSet, w io.Writer) {
 	var limiter, rest []string
 	for _, k := range knobs {
@@ -99,7 +99,7 @@ func usage(f *flag.FlagSet, w io.Writer) {
 	}
 }
 
-// check refuses what makes no sense whatever the scenarios are.
+// check refuses flags that make no sense with any scenario.
 func (o *options) check(args []string) error {
 	switch {
 	case len(args) > 0:
@@ -144,8 +144,8 @@ func (o *options) check(args []string) error {
 	return nil
 }
 
-// charts is what the names of a document's charts begin with: those of two documents in one
-// folder are not to overwrite each other.
+// charts returns the beginning of the names of a document's charts, so that the charts of two
+// documents in one folder do not overwrite each other.
 func charts(md string) string { return strings.TrimSuffix(md, filepath.Ext(md)) }
 
 // writable tells before all runs whether their results can be written, and leaves the file

@@ -65,11 +65,11 @@ func run(o *options, p plan, stdout, stderr io.Writer) error {
 
 	data.Board = board.New(p.clients, results)
 	data.Board.Split = o.split
-	// Files come first: whoever reads the text may stop before its end.
+	// Files come first: the reader of the text may stop before its end.
 	return errors.Join(o.write(data), o.print(stdout, data.Board, p.code))
 }
 
-// list prints what there is to choose from.
+// list prints the clients and scenarios to choose from.
 func list(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "clients:")

@@ -63,7 +63,7 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 	}
 }
 
-// Minutes of runs are not lost because nobody reads the text to its end.
+// Minutes of runs are not lost if the text is not read to its end.
 func TestFilesAreWrittenThoughNobodyReads(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "b.json")
 	o, p, err := parse([]string{"-scenarios", "emr-1000", "-clients", "cruise", "-seeds", "1", "-json", file}, io.Discard)
@@ -134,7 +134,7 @@ func TestTryYourOwn(t *testing.T) {
 		if err != nil || strings.Contains(string(text), "Targets") || strings.Contains(string(text), "other named") {
 			t.Errorf("%s: %v, or targets or means that are not of this server", file, err)
 		}
-		// A file that is looked at later has to say what was tried.
+		// A file must name the options of its run, for later readers.
 		for _, want := range []string{"0 requests in each 10s; tells Retry-After in whole seconds", "cruise with -max-rate 10 -limiter-burst 2 -decrease 0.7"} {
 			if !strings.Contains(string(text), want) {
 				t.Errorf("%s: no %q", file, want)
@@ -263,7 +263,7 @@ func TestBadFlagsAreRefused(t *testing.T) {
 	}
 }
 
-// The usage tells of what one asks for first, and of every flag once.
+// The usage begins with the most common flags, and has every flag once.
 func TestUsage(t *testing.T) {
 	var usage strings.Builder
 	if _, _, err := parse([]string{"-workers", "7", "-h"}, &usage); !errors.Is(err, flag.ErrHelp) || !strings.Contains(usage.String(), "-workers callers\n    \tcallers in each client (default 10)\n") {
@@ -295,7 +295,7 @@ func TestNoNameIsPlayedTwice(t *testing.T) {
 	}
 }
 
-// What a window holds is a whole number, and the clients that are told the rate are told that.
+// A window holds a whole number of requests, and the clients that know the rate know that number.
 func TestWindowsHoldWholeNumbers(t *testing.T) {
 	for args, want := range map[string]float64{
 		"-server fixed -rate 20.9 -window 1s":    20,

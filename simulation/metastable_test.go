@@ -10,9 +10,9 @@ import (
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
-// A server of 300 calls a second stands still for 10 s; meanwhile calls queue up
-// that nobody waits for any more, and clients that retry keep the queue as it is
-// for good. With cruise it recovers.
+// A server of 300 calls a second stands still for 10 s; meanwhile calls queue up after their
+// callers have given up, and clients that retry keep the queue that long for good. With cruise it
+// recovers.
 func TestMetastableServerRecovers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays for some seconds")

@@ -31,7 +31,7 @@ type own struct {
 	knobs              [len(knobs)]float64
 }
 
-// serverFlags describe the server and who calls it.
+// serverFlags describe the server and its callers.
 var serverFlags = []string{"server", "rate", "burst", "window", "work", "empty", "signal", "processes", "workers", "latency", "duration"}
 
 // idle flags say nothing about a kind of server.
@@ -49,15 +49,15 @@ const concurrentWork = 250 * time.Millisecond
 // mostRequests are served in a run, which takes a minute or so.
 const mostRequests = 10_000_000
 
-// mostWaiting is the time of all callers together, also of those who are throttled and wait, of
-// which a run takes a minute or so as well.
+// mostWaiting bounds the time of all callers together, including throttled callers that wait: a run
+// of that much takes a minute or so.
 const mostWaiting = 10_000 * time.Hour
 
 // mostWindows of a run take the best possible result a quarter of a second to work out.
 const mostWindows = 400_000
 
-// leastWhole is the part of the rate that whole requests in a window must come to, so that
-// what is simulated is what was asked for.
+// leastWhole is the least share of the rate that whole requests in a window must reach, so that the
+// simulated rate is near the wanted one.
 const leastWhole = .95
 
 // knob is a flag that is an option of the adaptive limiter.
@@ -101,7 +101,7 @@ func (o *own) flags(f *flag.FlagSet) {
 	}
 }
 
-// span is a flag for a duration, whose error says how one is written.
+// span is a flag for a duration. Its error shows the format.
 type span time.Duration
 
 func (s *span) String() string { return time.Duration(*s).String() }
@@ -116,7 +116,7 @@ func (s *span) Set(text string) error {
 	return nil
 }
 
-// number is a flag for a number, whose error says how one is written.
+// number is a flag for a number. Its error shows the format.
 type number[T any] struct {
 	to    *T
 	parse func(string) (T, error)
@@ -156,7 +156,7 @@ func (o *own) given(set map[string]bool) bool {
 	return slices.ContainsFunc(serverFlags, isSet) || slices.ContainsFunc(knobs[:], func(k knob) bool { return set[k.flag] })
 }
 
-// scenario is what the flags describe.
+// scenario returns the scenario that the flags describe.
 func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 	kinds := []server.Kind{server.Bucket, server.FixedWindow, server.SlidingWindow, server.Concurrency}
 	spec := server.Spec{Kind: -1, Rate: server.Constant(o.rate), Burst: o.burst, Empty: o.empty}
@@ -230,7 +230,7 @@ func (o *own) scenario(set map[string]bool) (*scenario.Scenario, error) {
 		if o.window > 100*o.duration {
 			return nil, fmt.Errorf("-window %v: want at most 100 times the -duration %v", o.window, o.duration)
 		}
-		// The clients that are told the rate must know what the windows hold of it.
+		// The clients that know the rate must know how much of it the windows hold.
 		whole := server.Allowed(spec.Rate, spec.Window, 0)
 		spec.Rate = server.Constant(float64(whole) / o.window.Seconds())
 		if spec.Rate.At(0) < leastWhole*o.rate {
@@ -275,8 +275,8 @@ func told(set map[string]bool, name string, value float64) string {
 	return fmt.Sprintf("-%s %v", name, value)
 }
 
-// goesOn says what the simulated clients do beyond the limiter, so that all of them have
-// the same work.
+// goesOn describes the simulated clients' behaviour beyond the limiter, which gives all of them the
+// same work.
 const goesOn = `// Where callers make one call after the other, the simulator gives up none, as if you also
 // set cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithoutBudget() and
 // cruise.WithMaxServerDelay(math.MaxInt64).
@@ -321,8 +321,8 @@ func literal(v float64) string {
 	return strconv.FormatFloat(v, format, -1, 64)
 }
 
-// ownPlan is the user's limiter at the user's server, or at the scenarios given,
-// beside the default and some that everybody knows.
+// ownPlan returns the plan for the user's limiter at the user's server, or at the given scenarios,
+// with the default and some well-known clients for comparison.
 func (o *options) ownPlan() (plan, error) {
 	for _, name := range []string{"quick", "full", "targets", "random", "from"} {
 		if o.set[name] {

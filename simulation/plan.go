@@ -15,7 +15,7 @@ import (
 // must not be tuned on the ones from here on.
 const reported = 10001
 
-// plan is what to run.
+// plan holds the scenarios and clients to run.
 type plan struct {
 	clients []engine.Client
 	parts   []part
@@ -33,7 +33,7 @@ type part struct {
 // measures are yardsticks that figures of others compare with.
 func measures() []engine.Client { return []engine.Client{client.Genie(), client.Plain()} }
 
-// clientsOf is those of the plan and the measures of the part, none of them twice.
+// clientsOf returns the clients of the plan and the yardsticks of the part, none of them twice.
 func (p plan) clientsOf(part part) []engine.Client {
 	list := slices.Clone(p.clients)
 	for _, m := range part.measures {
@@ -49,7 +49,7 @@ func (p plan) has(name string) bool {
 	return slices.ContainsFunc(p.clients, func(c engine.Client) bool { return c.Name == name })
 }
 
-// preset is what a flag like -quick stands for. Flags given beside it win.
+// preset holds the settings behind a flag like -quick. Other flags win over it.
 type preset struct {
 	clients, scenarios string
 	seeds              int // of named scenarios
@@ -66,7 +66,7 @@ var (
 // mostRuns takes a machine of two cores some hours.
 const mostRuns = 1_000_000
 
-// plan works out what the flags ask for.
+// plan returns the plan that follows from the flags.
 func (o *options) plan() (plan, error) {
 	work := o.boardPlan
 	if o.own.given(o.set) {

@@ -51,8 +51,8 @@ func guard() []*scenario.Scenario {
 	return list
 }
 
-// TestCruiseKeepsItsScores fails if cruise falls behind what is committed by more
-// than the noise. After a change that is worth it: go test . -run Scores -update
+// TestCruiseKeepsItsScores fails if cruise falls behind the committed scores by more than the
+// noise. After a change that is worth it: go test . -run Scores -update
 func TestCruiseKeepsItsScores(t *testing.T) {
 	if calm.Raced || testing.Short() {
 		t.Skip("plays for some seconds, and others race as much")
@@ -101,7 +101,7 @@ func TestCruiseKeepsItsScores(t *testing.T) {
 // committed are figures by scenario and name.
 type committed map[string]map[string]spread
 
-// worse is what is behind in a scenario.
+// worse returns the figures that are behind in a scenario.
 func (c committed) worse(r score.Result) (complaints []string) {
 	for name, least := range guarded {
 		m := board.Metrics(name)[0]
@@ -125,7 +125,7 @@ func (c committed) worse(r score.Result) (complaints []string) {
 	return complaints
 }
 
-// worseMeans is what is behind over all scenarios: many small steps back are a
+// worseMeans returns the means over all scenarios that are behind: many small steps back are a
 // large one, and a mean has less noise than its parts.
 func (c committed) worseMeans(results []score.Result) (complaints []string) {
 	for name, least := range guarded {
@@ -152,9 +152,9 @@ func (c committed) worseMeans(results []score.Result) (complaints []string) {
 	return complaints
 }
 
-// behind tells whether a figure is worse than what was committed by more than the
-// noise: beyond the range by its width, or by the least that counts, but no more than
-// half of the way to the worst that there is, or a wide range would guard nothing.
+// behind reports whether a figure is worse than the committed one by more than the noise: beyond
+// the range by its width, or by the least difference that counts. But the noise is at most half of
+// the way to the worst possible figure, or a wide range would guard nothing.
 func behind(m score.Metric, got float64, c spread, least, worst float64) bool {
 	slack := max(least, c.High-c.Low)
 	if m.MoreWins {

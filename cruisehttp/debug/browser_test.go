@@ -23,8 +23,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/calm"
 )
 
-// probe looks at a page as laid out, and writes what it finds into the title: text
-// with too little contrast (WCAG 2.2 AA: 4.5), and what is wider than the window.
+// probe checks the laid-out page and writes its findings into the title: text with too little
+// contrast (WCAG 2.2 AA: 4.5), and elements wider than the window.
 const probe = `<script>addEventListener("load", function () {
 	const found = [], canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
 	function rgb(color) {
@@ -73,7 +73,7 @@ func TestThePageIsLegibleInABrowser(t *testing.T) {
 	})
 	script := html[strings.Index(html, "<script>"):strings.LastIndex(html, "</body>")]
 	still := strings.Replace(html, script, probe, 1)                            // as it was at that moment
-	still = strings.ReplaceAll(still, "billing", strings.Repeat("billing", 30)) // a name that no line holds
+	still = strings.ReplaceAll(still, "billing", strings.Repeat("billing", 30)) // a name too long for a line
 	mux := http.NewServeMux()
 	mux.HandleFunc("/still", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, still) })
 	mux.HandleFunc("/phone", func(w http.ResponseWriter, _ *http.Request) { // narrower than a browser's window can be
@@ -135,8 +135,7 @@ func browser(t *testing.T) string {
 	return chromium
 }
 
-// browse opens a page in a browser of its own and returns what became of it, and
-// the browser's log.
+// browse opens a page in a new browser and returns the resulting document and the browser's log.
 func browse(t *testing.T, chromium, url string, flags ...string) (dump, log string) {
 	t.Helper()
 	// Not t.TempDir: a browser's last children may still write their profile.

@@ -8,19 +8,20 @@ import (
 	"time"
 )
 
-// A chart is drawn on a field of one unit a second by 100, which is stretched to
-// whatever room there is; so its words stand beside it, where they keep their size.
+// A chart is drawn on a field that is 100 units high and has one unit of width per second. The
+// browser stretches the field to the space it has, so the labels stand beside the chart, where they
+// keep their size.
 const chartHeight = 100
 
-// minutes is how many of them the charts of an API show: as many as there is
-// something of, up to those that are kept.
+// minutes returns how many minutes the charts of an API show: as many as have a point, up to the
+// minutes that are kept.
 func minutes(past []Point) int {
 	seen := past[len(past)-1].At.Sub(past[0].At)
 	return int(min(max(1, (seen+time.Minute-1)/time.Minute), history/time.Minute))
 }
 
-// chart draws the past of a rate, the last point of which is now, over so many
-// minutes. label is what it shows, for those who can't see it; "" makes it an ornament.
+// chart draws the past of a rate over a number of minutes. The last point is now. label describes
+// the chart for screen readers; "" makes it an ornament.
 func chart(past []Point, minutes int, label string) template.HTML {
 	chartWidth, now := 60*minutes, past[len(past)-1].At
 	var b strings.Builder
@@ -34,7 +35,7 @@ func chart(past []Point, minutes int, label string) template.HTML {
 	x := func(t time.Time) float64 { return float64(chartWidth) - now.Sub(t).Seconds() }
 	y := func(rate float64) float64 { return chartHeight * (1 - math.Min(1, rate/top)) }
 
-	from, to := 0., 0. // of a pause that several points tell of
+	from, to := 0., 0. // of a pause that several points share
 	pause := func() {
 		if to > from {
 			fmt.Fprintf(&b, `<rect class="pause" x="%.1f" y="0" width="%.1f" height="%d"/>`, from, to-from, chartHeight)
@@ -87,8 +88,8 @@ func chart(past []Point, minutes int, label string) template.HTML {
 	return template.HTML(b.String())
 }
 
-// ceiling is the rate at the top of a chart: a round number above all rates, and
-// above the limit unless that is far from them.
+// ceiling returns the rate at the top of a chart: a round number above all rates, and above the
+// limit too unless the limit is far above the rates.
 func ceiling(past []Point) float64 {
 	rates, limits := 0., 0.
 	for _, p := range past {

@@ -1,6 +1,6 @@
-// Package debug serves a page that shows live what the Retriers of a program do:
-// whether the API throttles, since when, at what rate the calls run, and what
-// comes next. It is to cruise what net/http/pprof is to profiles.
+// Package debug serves a live page about the Retriers of a program: whether the API throttles,
+// since when, at what rate the calls run, and when they go on. It is for cruise as net/http/pprof
+// is for profiles.
 //
 //	page := debug.New()
 //	heroku := page.Watch("heroku")
@@ -9,28 +9,27 @@
 //	heroku.Add(api)
 //	http.Handle("/debug/cruise", page)
 //
-// A browser gets HTML that brings itself up to date every second; it is one file,
-// and loads nothing from elsewhere. A client that asks for application/json, or
-// with ?format=json, gets the same as a [Report].
+// A browser gets HTML that updates itself every second. The page is one file and loads nothing from
+// elsewhere. A client that asks for application/json, or with ?format=json, gets the same data as a
+// [Report].
 //
 // # What it costs
 //
-// Events are counted, which takes 70 ns each and allocates nothing. Every two seconds,
-// at most, one of them also looks at all limiters, as does who asks for the page; that
-// takes microseconds, and 5 ms where there are ten thousand scopes. So there is a
-// history when somebody comes to look, and nothing runs when nobody calls and nobody
-// looks: no goroutine, no timer, nothing to close. Memory is bounded: five minutes of
-// samples for [DefaultMaxScopes] limiters are 300 kB for each [Watch].
+// Each event is counted, in 70 ns and without an allocation. Every two seconds, at most, one event
+// also samples all limiters, as does each request for the page. A sample takes microseconds, or 5
+// ms with ten thousand scopes. So the page has a history when it is opened, and nothing runs
+// without calls and requests: no goroutine, no timer, nothing to close. Memory is bounded: five
+// minutes of samples for [DefaultMaxScopes] limiters are 300 kB for each [Watch].
 //
 // # Who may see it
 //
-// Whoever can reach the page. Mount it where pprof would be: on a listener of the
-// loopback interface, or behind the program's own authentication. On the loopback interface
-// it refuses requests for a host of any name but localhost, so that no web site can read
-// it by a name that resolves to 127.0.0.1 (DNS rebinding); [WithHosts] allows names, and
-// refuses all others on every interface. It changes nothing, answers GET and HEAD alone, and shows no secrets by default: keys as
-// digests ([WithKeys]), and errors without query strings, credentials in URLs, and
-// what looks like a token ([WithErrorText]).
+// Every client that can reach the page may see it. Mount it where you would mount pprof: on a
+// listener of the loopback interface, or behind the program's own authentication. On the loopback
+// interface the page accepts requests for localhost and loopback addresses only, so that no web
+// site can read it by a name that resolves to 127.0.0.1 (DNS rebinding). [WithHosts] allows more
+// names, and refuses all others on every interface. The page changes nothing, answers only GET and
+// HEAD, and shows no secrets by default. Keys are shown as digests ([WithKeys]). Errors are shown
+// without query strings, credentials in URLs, and words that look like a token ([WithErrorText]).
 package debug
 
 import (
@@ -41,13 +40,12 @@ import (
 	"github.com/a7df5faa/cruise/internal/observing"
 )
 
-// DefaultMaxScopes is that of [WithMaxScopes].
+// DefaultMaxScopes is the default of [WithMaxScopes].
 const DefaultMaxScopes = 50
 
-// A Page shows what it was given to watch. It is a [net/http.Handler].
+// A Page shows the APIs that it watches. It is a [net/http.Handler].
 //
-// A Page is safe for concurrent use and must not be copied. It is made by [New]
-// and needs no Close.
+// A Page is safe for concurrent use and must not be copied. [New] makes one. It needs no Close.
 type Page struct {
 	keys      func(scope, key string) string
 	text      func(error) string
@@ -72,11 +70,10 @@ func New(opts ...Option) *Page {
 	return p
 }
 
-// WithKeys says how the keys of scopes are shown. Default: a digest, the same for
-// equal keys as long as the program runs and another one in the next, so that
-// nobody can find out whether a key is that of a known customer. nil, and
-// [PlainKeys], show them as they are; [ShortKeys] their ends. The function must be
-// safe for concurrent use.
+// WithKeys sets how the keys of scopes are shown. Default: as a digest. Equal keys have the same
+// digest while the program runs, and another one in the next run, so that no reader can test the
+// page for a known customer. nil and [PlainKeys] show keys as they are; [ShortKeys] shows their
+// ends. The function must be safe for concurrent use.
 func WithKeys(show func(scope, key string) string) Option {
 	if show == nil {
 		show = PlainKeys
@@ -97,8 +94,8 @@ func ShortKeys(_, key string) string {
 	return "…" + string(r[len(r)-4:])
 }
 
-// WithErrorText says how errors of calls are shown. It must be safe for
-// concurrent use. Default, and for nil: [Redacted].
+// WithErrorText sets how the errors of calls are shown. The function must be safe for concurrent
+// use. Default, and for nil: [Redacted].
 func WithErrorText(text func(error) string) Option {
 	if text == nil {
 		text = Redacted
@@ -106,23 +103,22 @@ func WithErrorText(text func(error) string) Option {
 	return func(p *Page) { p.text = text }
 }
 
-// WithMaxScopes is how many limiters each [Watch] shows and keeps a history of, 1 or
-// more; less counts as 1. Those that pause or have calls wait come first, then those
-// that were throttled, then those used last; of all others only the number is shown.
-// Default 50.
+// WithMaxScopes sets how many limiters each [Watch] shows and keeps a history of: 1 or more; less
+// counts as 1. Limiters that pause or have waiting calls come first, then limiters that were
+// throttled, then the last used. Of the others only the number is shown. Default 50.
 func WithMaxScopes(n int) Option {
 	return func(p *Page) { p.maxScopes = max(1, n) }
 }
 
 // WithHosts names the hosts for which the page is served, without a port, such as
 // "admin.example.com" behind a proxy: requests for others are refused with 403. Addresses of the
-// loopback interface and localhost are always allowed. Default: on the loopback interface those
-// alone, elsewhere any.
+// loopback interface and localhost are always allowed. Default: only these on the loopback
+// interface, any host elsewhere.
 func WithHosts(hosts ...string) Option {
 	return func(p *Page) { p.hosts = append(p.hosts, hosts...) }
 }
 
-// maxText is how many characters of an error are shown.
+// maxText is the highest number of characters shown of an error.
 const maxText = 240
 
 var (
@@ -141,10 +137,10 @@ var (
 	digits      = regexp.MustCompile(`[0-9]`)
 )
 
-// Redacted is the text of an error without what may be secret: query strings and
-// credentials of URLs and of the names of data sources, what follows words such as
-// Authorization, Cookie, token, password, client_secret, pwd=, session=, sig= or otp=, and words of 24 characters and more that have a digit, or such parts of
-// paths. It is cut after 240 characters.
+// Redacted returns the text of an error without possible secrets: query strings and credentials of
+// URLs and data source names, the value after a word such as Authorization, Cookie, token,
+// password, client_secret, pwd=, session=, sig= or otp=, and words or parts of paths that have 24
+// or more characters and a digit. It is cut after 240 characters.
 func Redacted(err error) string {
 	text := []rune(err.Error())
 	if cut := 8 * maxText; len(text) > cut {
@@ -171,13 +167,13 @@ func Redacted(err error) string {
 	return s
 }
 
-// isPath tells a path, or a URL without its scheme, from a key with slashes.
+// isPath reports whether word is a path, or a URL without its scheme, and not a key with slashes.
 func isPath(word string) bool {
 	key := strings.ContainsAny(word, "+=") || awsKey.MatchString(word) && word != strings.ToLower(word)
 	return strings.Contains(word, "/") && !key
 }
 
-// hide is what is shown of a long word: nothing, if it has a digit.
+// hide replaces a long word that has a digit.
 func hide(word string) string {
 	if digits.MatchString(word) {
 		return "…"

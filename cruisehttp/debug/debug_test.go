@@ -189,7 +189,7 @@ func TestThePageTellsWhatGoesOn(t *testing.T) {
 	})
 }
 
-// inFlight is what has been let go and has not ended.
+// inFlight returns the number of attempts that were let go and have not ended.
 func inFlight(a debug.API) int {
 	ended := uint64(0)
 	for _, n := range a.Outcomes {
@@ -231,7 +231,7 @@ func TestASharedLimiterThatIsClosedWithoutItsStoreIsTold(t *testing.T) {
 	})
 }
 
-// Only some limiters learn, and of the others no sentence promises it.
+// The page says that a rate will grow only of limiters that learn.
 func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 	const learns, fixed = true, false
 	for _, tt := range []struct {
@@ -258,7 +258,7 @@ func TestNextIsTrueOfEachKindOfLimiter(t *testing.T) {
 	}
 }
 
-// What is not counted is not 0.
+// A count that does not exist is not shown as 0.
 func TestALimiterThatDoesNotCountIsNotCalledIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()
@@ -278,8 +278,8 @@ func TestALimiterThatDoesNotCountIsNotCalledIdle(t *testing.T) {
 	})
 }
 
-// A limiter begins with its first call, so all that it let go counts, though nobody looked between.
-// Of one that is shown late nobody knows when that was.
+// A limiter begins with its first call, so all of its calls count, though no sample was taken
+// since. Of a limiter that is shown late the page does not know when its calls went.
 func TestALimiterThatHasJustBegunIsNotCalledIdle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithKeys(nil))
@@ -378,7 +378,7 @@ func TestTheStateIsThatOfNow(t *testing.T) {
 	})
 }
 
-// A crowd of scopes, errors and events leaves as much behind as a few.
+// A crowd of scopes, errors and events takes no more memory than a few.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithMaxScopes(3), debug.WithKeys(debug.PlainKeys), nil)
@@ -405,8 +405,8 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	})
 }
 
-// However few limiters are shown, who waits is counted in all of them, and the longest
-// pause is that of any.
+// The summary counts waiting calls and the longest pause over all limiters, also over limiters that
+// are not shown.
 func TestWhatIsSaidOfAllLimitersIsNotOnlyOfThoseShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithMaxScopes(1))
@@ -433,7 +433,8 @@ func TestWhatIsSaidOfAllLimitersIsNotOnlyOfThoseShown(t *testing.T) {
 	})
 }
 
-// Who is paused says who is not, too: one customer is no reason to wake anybody.
+// The summary says how many scopes are paused: one paused customer is no reason to wake the person
+// on call.
 func TestAPauseOfSomeIsNotSaidToBeOfAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithMaxScopes(1))
@@ -451,7 +452,7 @@ func TestAPauseOfSomeIsNotSaidToBeOfAll(t *testing.T) {
 	})
 }
 
-// What comes next is said of the limiter whose pause the summary names.
+// The forecast is about the limiter whose pause the summary names.
 func TestTheLongestPauseIsWhatComesNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithKeys(nil))
@@ -489,7 +490,7 @@ func TestErrorsThatRepeatThemselvesAreCounted(t *testing.T) {
 	})
 }
 
-// What goes wrong all the time, in words that never repeat themselves, hides nothing else.
+// A frequent error whose text never repeats hides no other error.
 func TestErrorsOfOneKindLeaveRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()
@@ -512,8 +513,8 @@ func TestErrorsOfOneKindLeaveRoomForOthers(t *testing.T) {
 	})
 }
 
-// A time of another day has its date: the page is looked at while something is wrong, and what is
-// from the night before is not that.
+// A time of another day is shown with its date, so that a reader does not take last night's
+// throttle for the present trouble.
 func TestTimesOfAnotherDayHaveTheirDate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()
@@ -532,7 +533,7 @@ func TestTimesOfAnotherDayHaveTheirDate(t *testing.T) {
 	})
 }
 
-// What servers and users say is text, not HTML.
+// Words of servers and users are shown as text, not as HTML.
 func TestTheWordsOfOthersAreEscaped(t *testing.T) {
 	const evil = `"><script>alert(1)</script>`
 	page := debug.New(debug.WithKeys(debug.PlainKeys))
@@ -680,7 +681,7 @@ func TestWhatIsServed(t *testing.T) {
 	}
 }
 
-// One limiter of somebody's own that knows no better must not take the page of all others.
+// A limit of NaN, from one limiter of the user, must not break the page for all others.
 func TestALimitThatIsNoNumber(t *testing.T) {
 	page := debug.New()
 	page.Watch("api").Add(cruise.Must(cruise.New(cruise.WithLimiter(rate.NewLimiter(rate.Limit(math.NaN()), 1)))))
@@ -730,8 +731,7 @@ func BenchmarkObserve(b *testing.B) {
 	}
 }
 
-// What one call in two seconds pays for the history, with as many scopes as a Retrier
-// keeps.
+// One call in two seconds pays this price for the history, with as many scopes as a Retrier keeps.
 func BenchmarkLookAtTenThousandScopes(b *testing.B) {
 	page := debug.New()
 	watch := page.Watch("api")
@@ -745,7 +745,7 @@ func BenchmarkLookAtTenThousandScopes(b *testing.B) {
 	}
 }
 
-// Nothing flows where every call fails, though nobody throttles.
+// An API whose every call fails is not called flowing, though it does not throttle.
 func TestTheSummaryTellsOfCallsThatAreGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New()

@@ -15,8 +15,8 @@ func at(d time.Duration, attempts, throttles uint64) point {
 	return point{at: int64(d), attempts: attempts, throttles: throttles}
 }
 
-// A rate is that of the ten seconds before a point, and of a time in which nobody
-// looked that of the whole.
+// A rate is taken over the ten seconds before a point. After a time without samples it is taken
+// over all of that time.
 func TestPoints(t *testing.T) {
 	const second = time.Second
 	type want struct {
@@ -76,7 +76,7 @@ func TestTheChartOfAPause(t *testing.T) {
 	}
 }
 
-// What is older than is kept, and what is not before now, is left out.
+// The ring leaves out points that are too old, and points that are not before now.
 func TestRing(t *testing.T) {
 	var r ring
 	seconds := func(now time.Duration) (list []int) {
@@ -100,7 +100,7 @@ func TestRing(t *testing.T) {
 	assert.Equal(t, 10+samples, got[0], "the oldest first")
 }
 
-// A clock that is set back must not stop the history until it is where it was.
+// A clock that is set back must not stop the history until the clock has caught up.
 func TestTheHistoryGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	w := New().Watch("api")
 	begun := time.Now()
@@ -120,7 +120,7 @@ func TestTheHistoryGoesOnWhenTheClockIsSetBack(t *testing.T) {
 	}
 }
 
-// The top of a chart is a round number not far above what is drawn.
+// The top of a chart is a round number not far above the curve.
 func TestCeiling(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -147,14 +147,14 @@ func TestCeiling(t *testing.T) {
 	}
 }
 
-// What comes next depends on the kind of the limiter, and of several limiters the
-// sentence says which one it is about.
+// The forecast depends on the kind of the limiter. With several limiters it names the one that it
+// is about.
 func TestNext(t *testing.T) {
 	limit := 5.
 	for _, tt := range []struct {
 		name    string
 		limiter Limiter
-		want    string // between the brackets is what is said of several
+		want    string // the part in brackets is for several limiters
 	}{
 		{"a limit", Limiter{Learns: true, Limit: &limit}, "Lets up to 5.00/s through, and looks for more when calls have to wait[ (ACCOUNT 1)]."},
 		{"no limit", Limiter{Learns: true}, "Speeds up gently until the API says stop[ (ACCOUNT 1)]."},

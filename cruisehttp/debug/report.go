@@ -13,33 +13,33 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// A Report is what a [Page] shows, as JSON has it. Fields may be added; the ones
-// there are keep their names and units.
+// A Report is the content of a [Page], in the form of its JSON. Fields may be added; existing
+// fields keep their names and units.
 type Report struct {
 	At   time.Time `json:"at"`
 	APIs []API     `json:"apis"`
 }
 
-// API is what one [Watch] has seen.
+// API describes the calls that one [Watch] has observed.
 type API struct {
 	Name     string            `json:"name"`
 	State    State             `json:"state"`
 	Summary  string            `json:"summary"`         // the state in a sentence
-	Next     string            `json:"next"`            // what will happen next, in a sentence
-	Since    *time.Time        `json:"throttled_since"` // first throttle of those that go on; null if none in the last minute
+	Next     string            `json:"next"`            // the forecast, in a sentence
+	Since    *time.Time        `json:"throttled_since"` // first throttle of the present series; null if none in the last minute
 	Last     *time.Time        `json:"last_throttle"`   // null if there was none
 	Rate     float64           `json:"rate"`            // attempts per second, over the last 10 s
 	Attempts uint64            `json:"attempts"`
 	Throttle uint64            `json:"throttles"` // attempts that the server throttled
-	Outcomes map[string]uint64 `json:"outcomes"`  // attempts by what they ended with
+	Outcomes map[string]uint64 `json:"outcomes"`  // attempts by outcome
 	Retries  uint64            `json:"retries"`
 	GaveUp   uint64            `json:"gave_up"` // calls
 	Waiting  int               `json:"waiting"` // calls, in all limiters
 	Pause    float64           `json:"pause"`   // seconds left of the longest pause in force
-	Budget   *float64          `json:"budget"`  // retries left, the least of all Retriers and scopes; null if nothing limits them
+	Budget   *float64          `json:"budget"`  // retries left, the least of all Retriers and scopes; null without a budget
 	Limiters []Limiter         `json:"limiters"`
 	Unshown  int               `json:"unshown"` // limiters beyond WithMaxScopes
-	History  []Point           `json:"history"` // the last five minutes, every two seconds where anything went on
+	History  []Point           `json:"history"` // the last five minutes, every two seconds while there were calls
 	Errors   []Note            `json:"errors"`  // the latest first
 	Changes  []Note            `json:"changes"` // of rate and pause; the latest first
 
@@ -47,38 +47,37 @@ type API struct {
 	found, paused int // limiters
 }
 
-// State says in a word how an API does.
+// State describes an API in one word.
 type State string
 
-// The states, from bad to good. What is true of several limiters is said of the
-// worst.
+// The states, from bad to good. An API with several limiters has the state of the worst.
 const (
-	StatePaused    State = "paused"    // nobody calls, until a moment
+	StatePaused    State = "paused"    // no call goes until the pause ends
 	StateThrottled State = "throttled" // there was a throttle in the last minute
 	StateWaiting   State = "waiting"   // calls wait for the limit
 	StateIdle      State = "idle"      // no attempt in the last 10 s
 	StateFlowing   State = "flowing"   // none of these
 )
 
-// Limiter is what a limiter is doing.
+// Limiter describes the present state of a limiter.
 type Limiter struct {
-	Name      string    `json:"name"`  // of the scope, keys as WithKeys says; "all calls" of a Retrier's own
-	State     State     `json:"state"` // empty where it would be idle, of limiters that don't count
+	Name      string    `json:"name"`  // of the scope, with keys in the form of WithKeys; "all calls" for a Retrier's own limiter
+	State     State     `json:"state"` // empty if it would be idle but the limiter does not count
 	Limit     *float64  `json:"limit"` // calls per second; null if there is none
-	Rate      float64   `json:"rate"`  // attempts per second, over the last 10 s; 0 of limiters that don't count
+	Rate      float64   `json:"rate"`  // attempts per second, over the last 10 s; 0 if the limiter does not count
 	Waiting   int       `json:"waiting"`
 	Pause     float64   `json:"pause"` // seconds left
 	Admitted  uint64    `json:"admitted"`
 	Throttles uint64    `json:"throttles"`
-	Degraded  bool      `json:"degraded"` // shared with other machines, whose store cannot be reached
-	Learns    bool      `json:"learns"`   // its rate follows what the server says
+	Degraded  bool      `json:"degraded"` // shared with other machines, and the store cannot be reached
+	Learns    bool      `json:"learns"`   // its rate adapts to the server
 	Quota     *QuotaNow `json:"quota,omitempty"`
 
-	unlimited bool // calls per second are; else a null Limit says that it keeps no rate
+	unlimited bool // calls per second are not limited; if false, a null Limit means a limiter without a rate
 	past      []Point
 }
 
-// closed reports that it lets nobody go: see shared.FallbackClosed.
+// closed reports whether the limiter lets no call go: see shared.FallbackClosed.
 func (l Limiter) closed() bool { return l.Degraded && l.Limit == nil && !l.unlimited }
 
 // QuotaNow is the last [cruise.Quota] that a server reported.
@@ -97,7 +96,7 @@ type Point struct {
 	Pause     float64   `json:"pause"`     // seconds left
 }
 
-// Note is something that happened.
+// Note is an event, or several of the same kind.
 type Note struct {
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
@@ -106,7 +105,7 @@ type Note struct {
 	Times int       `json:"times"`
 }
 
-// Report returns what the page shows now.
+// Report returns the present content of the page.
 func (p *Page) Report() Report {
 	now := time.Now()
 	p.mu.Lock()
@@ -131,7 +130,8 @@ func (w *Watch) report(now time.Time) API {
 		History: points(w.past.upto(w.point(now))),
 	}
 	for _, l := range limiters {
-		// Past and id belong to the lock; keys are shown by code of users, so without.
+		// The lock guards past and id. Keys are shown after it is released, since that runs code of
+		// users.
 		a.Limiters = append(a.Limiters, Limiter{past: points(l.past.upto(l.point(now)))})
 	}
 	first, last := w.first, w.last
@@ -159,8 +159,8 @@ func (w *Watch) report(now time.Time) API {
 	return a
 }
 
-// budget is the least that is left of any budget, those of scopes too, and how many
-// Retriers there are.
+// budget returns the retries left in the emptiest budget, including the budgets of scopes, and the
+// number of Retriers.
 func (w *Watch) budget() (least *float64, retriers int) {
 	for _, r := range w.added() {
 		retriers++
@@ -197,7 +197,7 @@ func (w *Watch) limiterNow(r Limiter, l *limiter, now time.Time) Limiter {
 	}
 	r.State = stateOf(r.Pause, throttled, r.Waiting, r.Rate)
 	if r.State == StateIdle && !r.Learns {
-		r.State = "" // only those that learn count their attempts
+		r.State = "" // only limiters that learn count their attempts
 	}
 	return r
 }
@@ -216,7 +216,7 @@ func stateOf(pause float64, throttled bool, waiting int, rate float64) State {
 	return StateFlowing
 }
 
-// label is the name of a limiter.
+// label returns the name of a limiter.
 func (p *Page) label(path []cruise.ScopeKey) string {
 	if len(path) == 0 {
 		return "all calls"
@@ -228,7 +228,7 @@ func (p *Page) label(path []cruise.ScopeKey) string {
 	return strings.Join(parts, " / ")
 }
 
-// judge says in words what the numbers mean.
+// judge sets the state, the summary and the forecast from the numbers.
 func (a *API) judge(now time.Time) {
 	a.State = stateOf(a.Pause, a.Since != nil, a.Waiting, a.Rate)
 	wait := ""
@@ -264,7 +264,7 @@ func (a *API) judge(now time.Time) {
 	a.Next = a.next()
 }
 
-// lately is the share of attempts that were throttled in what is kept.
+// lately returns the share of attempts that were throttled in the history.
 func (a *API) lately() string {
 	throttles := uint64(0)
 	for _, p := range a.History {
@@ -273,7 +273,7 @@ func (a *API) lately() string {
 	return count(int(throttles), "throttle", "throttles") + " in the last 5 minutes"
 }
 
-// next says what the worst of the limiters will do.
+// next returns the forecast for the worst of the limiters.
 func (a *API) next() string {
 	if len(a.Limiters) == 0 {
 		if a.retriers == 0 {
@@ -320,7 +320,7 @@ func (a *API) next() string {
 	return fmt.Sprintf("Lets up to %s through%s%s.", limit, more, who)
 }
 
-// points turns what was counted into rates.
+// points turns counters into rates.
 func points(list []point) []Point {
 	out := make([]Point, 0, len(list))
 	from := 0
@@ -334,7 +334,7 @@ func points(list []point) []Point {
 			if dt := time.Duration(p.at - list[from].at).Seconds(); dt > 0 && p.attempts >= list[from].attempts {
 				x.Rate = float64(p.attempts-list[from].attempts) / dt
 			}
-			if p.at-list[i-1].at > int64(recent) { // nobody looked: all the while alike
+			if p.at-list[i-1].at > int64(recent) { // no sample was taken: one rate for all of the time
 				out = append(out, Point{At: time.Unix(0, list[i-1].at+1), Rate: x.Rate, Limit: p.limit, Pause: list[i-1].pause.Seconds()})
 			}
 		}
@@ -343,7 +343,7 @@ func points(list []point) []Point {
 	return out
 }
 
-// rateNow is the rate at the last point, which is now.
+// rateNow returns the rate at the last point, which is now.
 func rateNow(past []Point) float64 { return past[len(past)-1].Rate }
 
 func (n *notes) latest() []Note {
@@ -355,7 +355,7 @@ func (n *notes) latest() []Note {
 	return list
 }
 
-// What people read.
+// Texts for people.
 
 func count(n int, one, many string) string {
 	if n == 1 {
@@ -366,7 +366,7 @@ func count(n int, one, many string) string {
 
 func seconds(s float64) string { return duration(time.Duration(s * float64(time.Second))) }
 
-// duration is rounded up to what matters of it.
+// duration returns d as text, rounded up to the units that matter.
 func duration(d time.Duration) string {
 	switch {
 	case d < time.Second:
@@ -379,7 +379,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%d h %d min", int64(d.Hours()), int64(d.Minutes())%60)
 }
 
-// ago is a time that has gone by, rounded down.
+// ago returns the age of an event as text, rounded down.
 func ago(d time.Duration) string {
 	if d < time.Second {
 		return "less than 1 s"

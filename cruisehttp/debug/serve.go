@@ -27,8 +27,7 @@ var (
 	script string
 )
 
-// policy lets the page run its own script and style, ask the program itself for
-// news, and nothing else.
+// policy lets the page run its own script and style and fetch its own data, and nothing else.
 var policy = fmt.Sprintf("default-src 'none'; script-src '%s'; style-src '%s'; connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
 	hash(script), hash(style))
 
@@ -37,7 +36,7 @@ func hash(text string) string {
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// pageTemplate is filled by functions of the moment, see render.
+// pageTemplate is executed with functions that know the present time: see render.
 var pageTemplate = template.Must(template.New("page").Funcs(functions(time.Time{})).Parse(pageText))
 
 func functions(now time.Time) template.FuncMap {
@@ -77,7 +76,7 @@ func functions(now time.Time) template.FuncMap {
 	}
 }
 
-// rateText is a measured rate, of which 0 is one.
+// rateText returns a measured rate as text. 0 is a rate too.
 func rateText(r float64) string {
 	if r == 0 {
 		return "0/s"
@@ -85,7 +84,7 @@ func rateText(r float64) string {
 	return perSecond(rate.Limit(r))
 }
 
-// describe is what the chart shows, in words.
+// describe returns the content of the chart in words.
 func describe(a API) string {
 	lowest, highest := math.Inf(1), 0.
 	for _, p := range a.History {
@@ -94,9 +93,9 @@ func describe(a API) string {
 	return fmt.Sprintf("Attempts in the last 5 minutes: %s to %s, now %s; %s", rateText(lowest), rateText(highest), rateText(a.Rate), a.lately())
 }
 
-// ServeHTTP answers GET and HEAD with the page, or with a [Report] as JSON where
-// the query has format=json or the client accepts application/json and not
-// text/html. It answers 403 for a host that it is not served for: see [WithHosts].
+// ServeHTTP answers GET and HEAD with the page, or with a [Report] as JSON if the query has
+// format=json, or if the client accepts application/json but not text/html. It answers 403 for a
+// host that is not allowed: see [WithHosts].
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -131,10 +130,10 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "cruise: "+err.Error(), http.StatusInternalServerError)
 		return
 	}
-	_, _ = w.Write(body.Bytes()) // who has gone needs no answer
+	_, _ = w.Write(body.Bytes()) // an error means that the client has gone
 }
 
-// serves tells whether the page may be shown for the host that the request names.
+// serves reports whether the page may be shown for the host of the request.
 func (p *Page) serves(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.Host)
 	if err != nil {
@@ -161,7 +160,7 @@ func render(body *bytes.Buffer, report Report) error {
 	})
 }
 
-// title has what is wrong in front, where a tab shows it.
+// title returns the title of the page, with the trouble first, where a browser tab shows it.
 func title(r Report) string {
 	for _, a := range r.APIs {
 		if a.State == StatePaused || a.State == StateThrottled {
@@ -171,8 +170,8 @@ func title(r Report) string {
 	return "cruise"
 }
 
-// live is what a screen reader says of its own accord. It has no numbers that
-// change all the time, so it is read out only when a state changes.
+// live returns the text that a screen reader reads out by itself. It has no numbers that change all
+// the time, so it is read out only when a state changes.
 func live(r Report) string {
 	var bad []string
 	for _, a := range r.APIs {

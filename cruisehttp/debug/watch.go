@@ -17,26 +17,25 @@ import (
 	"github.com/a7df5faa/cruise/internal/observing"
 )
 
-// How long and how finely the past is kept.
+// The length and the resolution of the history.
 const (
 	period  = 2 * time.Second
 	history = 5 * time.Minute
 	samples = int(history / period)
-	recent  = 10 * time.Second // over which the rate of now is taken
-	quiet   = time.Minute      // without a throttle, after which throttling is over
+	recent  = 10 * time.Second // the present rate is taken over this time
+	quiet   = time.Minute      // throttling is over after this time without a throttle
 )
 
-// How many errors and changes are kept.
+// The number of errors and changes that are kept.
 const (
 	maxErrors  = 10
 	maxChanges = 10
 )
 
-// A Watch is a part of a [Page]: what it shows of one API. It is the
-// [cruise.Observer] of the Retriers that call it.
+// A Watch is the part of a [Page] for one API. It is the [cruise.Observer] of the Retriers that
+// call the API.
 //
-// A Watch is safe for concurrent use and must not be copied. It is made by
-// [Page.Watch].
+// A Watch is safe for concurrent use and must not be copied. [Page.Watch] makes one.
 type Watch struct {
 	page *Page
 	name string
@@ -45,32 +44,32 @@ type Watch struct {
 	attempts, retries, gaveUp, throttles atomic.Uint64
 	outcomes                             [outcomes]atomic.Uint64
 
-	mu       sync.Mutex // guards the fields below; no code of others runs under it
+	mu       sync.Mutex // guards the fields below; no foreign code runs under it
 	retriers []*cruise.Retrier
 	first    time.Time // throttle since it was quiet
 	last     time.Time // throttle
 	past     ring      // of all attempts and throttles
 	root     point     // limit and pause of the one limiter that all pass, if there is one
 	limiters []*limiter
-	looked   int64         // when those were all that there are, in nanoseconds of the wall clock; 0 if they are not
+	looked   int64         // time of the last look that kept all limiters, in nanoseconds of the wall clock; 0 if some were left out
 	unshown  int           // limiters that were left out
 	found    int           // limiters in all
-	paused   int           // of them, or held up by one that is
+	paused   int           // paused, or held up by a paused one
 	waiting  int           // calls, in all limiters
 	pause    time.Duration // the longest of all limiters
 	errors   notes
 	changes  notes
 }
 
-// gaveUp is how a note begins that a call was given up.
+// gaveUp begins the note of a call that was given up.
 const gaveUp = "gave up"
 
 const outcomes = int(cruise.OutcomeDropped) + 1
 
 var _ cruise.Observer = (*Watch)(nil)
 
-// Watch returns a new part of the page, under that name, which should be that of
-// the API. Give it to [cruise.WithObserver], and the Retrier to [Watch.Add].
+// Watch returns a new part of the page under a name, which should be the name of the API. Give the
+// Watch to [cruise.WithObserver], and the Retrier to [Watch.Add].
 func (p *Page) Watch(name string) *Watch {
 	w := &Watch{page: p, name: name, errors: notes{most: maxErrors}, changes: notes{most: maxChanges}}
 	p.mu.Lock()
@@ -86,9 +85,9 @@ func (p *Page) Remove(w *Watch) {
 	p.watches = slices.DeleteFunc(p.watches, func(x *Watch) bool { return x == w })
 }
 
-// Add shows the limiters of a Retrier, its own and those of its scopes, and its
-// budget. That of an adapter is what its method Retrier returns. A limiter that several
-// Retriers share is shown once. A nil Retrier is ignored.
+// Add shows the limiters of a Retrier, its own and its scopes', and its budget. An adapter's
+// Retrier comes from its method Retrier. A limiter that several Retriers share is shown once. A nil
+// Retrier is ignored.
 func (w *Watch) Add(r *cruise.Retrier) {
 	if r == nil {
 		return
@@ -147,7 +146,7 @@ func (w *Watch) Observe(ctx context.Context, event cruise.Event) {
 	}
 }
 
-// about says what has happened, and in which scope.
+// about returns the text of an event, with its scope.
 func (w *Watch) about(ctx context.Context, what string) string {
 	if path := cruise.ScopeOf(ctx); len(path) > 0 {
 		return w.page.label(path) + " " + what
@@ -155,8 +154,8 @@ func (w *Watch) about(ctx context.Context, what string) string {
 	return what
 }
 
-// isDue reports whether it is time for another point, to one caller alone. It is too if
-// that is farther away than ever: the clock was set back.
+// isDue reports whether it is time for another point. Only one caller gets true. A point is also
+// due if the next one is too far away, because the clock was set back.
 func (w *Watch) isDue(now time.Time) bool {
 	due := w.due.Load()
 	left := due - now.UnixNano()
@@ -173,7 +172,7 @@ func (w *Watch) throttled(now time.Time) {
 	w.last = now
 }
 
-// A noted is something that happened, once or several times within a second.
+// A noted is an event that happened once or several times within a second.
 type noted struct {
 	at    time.Time // first
 	last  time.Time
@@ -188,9 +187,8 @@ type notes struct {
 	list []noted
 }
 
-// note adds to notes. What happens more often than once a second is counted, so
-// that the text, which may take long to make, is made once a second at most for
-// each kind.
+// note adds an event to the notes. Further events of a kind within a second are only counted, so
+// that their text, which may take long to make, is made at most once a second for each kind.
 func (w *Watch) note(n *notes, now time.Time, what string, text func() string) {
 	if w.repeated(n, now, what) {
 		return
@@ -212,7 +210,7 @@ func (w *Watch) note(n *notes, now time.Time, what string, text func() string) {
 	n.list = append(n.list, noted{at: now, last: now, what: what, text: s, times: 1})
 }
 
-// least is the note that is missed the least: the oldest of the kind that has the most, so
+// least returns the index of the least useful note: the oldest of the kind with the most notes, so
 // that no kind hides the others.
 func (n *notes) least() (oldest int) {
 	most := 0
@@ -245,7 +243,7 @@ func (w *Watch) repeated(n *notes, now time.Time, what string) bool {
 	return false
 }
 
-// A point is what there was to see at one moment. Counters count from the start.
+// A point is a sample of one moment. Counters count from the start.
 type point struct {
 	at        int64 // nanoseconds of the wall clock
 	attempts  uint64
@@ -267,8 +265,7 @@ func (r *ring) add(p point) {
 	r.size = min(r.size+1, samples)
 }
 
-// upto returns the points of the time that is kept, the oldest first, and that of
-// now.
+// upto returns the points that are young enough, the oldest first, followed by now.
 func (r *ring) upto(now point) []point {
 	var list []point
 	for i := range r.size {
@@ -279,15 +276,15 @@ func (r *ring) upto(now point) []point {
 	return append(list, now)
 }
 
-// A limiter is one that is shown.
+// A limiter is a limiter that the page shows.
 type limiter struct {
 	id    string
 	stats cruise.Stats
 	past  *ring
 }
 
-// look looks at all limiters and keeps those that matter most, with a point of
-// their history if that is wanted.
+// look samples all limiters and keeps the most important ones. If keep is set, it adds a point to
+// their history.
 func (w *Watch) look(now time.Time, keep bool) {
 	found, seen := map[string]bool{}, observing.Seen{}
 	var order []*limiter
@@ -312,10 +309,10 @@ func (w *Watch) look(now time.Time, keep bool) {
 			}
 		}
 	}
-	// Stable: the most recently used come first where nothing else tells them apart.
+	// Stable: the most recently used come first among equals.
 	slices.SortStableFunc(order, func(a, b *limiter) int {
 		return cmp.Or(
-			-cmp.Compare(a.stats.PauseLeft, b.stats.PauseLeft), // as the summary names the longest
+			-cmp.Compare(a.stats.PauseLeft, b.stats.PauseLeft), // as the summary names the longest pause
 			-cmp.Compare(min(a.stats.Waiting, 1), min(b.stats.Waiting, 1)),
 			-cmp.Compare(a.stats.Throttles, b.stats.Throttles))
 	})
@@ -332,7 +329,7 @@ func (w *Watch) look(now time.Time, keep bool) {
 			l.past = was.past
 		} else {
 			l.past = &ring{}
-			if w.looked > 0 { // it has begun since
+			if w.looked > 0 { // the limiter has begun since
 				l.past.add(point{at: w.looked})
 			}
 		}
@@ -358,7 +355,7 @@ func (w *Watch) look(now time.Time, keep bool) {
 	}
 }
 
-// point is what there is to see of all attempts; mu must be held.
+// point returns a sample of all attempts. The caller must hold mu.
 func (w *Watch) point(now time.Time) point {
 	return point{now.UnixNano(), w.attempts.Load(), w.throttles.Load(), w.root.limit, w.root.pause}
 }
@@ -384,7 +381,7 @@ func (w *Watch) added() []*cruise.Retrier {
 	return slices.Clone(w.retriers)
 }
 
-// finite is a limit as a number, 0 if there is none or it is NaN.
+// finite returns a limit as a number, 0 if there is none or it is NaN.
 func finite(l rate.Limit) float64 {
 	if l == rate.Inf || math.IsNaN(float64(l)) {
 		return 0

@@ -11,11 +11,11 @@ import (
 	"strings"
 )
 
-// MaxBody is how much of a body is ever looked at, in bytes: 64 KiB.
+// MaxBody is the number of bytes of a body that are read at most: 64 KiB.
 const MaxBody = 64 << 10
 
 const (
-	maxFields = 4096 // of a body; what comes later is not looked at
+	maxFields = 4096 // of a body; later fields are ignored
 	maxDepth  = 32
 	maxKey    = 128 // bytes of a name; longer ones are cut
 )
@@ -25,8 +25,8 @@ const (
 // {"error":{"errors":[{"reason":"x"}]}} "x" is at error.errors.reason.
 type field struct{ path, value string }
 
-// parseBody flattens JSON and XML. A body that is neither is one field without
-// a path. The body may be cut off anywhere: what comes before counts.
+// parseBody flattens JSON and XML. Any other body is one field without a path. The body may be cut
+// off anywhere: the part before counts.
 func parseBody(h http.Header, body []byte) []field {
 	if len(body) > MaxBody {
 		body = body[:MaxBody]
@@ -56,20 +56,19 @@ func parseBody(h http.Header, body []byte) []field {
 	return fields
 }
 
-// gunzip is for callers who asked for gzip themselves, which makes net/http
-// leave the body as it is.
+// gunzip unpacks a body if the caller asked for gzip itself: then net/http leaves the body packed.
 func gunzip(body []byte) []byte {
 	r, err := gzip.NewReader(bytes.NewReader(body))
 	if err != nil {
 		return body
 	}
-	// The end is missing if the body was cut, which is as good as a shorter body.
+	// The end is missing if the body was cut. It counts like a shorter body.
 	plain, _ := io.ReadAll(io.LimitReader(r, MaxBody))
 	return plain
 }
 
-// partFields flattens the HTTP responses in the parts of a multipart body, which are told by
-// their status lines. Boundaries need not be known: a line that begins with "--" ends a part.
+// partFields flattens the HTTP responses in the parts of a multipart body. A status line begins a
+// response. Boundaries need not be known: a line that begins with "--" ends a part.
 func partFields(body []byte) (fields []field) {
 	const (
 		outside = iota
@@ -111,7 +110,7 @@ func partFields(body []byte) (fields []field) {
 	return fields[:min(len(fields), maxFields)]
 }
 
-// maxLine is how much is looked at of a line that is a status or a header of a part, in bytes.
+// maxLine bounds the bytes that are read of a status line or a header of a part.
 const maxLine = 512
 
 func jsonFields(body []byte) []field {
@@ -224,18 +223,18 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// atPath tells whether a field is at the path that a pattern names: exactly
-// there, at any depth for "*.path", or anywhere below for "path.*".
+// atPath reports whether a field is at the path of a pattern: exactly there, at any depth for
+// "*.path", or anywhere below for "path.*".
 func (f field) atPath(pattern string) bool {
 	rest, anywhere := strings.CutPrefix(pattern, "*.")
 	return glob(pattern, f.path) || anywhere && glob(rest, f.path)
 }
 
-// name is the last part of the path.
+// name returns the last part of the path.
 func (f field) name() string { return f.path[strings.LastIndexByte(f.path, '.')+1:] }
 
-// glob tells whether s is what the pattern says, in which "*" stands for any
-// text, without regard to the case of ASCII letters.
+// glob reports whether s matches a pattern, in which "*" stands for any text, without regard to the
+// case of ASCII letters.
 func glob(pattern, s string) bool {
 	p, i, star, mark := 0, 0, -1, 0
 	if end, ok := strings.CutPrefix(pattern, "*"); ok && strings.IndexByte(end, '*') < 0 {

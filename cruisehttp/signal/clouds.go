@@ -46,8 +46,8 @@ func AWS() Profile {
 			{Method: "POST", Header: "X-Amz-Target: AmazonSQS.*Batch"},
 		},
 		Rules: []Rule{
-			// A transaction is cancelled for the reasons of its parts. What failed
-			// for a reason of its own fails again.
+			// A transaction is cancelled for the reasons of its parts. If a part failed by its own
+			// fault, the transaction fails again.
 			{Code: []string{cancelled}, With: []string{"ConditionalCheckFailed", "ValidationError", "ItemCollectionSizeLimitExceeded", "DuplicateItem"}, Outcome: cruise.OutcomePermanent},
 			{Code: []string{cancelled}, Text: []string{"*ConditionalCheckFailed*", "*ValidationError*", "*ItemCollectionSizeLimitExceeded*", "*DuplicateItem*"}, Outcome: cruise.OutcomePermanent},
 			{Code: []string{cancelled}, With: []string{"ThrottlingError", "ProvisionedThroughputExceeded"}, Outcome: cruise.OutcomeThrottled},
@@ -238,10 +238,9 @@ func GoogleAds() Profile {
 	return p
 }
 
-// Azure is Azure Resource Manager, Storage, Cosmos DB, API Management and Microsoft
-// Graph. Of the many limits of Resource Manager each response reports those that it
-// touched. A batch of Graph that is throttled in part is a success that must not be
-// repeated as a whole, and a throttle all the same.
+// Azure is Azure Resource Manager, Storage, Cosmos DB, API Management and Microsoft Graph. Resource
+// Manager has many limits, and each response reports the ones that it touched. A batch of Graph
+// that is throttled in part is a success that must not be repeated as a whole, and also a throttle.
 //
 // Source: learn.microsoft.com, request limits and throttling; azcore.
 func Azure() Profile {
@@ -264,7 +263,7 @@ func Azure() Profile {
 			{After: "retry after "},
 		},
 		Rules: []Rule{
-			// Somebody else works on the resource: not a question of rate.
+			// Another client works on the resource: not a question of rate.
 			{Code: []string{"RetryableErrorDueToAnotherOperation"}, Outcome: cruise.OutcomeTransient},
 			{Status: []int{449}, Outcome: cruise.OutcomeTransient},
 			{Code: []string{"ServerBusy"}, Outcome: cruise.OutcomeThrottled},

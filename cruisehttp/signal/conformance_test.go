@@ -17,7 +17,7 @@ import (
 
 var now = conformance.Now
 
-// profiles are those of the package by name.
+// profiles returns the profiles of the package by name.
 func profiles() map[string]signal.Profile {
 	all := map[string]signal.Profile{"generic": signal.Generic(), "nginx": signal.Nginx()}
 	for _, p := range signal.Generic().Providers {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// What the tests of the parsers see.
+// The parsers, for their tests.
 var (
 	Glob      = glob
 	ParseSpan = parseSpan

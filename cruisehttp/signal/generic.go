@@ -6,7 +6,7 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// base is what holds for every server: the layer below each provider's profile.
+// base holds the rules for every server: the layer below each provider's profile.
 var base = generic()
 
 // Generic is the default profile. It recognises the providers of this package
@@ -15,34 +15,33 @@ var base = generic()
 //
 //   - The status decides, as [cruise.StatusOutcome] has it.
 //   - A wait is read from Retry-After and headers that are named after it, and from the usual
-//     fields of an error's body, such as retry_after, retry_after_ms and retryAfterSeconds, up
-//     to two levels down. Such a name means nothing else, and a wait never makes a client
-//     faster than its own backoff. A wait of 0 in a body is none.
-//   - Limits are read from the X-RateLimit and RateLimit families, also with a prefix of a
-//     vendor's own, as in X-Acme-RateLimit-Remaining. Of several the one that is used up counts.
-//     A bare number whose unit nobody knows keeps nobody away for longer than three hours.
-//   - A 400, 402, 403, 418, 420 or 430 beside a limit of calls that is used up, and will be
-//     renewed, is a throttle until then, unless a code says that the request is invalid. If it
-//     was about something else, the answer after the renewal says so, and is not retried.
-//   - A code that says nothing but "throttled", such as RATE_LIMITED, ThrottlingException or
-//     TooManyRequests, is a throttle whatever the status. Only fields for codes are looked at:
-//     a code is not a sentence in which the word may stand by chance.
-//   - A header of a rate limiter's own, such as X-Envoy-RateLimited, is a throttle, too, and the
-//     page that nginx makes for its limits.
-//   - A 429 that names one resource is a failure of that call, which may be retried, and nobody
-//     else slows down: a disruption budget of Kubernetes, or one issue of Jira. What the status
-//     of a health check says of another server is an answer: Vault's and Consul's.
-//   - A 429 that no wait will mend is permanent: a message that is too large for a gRPC server
-//     behind a gateway, a disk that is full, or a request that takes more memory than
-//     Elasticsearch will ever give it.
-//   - A success whose path is that of a batch (_bulk, _msearch, $batch) has a throttled part if
-//     an item has the status 429: it is a success that must not be repeated as a whole, and
-//     slows down all others.
+//     fields of an error's body, such as retry_after, retry_after_ms and retryAfterSeconds, up to
+//     two levels down. Such a name has no other meaning, and a wait never makes a client faster
+//     than its own backoff. A wait of 0 in a body is ignored.
+//   - Limits are read from the X-RateLimit and RateLimit families, also with a vendor's prefix, as
+//     in X-Acme-RateLimit-Remaining. Of several limits the used-up one counts. A bare number
+//     without a known unit stops requests for three hours at most.
+//   - A 400, 402, 403, 418, 420 or 430 is a throttle if the response also reports a limit of calls
+//     that is used up and will be renewed, unless a code says that the request is invalid. If the
+//     status had another cause, the answer after the renewal shows it, and is not retried.
+//   - A code that can only mean "throttled", such as RATE_LIMITED, ThrottlingException or
+//     TooManyRequests, is a throttle with any status. Only fields for codes count: in a sentence
+//     the word may stand by chance.
+//   - A header that only rate limiters send, such as X-Envoy-RateLimited, is a throttle, too, and
+//     so is nginx's page for its limits.
+//   - A 429 that names one resource is a failure of that call alone, which may be retried, and
+//     slows down no other: a disruption budget of Kubernetes, or one issue of Jira. The status of a
+//     health check describes another server, so it is an answer: Vault's and Consul's.
+//   - A 429 that waiting cannot cure is permanent: a message that is too large for a gRPC server
+//     behind a gateway, a disk that is full, or a request that needs more memory than Elasticsearch
+//     ever has for it.
+//   - A success on the path of a batch (_bulk, _msearch, $batch) has a throttled part if an item
+//     has the status 429. It must not be repeated as a whole, and it slows down all other requests.
 //   - An error to a POST with a Replay-Nonce, as ACME sends it, is not retried unchanged.
 //
-// Texts that people read decide only in the profile of a provider that is known to write them.
+// Texts for people decide only in the profile of a provider that is known to write them.
 //
-// To add a provider, or a host of your own for one:
+// To add a provider, or your own host for one:
 //
 //	p := signal.Generic()
 //	p.Providers = append([]signal.Profile{mine}, p.Providers...)
@@ -108,9 +107,10 @@ func generic() Profile {
 			// Problem types of the IETF draft on RateLimit fields.
 			{Code: []string{"type=temporary-reduced-capacity", "type=abnormal-usage-detected"}, Outcome: cruise.OutcomeThrottled},
 			{Code: []string{"type=quota-exceeded"}, Status: []int{429}, Outcome: cruise.OutcomeThrottled},
-			// Nobody but a rate limiter says so, whatever the status.
+			// Only a rate limiter sends this, with any status.
 			{Header: []string{"X-Envoy-Ratelimited: *"}, Outcome: cruise.OutcomeThrottled},
-			// The Connect protocol and gateways of gRPC servers have no other status for it.
+			// The Connect protocol and gateways of gRPC servers have no other status for these
+			// errors.
 			{Status: []int{429}, Text: noRate(), Outcome: cruise.OutcomePermanent},
 			// A 429 that concerns one call.
 			{Status: []int{429}, Code: []string{"reason=DisruptionBudget"}, Outcome: cruise.OutcomeTransient},           // Kubernetes, to an eviction
@@ -136,8 +136,8 @@ func generic() Profile {
 	}
 }
 
-// throttleCodes say that it is about the rate and nothing else. Codes for limits of another
-// kind, such as LimitExceeded, are not among them.
+// throttleCodes are codes that can only mean the rate. Codes for limits of another kind, such as
+// LimitExceeded, are not among them.
 var throttleCodes = []string{
 	"RATELIMITED", "RATE_LIMITED", "RATE-LIMITED", "RATE_LIMIT", "RATE_LIMIT_EXCEEDED", "RATE_LIMIT_REACHED", "RATE_LIMIT_ERROR",
 	"RateLimitExceeded", "RateLimitReached", "RateLimitError", "RateLimitExceededException",
@@ -147,9 +147,9 @@ var throttleCodes = []string{
 	"SlowDown", "FlowLimitExceeded", "too_many_write_operations*",
 }
 
-// Nginx is for servers behind nginx that answer 503, its default status for
-// limit_req and limit_conn, with a page of their own, or to HEAD by HTTP/2, where
-// nothing tells it from another 503: every 503 is a throttle.
+// Nginx takes every 503 for a throttle. Use it for servers behind nginx that answer 503, its
+// default status for limit_req and limit_conn, with their own page, or to HEAD by HTTP/2: such a
+// 503 looks like any other.
 func Nginx() Profile {
 	return Profile{
 		Name:  "nginx",
@@ -193,8 +193,8 @@ func GitHub() Profile {
 	}
 }
 
-// GitLab is gitlab.com and instances of one's own. Its RateLimit-Reset is a
-// Unix time, unlike that of the IETF draft; 429s may come without any header.
+// GitLab is gitlab.com and self-managed instances. Its RateLimit-Reset is a Unix time, unlike that
+// of the IETF draft; 429s may come without any header.
 //
 // Source: docs.gitlab.com, rate limits.
 func GitLab() Profile {
@@ -218,10 +218,9 @@ func DockerHub() Profile {
 	}
 }
 
-// Heroku is the Heroku Platform API: a pool of calls per account that refills
-// steadily, of which every response reports what remains and nothing else. The
-// size of the pool differs between accounts, so it is not assumed; one call
-// comes back every 0.8 s at the usual 4,500 an hour.
+// Heroku is the Heroku Platform API: a pool of calls per account that refills steadily. Every
+// response reports only the rest of the pool. The size of the pool differs between accounts, so it
+// is not assumed; one call comes back every 0.8 s at the usual 4,500 an hour.
 //
 // Source: devcenter.heroku.com, Platform API reference, rate limits.
 func Heroku() Profile {
@@ -248,8 +247,7 @@ func Cloudflare() Profile {
 	}
 }
 
-// Twitter is the API of X: windows of 15 minutes, and daily ones of the app and
-// the user.
+// Twitter is the API of X: windows of 15 minutes, and daily limits of the app and the user.
 //
 // Source: docs.x.com, rate limits.
 func Twitter() Profile {

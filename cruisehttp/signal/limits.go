@@ -14,15 +14,15 @@ import (
 
 // A Limit is one limit that a response reported.
 type Limit struct {
-	// Name is what the server calls it, such as "core", "tokens" or "daily";
-	// "" if it has no name.
+	// Name is the server's name for the limit, such as "core", "tokens" or "daily"; "" if it has no
+	// name.
 	Name string
-	// Unit is what it counts: "" for requests, else "tokens", "bytes", "cost"
-	// or "concurrent".
+	// Unit is the unit that the limit counts: "" for requests, else "tokens", "bytes", "cost" or
+	// "concurrent".
 	Unit string
-	// Max is what a whole window admits; 0 if not reported.
+	// Max is the number of units in a whole window; 0 if not reported.
 	Max int
-	// Remaining is what is left until Reset; -1 if not reported.
+	// Remaining is the number of units left until Reset; -1 if not reported.
 	Remaining int
 	// Reset is the time from now until Remaining is whole again; -1 if not reported.
 	Reset time.Duration
@@ -30,20 +30,19 @@ type Limit struct {
 	Window time.Duration
 }
 
-// maxLimits is how many limits of a response are looked at, whether or not they
-// say anything: Azure and OpenAI send up to ten.
+// maxLimits bounds the limits that are read of a response, including empty ones: Azure and OpenAI
+// send up to ten.
 const maxLimits = 64
 
-// long is the shortest window that counts as a long one when it is used up and
-// nobody says until when.
+// long is the shortest window that counts as long when it is used up until an unknown time.
 const long = 24 * time.Hour
 
-// spent: nothing is left, and time will mend it.
+// spent reports whether the limit is used up and will be renewed by time.
 func (l Limit) spent() bool { return l.Remaining == 0 && l.Unit != "concurrent" }
 
-// Quota is what to tell a limiter of l. Its Reset is stretched so that nobody
-// derives a pace above the limit's own: 10,000 calls remaining of 10,000 per
-// 1,000 s, to be reset in 10 s, are no reason to send 1,000 a second.
+// Quota returns l for a limiter. Its Reset is stretched so that the limiter derives no pace above
+// the limit's own: 10,000 calls remaining of 10,000 per 1,000 s, to be reset in 10 s, are no reason
+// to send 1,000 a second.
 func (l Limit) Quota() cruise.Quota {
 	q := cruise.Quota{Limit: max(0, l.Max), Remaining: max(0, l.Remaining), Reset: max(0, l.Reset)}
 	if l.Max > 0 && l.Window > 0 && l.Remaining > 0 {
@@ -52,7 +51,7 @@ func (l Limit) Quota() cruise.Quota {
 	return q
 }
 
-// scale is d*n/of, rounded up, at most maxWait; d, n and of are positive.
+// scale returns d*n/of, rounded up, at most maxWait; d, n and of are positive.
 func scale(d time.Duration, n, of int) time.Duration {
 	hi, lo := bits.Mul64(uint64(d), uint64(n))
 	if hi >= uint64(of) {
@@ -65,8 +64,8 @@ func scale(d time.Duration, n, of int) time.Duration {
 	return time.Duration(min(whole, uint64(maxWait)))
 }
 
-// rank orders limits by how soon they stop a client: those used up first, the
-// one with the latest reset in front, then by the pace that they allow.
+// rank orders limits by how soon they stop a client: used-up limits first, the latest reset in
+// front, then the other limits by their pace.
 func rank(a, b Limit) int {
 	return cmp.Or(
 		cmp.Compare(a.class(), b.class()),
@@ -85,11 +84,11 @@ func (l Limit) class() int {
 	case l.Unit == "":
 		return 1
 	default:
-		return 2 // a call takes more than one token, nobody knows how many
+		return 2 // a call takes more than one token; their number is unknown
 	}
 }
 
-// pace is calls per second until the reset.
+// pace returns the calls per second until the reset.
 func (l Limit) pace() float64 {
 	if l.Remaining <= 0 {
 		return 0
@@ -101,11 +100,11 @@ func (l Limit) pace() float64 {
 	return float64(q.Remaining) / q.Reset.Seconds()
 }
 
-// LimitHeaders names the headers by which a server reports one limit, or a
-// family of limits: a "*" in Remaining matches any name that responses have
-// there, and stands for the same text in Max and Reset. Several limits may share their
-// headers, as in "0, 14523" and "1, 1419704": those at the same place belong together.
-// One with a maximum of 0 is none. Headers that a server does not have are left empty.
+// LimitHeaders names the headers by which a server reports one limit, or a family of limits: a "*"
+// in Remaining matches any text in the header's name, and stands for the same text in Max and
+// Reset. Several limits may share their headers, as in "0, 14523" and "1, 1419704": values at the
+// same place belong together. A limit with a maximum of 0 is ignored. Leave headers empty that a
+// server does not send.
 type LimitHeaders struct {
 	// Max, Remaining and Reset are the names of the headers, such as
 	// X-RateLimit-Limit, X-RateLimit-Remaining and X-RateLimit-Reset.
@@ -113,23 +112,22 @@ type LimitHeaders struct {
 	// Used holds the number of calls made, for servers that send no Remaining;
 	// with Max, or in one value as in "32/40".
 	Used string
-	// ResetAfter is preferred to Reset: it is not a moment but a time from now.
+	// ResetAfter is the header that holds the time from now to the reset. It is preferred to Reset.
 	ResetAfter string
-	// ResetUnit is how Reset and ResetAfter are written; Auto if zero.
+	// ResetUnit is the unit of Reset and ResetAfter; Auto if zero.
 	ResetUnit Unit
 	// Name is the header that holds the name of the limit.
 	Name string
-	// Unit is what the limit counts; see Limit.Unit. Where it is empty, a
-	// family's name decides: one with "token" in it counts tokens.
+	// Unit is the unit that the limit counts; see Limit.Unit. If it is empty, a family's name
+	// decides: a name with "token" in it counts tokens.
 	Unit string
-	// Window is the length of the window, where the server is known to have
-	// this one. A family's name may be "second", "minute", "hour", "day",
-	// "month" or "year".
+	// Window is the length of the window, if it is known for the server. A family's name may be
+	// "second", "minute", "hour", "day", "month" or "year".
 	Window time.Duration
 	// Interval is the header that holds the length of the window: in milliseconds if its
 	// name ends in "Ms" or "Milliseconds", else as Auto says.
 	Interval string
-	// Bucket: calls come back one by one, Max in every Window, not all at once.
+	// Bucket means that calls come back one by one, Max in every Window, not all at once.
 	Bucket bool
 }
 
@@ -163,13 +161,13 @@ func (r *reading) readFamily(lh *LimitHeaders, names []string) {
 	slices.SortStableFunc(r.limits[start:], func(a, b Limit) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// has tells whether a header is one without which there is nothing to read.
+// has reports whether the header is one that every limit needs.
 func (lh *LimitHeaders) has(name string) bool {
 	return equalFold(name, lh.Remaining) || equalFold(name, lh.Used) || equalFold(name, lh.Reset) || equalFold(name, lh.ResetAfter)
 }
 
-// header is the name of a header of which a pattern is known, and its lines; star is what "*"
-// stands for.
+// header returns the name and the lines of the header that matches a pattern. star replaces the
+// "*".
 func (r *reading) header(pattern, star string) (name string, lines []string) {
 	if pattern == "" {
 		return "", nil
@@ -181,7 +179,7 @@ func (r *reading) header(pattern, star string) (name string, lines []string) {
 	return name, r.resp.Header[name]
 }
 
-// readLimit reads what one set of headers reports, unless that was read before.
+// readLimit reads the limit of one set of headers, unless it was read before.
 func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	start := len(r.limits)
 	r.parseLimit(lh, star)
@@ -192,7 +190,7 @@ func (r *reading) readLimit(lh *LimitHeaders, star string) {
 	}
 }
 
-// doubtful tells whether a reset is a number of an unknown unit.
+// doubtful reports whether a reset is a number of an unknown unit.
 func (r *reading) doubtful(lh *LimitHeaders, star string) bool {
 	for _, pattern := range [...]string{lh.ResetAfter, lh.Reset} {
 		_, lines := r.header(pattern, star)
@@ -310,8 +308,8 @@ func (l *Limit) pairs(lines []string, clock time.Time) {
 	}
 }
 
-// vendor cuts the name of a header such as X-Acme-RateLimit-Remaining behind its "RateLimit";
-// ok tells whether the header may report a limit in a family that no profile names.
+// vendor cuts the name of a header such as X-Acme-RateLimit-Remaining behind its "RateLimit"; ok
+// reports whether the header may belong to a family of limits that no profile names.
 func vendor(name string) (front string, ok bool) {
 	if len(name) < len("RateLimit") {
 		return "", false
@@ -333,11 +331,11 @@ func vendor(name string) (front string, ok bool) {
 	return "", false
 }
 
-// maxVendors is how many prefixes of limits are looked at.
+// maxVendors bounds the number of vendors' prefixes that are read.
 const maxVendors = 8
 
-// readVendors reads limits whose headers have a prefix of the vendor's own, and what else the
-// profiles do not name.
+// readVendors reads limits whose headers have a vendor's prefix, and other limits that the profiles
+// do not name.
 func (r *reading) readVendors(names []string) {
 	var fronts []string
 	for _, name := range names {
@@ -365,7 +363,7 @@ func (r *reading) readVendors(names []string) {
 		} {
 			r.readFamily(&family, names)
 		}
-		// A reset beside several counts, as Contentful's, is that of those that are used up.
+		// A single reset of several limits, as Contentful's, belongs to the used-up ones.
 		if reset, ok := parseWaits(r.resp.Header.Values(front+"-Reset"), Auto, r.clock); ok {
 			for i := range r.limits[start:] {
 				if l := &r.limits[start+i]; l.Reset < 0 && l.spent() {
@@ -388,7 +386,7 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 		first, _, _ = strings.Cut(first, ";")
 		d, ok := parseDecimal(trim(first))
 		n = int(min(d.whole, math.MaxInt))
-		return n, 0, ok && (n > 0 || d.nano == 0) // less than one call is unlike none
+		return n, 0, ok && (n > 0 || d.nano == 0) // less than one call is not 0 calls
 	}
 	if items[0].num < 0 {
 		return 0, 0, false // a server that sends -1 means that it does not know
@@ -402,9 +400,9 @@ func parseMax(lines []string) (n int, window time.Duration, ok bool) {
 	return saturate(items[0].num), window, true
 }
 
-// several reads limits that share their headers, as in a remaining of "0, 14523" beside
-// a reset of "1, 1419704": what stands at one place is of one limit. Where the maximum
-// is 0 there is none. Where nobody knows which reset is whose, each has that of l.
+// several reads limits that share their headers, as in a remaining of "0, 14523" with a reset of
+// "1, 1419704": values at the same place belong to one limit. A limit with a maximum of 0 is
+// ignored. If the resets cannot be matched to limits, each limit has the reset of l.
 func (l Limit) several(most, remaining []string, resets [][]string, unit Unit, clock time.Time) (limits []Limit, ok bool) {
 	if len(remaining) == 0 || len(remaining) == 1 && !strings.Contains(remaining[0], ",") {
 		return nil, false
@@ -494,7 +492,7 @@ func parseUsed(lines []string) (used, of int, ok bool) {
 	return used, of, ok
 }
 
-// parseCount reads a number of calls; a fraction of a call is no call.
+// parseCount reads a number of calls; a fraction of a call is dropped.
 func parseCount(s string) (int, bool) {
 	n, ok := parseDecimal(trim(s))
 	if !ok {
@@ -505,7 +503,7 @@ func parseCount(s string) (int, bool) {
 
 func saturate(n int64) int { return int(min(n, math.MaxInt)) }
 
-// cached: the response tells of the past, so its limits are not those of now.
+// cached reports whether a cache sent the response: then its limits are from the past.
 func cached(h http.Header) bool {
 	return age(h) > 0 || h.Get("X-From-Cache") != ""
 }

@@ -12,17 +12,16 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// A Profile says how a provider's responses tell of throttling. It is data: a
-// copy can be changed and extended, and what it does not say is read by the
-// rules of [Generic], which hold for every server.
+// A Profile describes how a provider's responses report throttling. It is data: a copy can be
+// changed and extended. Everything that it leaves out is read by the rules of [Generic], which hold
+// for every server.
 //
-// Patterns (of hosts, header names and values, codes, texts and URL paths) match
-// the whole of what they are held against, without regard to case; "*" stands
-// for any text. Fields are places in a JSON or XML body: "error.code" is exactly
-// there, arrays left out, "*.code" at any depth, and "details.*" anywhere below;
-// in CodeFields and TextFields, "code|__type" is the first of the two that is
-// there. Of a multipart/mixed body that holds HTTP responses, as answers to batches do,
-// "parts.status", "parts.headers.*" and "parts.body.*" are those of each part.
+// Patterns (of hosts, header names and values, codes, texts and URL paths) match the whole text,
+// without regard to case; "*" stands for any text. Fields are places in a JSON or XML body:
+// "error.code" is exactly there, arrays left out, "*.code" at any depth, and "details.*" anywhere
+// below; in CodeFields and TextFields, "code|__type" is the first of the two that is there. If a
+// multipart/mixed body holds HTTP responses, as answers to batches do, "parts.status",
+// "parts.headers.*" and "parts.body.*" are the status, headers and body of each part.
 //
 // A Profile must not be changed while it is in use.
 type Profile struct {
@@ -30,16 +29,15 @@ type Profile struct {
 	Name string
 	// Hosts are patterns of the host names at which the provider answers.
 	Hosts []string
-	// Marks are patterns of names of headers that nobody else sends: they
-	// betray the provider behind any host name.
+	// Marks are patterns of header names that only this provider sends: they identify the provider
+	// behind any host name.
 	Marks []string
-	// Providers are the profiles that are used instead of this one for
-	// responses by whose host, or else by whose marks, they are recognised. The
-	// first match counts.
+	// Providers are profiles for certain providers. A provider's profile is used instead of this
+	// one if it matches the response by its host, or else by its marks. The first match counts.
 	Providers []Profile
 
-	// Waits are the headers that say how long to wait, the most trustworthy
-	// first. The first one with a wait above 0 counts.
+	// Waits are the headers that hold a wait, the most trustworthy first. The first one with a wait
+	// above 0 counts.
 	Waits []WaitHeader
 	// BodyWaits are fields that hold a wait. The longest wait of fields, texts
 	// and headers counts.
@@ -62,20 +60,20 @@ type Profile struct {
 	// blames; the first that is there counts, fields before headers.
 	ScopeHeaders, ScopeFields []string
 
-	// Embedded says which successful responses may hold an error.
+	// Embedded matches the successful responses that may hold an error.
 	Embedded []Embedded
-	// Rules decide what a response means, the first that matches. Where none
-	// does, [cruise.StatusOutcome] decides.
+	// Rules decide the outcome of a response; the first rule that matches counts. If no rule
+	// matches, [cruise.StatusOutcome] decides.
 	Rules []Rule
 
-	whole bool // of Generic: it has what holds for every server
+	whole bool // of Generic: it includes the rules for every server
 }
 
-// A WaitHeader is a header that says how long to wait.
+// A WaitHeader is a header that holds a wait.
 type WaitHeader struct {
 	Name string
 	Unit Unit
-	// Whole: the value is digits and nothing else, not even a space.
+	// Whole requires a value of digits only, without a space.
 	Whole bool
 	// Over bounds the wait to that much above the client's own backoff; 0 is no
 	// bound.
@@ -84,7 +82,7 @@ type WaitHeader struct {
 	Field string
 }
 
-// A WaitField is a body field that says how long to wait.
+// A WaitField is a body field that holds a wait.
 type WaitField struct {
 	Field string
 	Unit  Unit
@@ -97,15 +95,14 @@ type WaitText struct {
 	Unit  Unit
 }
 
-// A Refill is a bucket that a body reports: the fields that hold the cost of
-// the call, what the bucket holds now and at most, and what comes back in a
-// second.
+// A Refill is a bucket that a body reports: the fields that hold the cost of the call, the present
+// level of the bucket, its size, and its refill per second.
 type Refill struct {
 	Cost, Now, Max, PerSecond string
 }
 
-// An Embedded matches requests whose successful responses may hold an error in
-// a body of JSON, XML or multipart/mixed. Empty conditions match anything.
+// An Embedded matches requests for which a success may hold an error in a body of JSON, XML or
+// multipart/mixed. Empty conditions match anything.
 type Embedded struct {
 	Method string
 	Path   string // pattern of the URL's path
@@ -113,8 +110,8 @@ type Embedded struct {
 	Header string // "Name: pattern" of a header of the request
 }
 
-// A Rule says what a response means. All conditions that are not empty must
-// hold; of a list, one must.
+// A Rule sets the outcome of a response. All conditions that are not empty must hold; of a list,
+// one must.
 type Rule struct {
 	// Status lists statuses; empty means 400 and above. Below, Code, With, Text and
 	// Field hold only where the request is Embedded.
@@ -131,17 +128,17 @@ type Rule struct {
 	Text []string
 	// Field lists fields that must hold something.
 	Field []string
-	// Spent: a limit that the response reports has nothing left.
+	// Spent requires that a reported limit is used up.
 	Spent bool
 
 	// Outcome of the call.
 	Outcome cruise.Outcome
-	// Brake: the server is throttling, although Outcome says otherwise because
-	// this call must not be retried.
+	// Brake means that the server is throttling, although Outcome says otherwise because this call
+	// must not be retried.
 	Brake bool
-	// Scope is the limit to blame, if the response names none that is better.
+	// Scope is the limit to blame, if the response names none.
 	Scope string
-	// Floor is the least wait where the server names none.
+	// Floor is the least wait if the server names none.
 	Floor time.Duration
 	// Wait is how long the quota is known to stay used up, if the server does
 	// not ask for more.
@@ -150,8 +147,8 @@ type Rule struct {
 	Until func(now time.Time) time.Time
 }
 
-// WantsBody tells whether Read can learn from the body of resp: of any error,
-// and of successful responses in which the provider may hide one.
+// WantsBody reports whether Read needs the body of resp: for any error, and for successful
+// responses in which the provider may hide an error.
 func (p Profile) WantsBody(resp *http.Response) bool {
 	return p.pick(resp).wantsBody(resp)
 }
@@ -185,8 +182,8 @@ func (e *Embedded) matches(req *http.Request) bool {
 		(e.Header == "" || headerIs(req.Header, e.Header))
 }
 
-// pick returns the profile to read resp by. Once, that is cheaper than to make the
-// providers that a reader asks many times.
+// pick returns the profile to read resp by. For one response that is cheaper than the index of a
+// Reader.
 func (p *Profile) pick(resp *http.Response) *Profile {
 	if req := resp.Request; req != nil && req.URL != nil {
 		host := req.URL.Hostname()
@@ -213,7 +210,7 @@ func (p *Profile) pick(resp *http.Response) *Profile {
 	return p
 }
 
-// headerIs tells whether a header is there as "Name: pattern" says.
+// headerIs reports whether a header matches "Name: pattern".
 func headerIs(h http.Header, condition string) bool {
 	name, pattern, _ := strings.Cut(condition, ":")
 	return slices.ContainsFunc(h.Values(name), func(v string) bool { return glob(trim(pattern), trim(v)) })
@@ -231,7 +228,7 @@ func hasHeader(h http.Header, pattern string) bool {
 	return false
 }
 
-// check names what is wrong with a profile.
+// check returns an error that names every fault of a profile.
 func (p Profile) check() error {
 	fail := func(format string, args ...any) error {
 		return fmt.Errorf("signal: profile %q: %w", p.Name, fmt.Errorf(format, args...))

@@ -6,8 +6,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// moreProviders are those of which little must be known: how a throttle is told from another
-// error where its status does not say so, and how long to wait where no header does.
+// moreProviders returns the profiles of providers with few rules: how to recognise a throttle if
+// the status does not show it, and how long to wait if no header tells.
 func moreProviders() []Profile {
 	return []Profile{
 		SEC(), Meta(), AlibabaCloud(), TencentCloud(), Dropbox(), Zendesk(), StackExchange(), Feishu(), Atlassian(),
@@ -185,8 +185,8 @@ func MusicBrainz() Profile {
 	}
 }
 
-// APNs is the Apple Push Notification service, whose 429 is of one device or of one token of
-// the provider's, and nobody else's.
+// APNs is the Apple Push Notification service. Its 429 concerns only one device or one token of the
+// provider.
 //
 // Source: developer.apple.com, Handling notification responses from APNs.
 func APNs() Profile {
@@ -263,8 +263,7 @@ func Binance() Profile {
 	}
 }
 
-// AzureDevOps delays those who use much, and says by a Retry-After on a success how long they
-// should hold back.
+// AzureDevOps delays heavy users, and asks them by a Retry-After on a success to wait.
 //
 // Source: learn.microsoft.com, Azure DevOps, rate and usage limits.
 func AzureDevOps() Profile {
@@ -400,7 +399,7 @@ func Etherscan() Profile {
 	}
 }
 
-// EthereumNode is the JSON-RPC of those who run nodes for others; a throttle may come with 200.
+// EthereumNode is the JSON-RPC of Ethereum node providers; a throttle may come with 200.
 //
 // Source: EIP-1474, code -32005; docs.infura.io and docs.alchemy.com.
 func EthereumNode() Profile {

@@ -24,7 +24,7 @@ type policy struct {
 	window    time.Duration
 }
 
-// policyUnits are the values of the parameter qu and what Limit.Unit calls them.
+// policyUnits maps the values of the parameter qu to values of Limit.Unit.
 var policyUnits = map[string]string{
 	"requests": "", "content-bytes": "bytes", "bytes": "bytes", "concurrent-requests": "concurrent",
 }
@@ -71,7 +71,7 @@ func readPolicies(h http.Header) []policy {
 	return policies
 }
 
-// rateLimits are the limits of the RateLimit field.
+// rateLimits returns the limits of the RateLimit field.
 func (r *reading) rateLimits() (limits []Limit) {
 	lines := r.resp.Header.Values("RateLimit")
 	items, err := parseSFList(lines)
@@ -102,8 +102,8 @@ func (r *reading) rateLimits() (limits []Limit) {
 	return limits
 }
 
-// policyOf finds the policy of that name and partition key, or else one for
-// which a key is given on one side only.
+// policyOf returns the policy of that name and partition key, or else a policy of that name where
+// only one of the two has a key.
 func policyOf(name, key string, policies []policy) *policy {
 	var loose *policy
 	for i := range policies {
@@ -161,7 +161,7 @@ func windowOf(limit int, policies []policy) time.Duration {
 	return 0
 }
 
-// partition is the parameter pk; not ok if it is no byte sequence.
+// partition returns the parameter pk. ok is false if pk is no byte sequence.
 func partition(it sfItem) (string, bool) {
 	pk, has := it.param("pk")
 	return pk.text, !has || pk.kind == sfBytes
@@ -174,8 +174,8 @@ func seconds(it sfItem) time.Duration {
 	return decimal{whole: uint64(it.num)}.times(time.Second)
 }
 
-// resetOf is a time from now in seconds, and where it cannot be one, because it
-// is 28 years or more, a Unix time.
+// resetOf returns the time from now to the reset. The value is in seconds from now, or a Unix time
+// if it is 28 years or more.
 func resetOf(it sfItem, clock time.Time) time.Duration {
 	return decimal{whole: uint64(it.num)}.reset(clock)
 }

@@ -10,21 +10,20 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// A Reader reads responses by one profile, many times: it has looked up beforehand what it
-// needs to know of the profile, so that a response that says nothing about limits costs next
-// to nothing. It is safe for concurrent use.
+// A Reader reads many responses by one profile. It has prepared the profile, so that a response
+// without limits costs next to nothing. It is safe for concurrent use.
 type Reader struct {
 	providers
 	longWait time.Duration
 	tells    names // of headers that report limits
-	// ruled are successful statuses that rules want to know without a body, with the headers of
-	// which one must be there; "" is no such condition.
+	// ruled maps successful statuses, to which a rule without a body may apply, to headers of which
+	// one must be there; "" is no such condition.
 	ruled map[int][]string
 }
 
-// NewReader returns a Reader by p, which must not change any more. longWait is the wait above
-// which a throttle counts as a quota that is used up, above 0; [DefaultLongWait] is usual. The
-// error names what is wrong with p or longWait.
+// NewReader returns a Reader by p, which must not change any more. longWait is the wait above which
+// a throttle counts as a used-up quota, and must be above 0; [DefaultLongWait] is usual. The error
+// names the faults of p and longWait.
 func NewReader(p Profile, longWait time.Duration) (*Reader, error) {
 	if longWait <= 0 {
 		return nil, fmt.Errorf("signal: long wait %v: want above 0", longWait)
@@ -53,7 +52,7 @@ func (r *Reader) add(p *Profile) {
 	}
 }
 
-// mark is the name of a header without which the rule does not hold; "" if there is none.
+// mark returns the name of a header without which the rule does not hold; "" if there is none.
 func (rule *Rule) mark() string {
 	for _, condition := range rule.Header {
 		if name, _, _ := strings.Cut(condition, ":"); !strings.HasPrefix(name, "!") {
@@ -63,7 +62,7 @@ func (rule *Rule) mark() string {
 	return ""
 }
 
-// isRuled tells whether a rule may hold for a response that is no error.
+// isRuled reports whether a rule may hold for a successful response.
 func (r *Reader) isRuled(resp *http.Response) bool {
 	for _, mark := range r.ruled[resp.StatusCode] {
 		if mark == "" || resp.Header[mark] != nil {
@@ -98,9 +97,8 @@ func (r *Reader) told(names []string, h http.Header) []string {
 	return names
 }
 
-// Read is [Profile.Read]. It calls body, once, where the body of resp can tell something (see
-// [Profile.WantsBody]), for what there is of it. The Signal of a success that says nothing but
-// what is left of the limits has no Reason.
+// Read is [Profile.Read]. It calls body once, to get the bytes of the body, if the body of resp can
+// matter (see [Profile.WantsBody]). The Signal of a success that only reports limits has no Reason.
 func (r *Reader) Read(resp *http.Response, now time.Time, body func() []byte) Signal {
 	q := r.pick(resp)
 	var head []byte
@@ -120,7 +118,7 @@ func (r *Reader) Read(resp *http.Response, now time.Time, body func() []byte) Si
 	return s
 }
 
-// providers are those of a profile, by what betrays them.
+// providers indexes the providers of a profile by their hosts and marks.
 type providers struct {
 	profile *Profile
 	hosts   names // in lower case
@@ -156,16 +154,16 @@ func (ps *providers) pick(resp *http.Response) *Profile {
 	return picked
 }
 
-// names are names and patterns of names, each of a provider at some place.
+// names holds names and patterns of names, each with the place of its provider.
 type names struct {
 	initials [256]bool      // first bytes that any has
-	whole    map[string]int // and what is behind the star of a pattern like "*.example.com"
+	whole    map[string]int // and the text after the star of a pattern like "*.example.com"
 	patterns []placed       // all others
 }
 
 type placed struct {
 	pattern string
-	front   string // what is before the first star
+	front   string // the text before the first star
 	place   int
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// match finds the first rule that holds, the provider's before those for every
-// server, and what in the response decided; "" means the status.
+// match returns the first rule that holds, the provider's rules before the rules for every server,
+// and the part of the response that decided; "" means the status.
 func (r *reading) match() (*Rule, string) {
 	for _, p := range r.layers {
 		for i := range p.Rules {

@@ -6,8 +6,8 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// Stripe tells a rate from a lock on the same object, and by Stripe-Should-Retry
-// what to do; it documents no Retry-After.
+// Stripe distinguishes its rate limit from a lock on the same object, and says by
+// Stripe-Should-Retry whether to retry. It documents no Retry-After.
 //
 // Source: docs.stripe.com/rate-limits; stripe-go.
 func Stripe() Profile {
@@ -23,8 +23,8 @@ func Stripe() Profile {
 	}
 }
 
-// Slack limits each method per workspace and app, by the minute: so long is the wait where it
-// names none.
+// Slack limits each method per workspace and app, by the minute. A throttle without a wait lasts a
+// minute.
 //
 // Source: docs.slack.dev, rate limits; slack-go.
 func Slack() Profile {
@@ -43,9 +43,8 @@ func Slack() Profile {
 	}
 }
 
-// Shopify is REST and GraphQL. Both are leaky buckets: whatever the plan, a REST
-// bucket empties in 20 s; that of GraphQL counts the cost of queries, and a
-// throttled query is answered with 200.
+// Shopify is REST and GraphQL. Both are leaky buckets. A REST bucket empties in 20 s with any plan.
+// The bucket of GraphQL counts the cost of queries, and a throttled query is answered with 200.
 //
 // Source: shopify.dev, API limits.
 func Shopify() Profile {
@@ -73,8 +72,8 @@ func Shopify() Profile {
 	}
 }
 
-// Discord limits buckets of routes, whose name is the Scope, and each bot as a
-// whole, whose Scope is "global".
+// Discord limits buckets of routes and each bot as a whole. The Scope is the name of the bucket, or
+// "global".
 //
 // Source: discord-api-docs, rate limits.
 func Discord() Profile {
@@ -94,8 +93,8 @@ func Discord() Profile {
 	}
 }
 
-// openAIRules tell a rate from an account without money, and from a request that is
-// larger than a whole minute's tokens, neither of which a wait mends.
+// openAIRules separate throttles from two errors that waiting cannot cure: an account without
+// money, and a request that is larger than a whole minute's tokens.
 func openAIRules() []Rule {
 	return []Rule{
 		{Status: []int{413, 429}, Text: []string{"request too large for *"}, Outcome: cruise.OutcomePermanent},
@@ -145,8 +144,7 @@ func AzureOpenAI() Profile {
 	return p
 }
 
-// Anthropic limits requests and tokens at once; 529 says that it is overloaded
-// by everybody together.
+// Anthropic limits requests and tokens at once; 529 says that the service as a whole is overloaded.
 //
 // Source: docs.claude.com, rate limits and errors; anthropic-sdk-go.
 func Anthropic() Profile {

@@ -12,53 +12,51 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// DefaultLongWait is the wait above which a throttle counts as a used-up quota:
-// nobody sleeps that long in the middle of a call.
+// DefaultLongWait is the wait above which a throttle counts as a used-up quota: no call should
+// sleep that long.
 const DefaultLongWait = time.Hour
 
-// maxScope is how much of the name of a limit is kept, in bytes: more than ARNs
-// have, little enough to be a label.
+// maxScope bounds the bytes of a limit's name: more than ARNs have, and few enough for a label.
 const maxScope = 1024
 
-// A Signal is what a response says about throttling.
+// A Signal holds a response's information about throttling.
 type Signal struct {
 	// Outcome of the attempt.
 	Outcome cruise.Outcome
-	// Brake: the server is throttling, so slow down, although Outcome is not
+	// Brake means that the server is throttling, so slow down, although Outcome is not
 	// OutcomeThrottled because this call must not be retried.
 	Brake bool
 	// RetryAfter is the wait that the server asks for, or that its quota is
 	// known to need, between 0 and one year; 0 also if it asks for none.
 	RetryAfter time.Duration
-	// Asked: the server named a wait, even if that is 0 or has passed.
+	// Asked means that the server named a wait, even if it is 0 or has passed.
 	Asked bool
-	// Floor is the least wait before another attempt where RetryAfter is 0, as
-	// the provider documents it; 0 if it does not.
+	// Floor is the least wait before another attempt if RetryAfter is 0, as the provider documents
+	// it; 0 if it documents none.
 	Floor time.Duration
-	// Over bounds the wait to that much above the client's own backoff, where
-	// the provider wants it so; 0 is no bound.
+	// Over bounds the wait to that much above the client's own backoff, if the provider wants it
+	// so; 0 is no bound.
 	Over time.Duration
 	// Scope is the limit that the server blames; "" if it names none.
 	Scope string
-	// Quota is what to tell the limiter of the limit that will stop the client
-	// first; nil if the response reports none.
+	// Quota reports to the limiter the limit that will stop the client first; nil if the response
+	// reports none.
 	Quota *cruise.Quota
 	// Limits are all limits that the response reports, the one that will stop
 	// the client first in front.
 	Limits []Limit
 	// Profile is the name of the profile by which the response was read.
 	Profile string
-	// ShouldRetry and ShouldNotRetry: the server itself says, by a header such as
-	// X-Should-Retry, whether the request is to be sent again.
+	// ShouldRetry and ShouldNotRetry are the server's own instructions, by a header such as
+	// X-Should-Retry, to send the request again or not.
 	ShouldRetry, ShouldNotRetry bool
-	// Reason says in a few words what decided, such as `status 429` or `code
+	// Reason names the part of the response that decided, such as `status 429` or `code
 	// "ThrottlingException"`.
 	Reason string
 }
 
-// Wait is the time to wait before the next attempt, given the client's own
-// backoff. The server's wait is a lower bound: what it asks for, even 0, never
-// makes a client faster than its own backoff.
+// Wait returns the time to wait before the next attempt, given the client's own backoff. The
+// server's wait is a lower bound: no wait, not even 0, makes a client faster than its own backoff.
 func (s Signal) Wait(backoff time.Duration) time.Duration {
 	wait := s.RetryAfter
 	if wait == 0 {
@@ -70,9 +68,9 @@ func (s Signal) Wait(backoff time.Duration) time.Duration {
 	return max(0, backoff, wait)
 }
 
-// Read tells what resp means. The body is what was read of it, at most [MaxBody]
-// of it is looked at; nil is fine, and enough where WantsBody says no. now is
-// the time at which the response came. Nothing of resp is changed.
+// Read returns the Signal of resp. body holds the bytes read of its body, of which at most
+// [MaxBody] count; nil is fine, and enough if WantsBody says no. now is the time at which the
+// response came. Read does not change resp.
 func (p Profile) Read(resp *http.Response, body []byte, now time.Time) Signal {
 	return p.readAs(p.pick(resp), resp, body, now, DefaultLongWait)
 }
@@ -106,8 +104,8 @@ func (p *Profile) readAs(q *Profile, resp *http.Response, body []byte, now time.
 	return s
 }
 
-// readWaits reads how long the server asks to wait. The longest of what the header and the
-// body say counts.
+// readWaits reads how long the server asks to wait. The longest wait in the header and the body
+// counts.
 func (r *reading) readWaits(s *Signal) {
 	asked, wait, over := r.headerWait()
 	s.Asked = s.Asked || asked
@@ -147,7 +145,7 @@ func (r *reading) report(s *Signal) {
 
 // A reading is one response on its way to a Signal.
 type reading struct {
-	layers   []*Profile // the provider's, then what holds for every server
+	layers   []*Profile // the provider's, then the rules for every server
 	resp     *http.Response
 	clock    time.Time // the server's
 	longWait time.Duration
@@ -199,8 +197,8 @@ func (r *reading) headerWait() (asked bool, wait, over time.Duration) {
 	return asked, 0, 0
 }
 
-// readHead reads what tells of an error without a body, as the answers to HEAD
-// must. Some servers say it in the reason phrase, as in "503 Slow Down".
+// readHead reads an error without a body, as in answers to HEAD. Some servers put it into the
+// reason phrase, as in "503 Slow Down".
 func (r *reading) readHead() {
 	status := r.resp.StatusCode
 	if _, phrase, ok := strings.Cut(r.resp.Status, " "); ok && status >= 400 && phrase != http.StatusText(status) {
@@ -261,8 +259,8 @@ func (r *reading) at(pattern string) (found []field) {
 	return found
 }
 
-// cleanCode cuts off what servers wrap a code in: its namespace before a "#",
-// a URL after a ":", whose fault it is after a ";", or the URL that it is the end of.
+// cleanCode cuts a code out of its wrapping: a namespace before a "#", a URL after a ":", the side
+// at fault after a ";", or a URL that ends with the code.
 func cleanCode(s string) string {
 	s = trim(s)
 	if hasPrefixFold(s, "http://") || hasPrefixFold(s, "https://") {
@@ -301,8 +299,8 @@ var usualWaits = map[string]Unit{
 	"retry_after_milliseconds": Milliseconds, "retryaftermilliseconds": Milliseconds, "retry_in_ms": Milliseconds, "backoff_ms": Milliseconds,
 }
 
-// usualWait is the wait in a field of one of the usual names. A wait of 0 is none: some errors
-// have the field whatever they are about.
+// usualWait returns the wait in a field of one of the usual names. It ignores a wait of 0: some
+// servers send the field with every error.
 func (r *reading) usualWait(f field) (time.Duration, bool) {
 	if r.resp.StatusCode < 400 || strings.Count(f.path, ".") > 2 {
 		return 0, false
@@ -371,8 +369,8 @@ func (r *reading) refill(f Refill) (l Limit, wait time.Duration, ok bool) {
 		return l, 0, false // no wait will ever fill the bucket enough
 	}
 	after := func(points float64) time.Duration {
-		// A microsecond is far below what a server means, and above what the
-		// division is off by.
+		// A microsecond is far below the resolution of servers, and above the rounding error of the
+		// division.
 		return min(maxWait, time.Duration(min(maxWait.Seconds(), math.Ceil(max(0, points)/rate*1e6)/1e6)*1e9))
 	}
 	l = Limit{Name: "cost", Max: floor(most / cost), Remaining: floor(max(0, now) / cost), Reset: after(most - now), Window: after(most)}
@@ -437,9 +435,9 @@ func (r *reading) refusedBySpent() bool {
 	return !about
 }
 
-// once keeps a request from being sent again that carries a nonce of the server's: ACME answers
-// each of them with the next nonce, and refuses the old one (RFC 8555 section 6.5). A long wait
-// there is of one name or account, so nobody else slows down for it.
+// once prevents the retry of a request that carries a nonce of the server: ACME answers each of
+// them with the next nonce, and refuses the old one (RFC 8555 section 6.5). A long wait there
+// concerns one name or account, so no other request slows down for it.
 func (r *reading) once(s *Signal) {
 	req := r.resp.Request
 	if req == nil || req.Method != http.MethodPost || s.Outcome == cruise.OutcomePermanent || !hasHeader(r.resp.Header, "Replay-Nonce") {
@@ -465,7 +463,7 @@ func (r *reading) override(s *Signal) {
 			s.ShouldNotRetry = true
 			switch s.Outcome {
 			case cruise.OutcomeThrottled:
-				s.Brake = true // still a throttle for everyone else
+				s.Brake = true // still a throttle for all other requests
 				fallthrough
 			case cruise.OutcomeTransient:
 				s.Outcome, s.Reason = cruise.OutcomePermanent, name+" false"
@@ -497,9 +495,9 @@ func (r *reading) settle(s *Signal) {
 	}
 }
 
-// reset is the wait until the limits that are used up are renewed. With some
-// left of every limit, it was another limit that stopped the call, whose reset
-// is unknown. A throttle that reports a reset and no remaining means that one.
+// reset returns the wait until the used-up limits are renewed. If no reported limit is used up,
+// another limit stopped the call, and its reset is unknown. If a throttle reports a limit's reset
+// without a remaining, that limit counts as used up.
 func (r *reading) reset(o cruise.Outcome) (wait time.Duration, ok bool) {
 	some := false
 	for _, l := range r.limits {
@@ -519,13 +517,13 @@ func (r *reading) reset(o cruise.Outcome) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// longSpent: a limit with a long window is used up and nobody knows until when.
+// longSpent reports whether a limit with a long window is used up until an unknown time.
 func (r *reading) longSpent() bool {
 	return slices.ContainsFunc(r.limits, func(l Limit) bool { return l.spent() && l.Reset < 0 && l.Window >= long })
 }
 
-// violated finds a policy with a long window among those that a problem of the
-// IETF draft says were violated.
+// violated returns a policy with a long window that was violated, by a problem document of the IETF
+// draft.
 func (r *reading) violated() (Limit, bool) {
 	for _, f := range r.fields {
 		if f.path != "violated-policies" {

@@ -195,7 +195,7 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// What a part of a batch says is found without knowing the boundary.
+// The parts of a batch are read without knowing the boundary.
 func TestPartsOfABatch(t *testing.T) {
 	type fields = []signal.BodyField
 	header := http.Header{"Content-Type": {"Multipart/Mixed; boundary=b"}}
@@ -242,7 +242,7 @@ func TestProfilesCanBeExtended(t *testing.T) {
 	assert.Len(t, signal.Generic().Providers, len(p.Providers)-1, "a profile is a copy")
 }
 
-// Some servers throttle by a redirect to a page, or accept what they don't do.
+// Some servers throttle by a redirect to a page, or accept a request and don't do it.
 func TestRulesForSuccessesNeedNoBody(t *testing.T) {
 	p := signal.Generic()
 	p.CodeHeaders = []string{"Code"}
@@ -381,7 +381,7 @@ func TestUnixTimesInVirtualTime(t *testing.T) {
 	})
 }
 
-// What a profile of one's own does not say is read by the rules for every server, too.
+// The rules for every server also supplement a user's own profile.
 func TestProvidersOfOnesOwn(t *testing.T) {
 	p := signal.Profile{Name: "ours", Providers: []signal.Profile{signal.GitHub(), signal.Stripe()}}
 	for _, url := range []string{"https://api.github.com/x", "https://api.example.com/x"} {

@@ -17,7 +17,7 @@ const (
 	sfInteger sfKind = iota + 1
 	sfString
 	sfBytes
-	sfOther // what no RateLimit field needs
+	sfOther // types that no RateLimit field needs
 )
 
 // An sfItem is a bare item with its parameters, and a key in a dictionary.
@@ -43,12 +43,12 @@ var errField = errors.New("malformed structured field")
 
 type sfParser struct{ s string }
 
-// parseSFList reads the lines of a List whose members are Items.
+// parseSFList reads the lines of a List of Items.
 func parseSFList(lines []string) ([]sfItem, error) {
 	return parseSF(lines, (*sfParser).item)
 }
 
-// parseSFDict reads the lines of a Dictionary whose values are Items.
+// parseSFDict reads the lines of a Dictionary of Items.
 func parseSFDict(lines []string) ([]sfItem, error) {
 	return parseSF(lines, (*sfParser).member)
 }
@@ -97,7 +97,7 @@ func (p *sfParser) member() (sfItem, error) {
 	return it, err
 }
 
-// value reads what follows a key: nothing means true.
+// value reads the value after a key; a key without a value is true.
 func (p *sfParser) value() (sfItem, error) {
 	if p.next('=') {
 		return p.bare()

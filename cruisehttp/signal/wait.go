@@ -78,8 +78,7 @@ const maxField = 8 << 10
 // send one or two, and each is tried as a date of many forms.
 const maxParts = 32
 
-// within returns the first lines, as far as they are no longer than maxField
-// together, and whether those are all.
+// within returns the first lines, up to maxField bytes together, and whether they are all lines.
 func within(lines []string) (fit []string, all bool) {
 	room := maxField
 	for i, line := range lines {
@@ -159,8 +158,8 @@ func parseWait(s string, unit Unit, clock time.Time) (time.Duration, bool) {
 	return 0, false
 }
 
-// knock is how long a number whose unit nobody knows may keep a client away. A server that
-// meant milliseconds is asked again then; one that meant seconds answers one request more.
+// knock is the longest time for which a number of unknown unit may stop a client. A server that
+// meant milliseconds is asked again then; a server that meant seconds answers one more request.
 const knock = 3 * time.Hour
 
 // bare tells whether a value is a number that counts from now.

@@ -1,5 +1,5 @@
-// Package chance is where all jitter of this module comes from: math/rand/v2's global generator, or
-// in a test one with a seed, so that a run can be played again.
+// Package chance is the source of all jitter in this module: the global generator of math/rand/v2,
+// or in a test a generator with a seed, so that a run can be repeated.
 package chance
 
 import (
@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// seeded is nil but in tests, so that nobody shares a lock.
+// seeded is nil outside tests, so that calls share no lock.
 var seeded atomic.Pointer[source]
 
 type source struct {

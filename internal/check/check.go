@@ -1,4 +1,4 @@
-// Package check collects what is wrong with the arguments and options of a constructor.
+// Package check collects the faults in the arguments and options of a constructor.
 package check
 
 import (

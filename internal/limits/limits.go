@@ -1,4 +1,4 @@
-// Package limits has what the limiters of this module have in common, in whichever package they
+// Package limits holds the part that all limiters of this module share, in whichever package they
 // are: a queue in the tree of queues of a Retrier, and the way in which a call enters it.
 package limits
 
@@ -21,7 +21,7 @@ type Member struct {
 	queue   *queue.Queue
 }
 
-// Join returns what a limiter embeds, a pointer, whose calls wait in q.
+// Join returns the Member that a limiter embeds, a pointer. The limiter's calls wait in q.
 func Join(limiter any, q *queue.Queue) Member { return Member{limiter, q} }
 
 func (m *Member) member() *Member { return m }
@@ -69,11 +69,11 @@ type CallKey struct{}
 
 // A Call is a call of a Retrier.
 type Call interface {
-	// Ticket returns what the call asks of a queue.
+	// Ticket returns the call's demand on a queue.
 	Ticket(cost int) queue.Ticket
 }
 
-// Ticket returns what a call asks of a queue. It runs code of others, which ctx may be.
+// Ticket returns a call's demand on a queue. It may run foreign code: the methods of ctx.
 func Ticket(ctx context.Context, cost int) queue.Ticket {
 	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: clock.Never}
 	if c, ok := ctx.Value(CallKey{}).(Call); ok {

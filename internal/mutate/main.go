@@ -1,9 +1,10 @@
-// Command mutate breaks a package in one place at a time, and prints what no test noticed.
+// Command mutate breaks a package in one place at a time, and prints the changes that no test
+// noticed.
 //
 //	go run ./internal/mutate -n 40 -seed 1 ./internal/queue
 //
 // A mutant negates a condition, moves the bound of a comparison, exchanges plus and minus, leaves
-// out an assignment, or doubles a number. Which ones are tried follows from the seed. The files
+// out an assignment, or doubles a number. The seed decides which mutants are tried. The files
 // themselves stay as they are.
 package main
 
@@ -30,7 +31,7 @@ import (
 // A mutant is one change of a file.
 type mutant struct {
 	file     string
-	from, to int // offsets of what is replaced
+	from, to int // offsets of the text to replace
 	by       string
 	line     int
 	what     string
@@ -111,7 +112,7 @@ const (
 	invalid  = "does not compile"
 )
 
-// test runs the tests against a mutant, in the folder that is this program's.
+// test runs the tests against a mutant, in the working directory.
 func test(m mutant, source []byte, tmp string, limit time.Duration, packages []string) (string, error) {
 	changed, err := m.apply(source)
 	if err != nil {
@@ -132,7 +133,7 @@ func test(m mutant, source []byte, tmp string, limit time.Duration, packages []s
 	if err := os.WriteFile(overlay, list, 0o600); err != nil {
 		return "", err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), limit+2*time.Minute) // which building takes
+	ctx, cancel := context.WithTimeout(context.Background(), limit+2*time.Minute) // time to build
 	defer cancel()
 	args := append([]string{"test", "-short", "-failfast", "-vet=off", "-overlay=" + overlay, "-timeout=" + limit.String()}, packages...)
 	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()

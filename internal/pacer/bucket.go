@@ -81,7 +81,7 @@ func (b *Bucket) Pass(now clock.Instant, n int) time.Duration {
 	return 0
 }
 
-// Peek returns what Pass would, and takes nothing.
+// Peek returns the wait that Pass would return, and takes nothing.
 func (b *Bucket) Peek(now clock.Instant, n int) time.Duration { return b.AtLeast(now, 0, n) }
 
 // AtLeast returns a lower bound of the wait of a call of cost n behind others of a total cost.
@@ -123,9 +123,8 @@ func (b *Bucket) Drain() { b.tokens = min(0, b.tokens) }
 // SetLimit changes the limit. Tokens that were saved until now stay.
 func (b *Bucket) SetLimit(now clock.Instant, limit rate.Limit) {
 	b.settle(now)
-	// A call that lacked less than a nanosecond's worth left the balance below 0. At a limit
-	// far above one token a nanosecond that is many tokens, and hours of a lower limit. What
-	// was charged stays.
+	// A call that lacked less than a nanosecond's worth left the balance below 0. At a limit far
+	// above one token a nanosecond that is many tokens, and hours of a lower limit. A charge stays.
 	if -b.tokens/float64(b.limit)*1e9 < 1 {
 		b.tokens = max(-1, b.tokens)
 	}

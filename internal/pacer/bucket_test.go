@@ -12,7 +12,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// A bucket makes the same decisions as x/time and has the same balance, whatever is asked of it.
+// A bucket makes the same decisions as x/time and has the same balance, after any sequence of
+// operations.
 func TestBucketAsXTime(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 0))

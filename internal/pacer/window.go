@@ -54,7 +54,8 @@ func (s *Windows) Set(now clock.Instant, windows []Window) {
 	s.all, s.maxCost = is.all, is.maxCost
 	for i := range s.all {
 		w := &s.all[i]
-		// The shortest of those that are long enough is the most exact, else the longest knows most.
+		// Copy the shortest window that is long enough, the most exact one, else the longest, which
+		// knows most.
 		from := &was[min(sort.Search(len(was), func(i int) bool { return was[i].per >= w.per }), len(was)-1)]
 		before := from.expired
 		for j := range from.size {
@@ -101,7 +102,7 @@ func (s *Windows) Pass(now clock.Instant, n int) time.Duration {
 	return 0
 }
 
-// Peek returns what Pass would, and counts nothing.
+// Peek returns the wait that Pass would return, and counts nothing.
 func (s *Windows) Peek(now clock.Instant, n int) time.Duration {
 	for i := range s.all {
 		s.all[i].expire(now)
@@ -246,8 +247,8 @@ func (w *window) add(at clock.Instant, n int) {
 	w.began = at
 }
 
-// remove takes out up to n calls of those that went at a time, or before if there are fewer: what
-// is left then leaves the window no sooner than it should.
+// remove takes out n calls that went at a time, and earlier calls if there are fewer than n. So no
+// call that stays leaves the window too soon.
 func (w *window) remove(sent clock.Instant, n int) {
 	i := min(sort.Search(w.size, func(i int) bool { return w.oldest(i).at >= sent }), w.size-1)
 	for ; i >= 0 && n > 0; i-- {
@@ -268,7 +269,7 @@ func (w *window) remove(sent clock.Instant, n int) {
 // may hold more calls.
 func (w *window) wait(at clock.Instant, n int64) time.Duration {
 	rounds := (n-1)/int64(w.n) + 1
-	m := int64(w.used()) + n - rounds*int64(w.n) // the call that has gone, of those m-N
+	m := int64(w.used()) + n - rounds*int64(w.n) // the number of the call that has gone
 	from := at
 	if m > 0 {
 		i := sort.Search(w.size, func(i int) bool { return w.oldest(i).total-w.expired >= m })

@@ -151,8 +151,8 @@ func TestWindowsApproximation(t *testing.T) {
 			s := NewWindows([]Window{tt.w})
 			late := (tt.w.Per + ExactCalls - 1) / ExactCalls
 			var calls []went
-			oldest, used := 0, 0 // of what an exact window holds
-			burst := max(1, int(tt.step*time.Duration(tt.w.Calls)/tt.w.Per))
+			oldest, used := 0, 0 // of an exact window
+			burst := max(1, int(tt.step*time.Duration(tt.w.N)/tt.w.Per))
 			for at := time.Duration(0); len(calls) < 150_000 && at < 3*tt.w.Per; at += tt.step {
 				for oldest < len(calls) && at-calls[oldest].at >= tt.w.Per+late {
 					used -= calls[oldest].n
@@ -195,7 +195,7 @@ func TestWindowsForget(t *testing.T) {
 			}
 		}
 		now = now.Add(50 * time.Millisecond)
-		if rnd.IntN(20) == 0 { // so that many leave at once, or all
+		if rnd.IntN(20) == 0 { // then many leave at once, or all
 			now = now.Add(time.Duration(rnd.Int64N(int64(70 * time.Second))))
 		}
 	}
@@ -250,7 +250,7 @@ func BenchmarkWindows(b *testing.B) {
 			}
 		}
 	})
-	b.Run("a pause, for each who waits", func(b *testing.B) {
+	b.Run("a pause, for each waiter", func(b *testing.B) {
 		s, now := full()
 		for b.Loop() {
 			if wait := s.AtLeast(now.Add(2*per), 0, 1); wait > 0 {

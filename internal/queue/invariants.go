@@ -8,9 +8,10 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Invariants returns what is wrong with q while nothing happens, nil if nothing is: the costs
-// of its waiters must add up, and the waiter that goes next must have a timer, or a placeholder
-// in the parent if only an ancestor holds it up. It is for tests. It takes the lock.
+// Invariants returns the first broken invariant of q while nothing happens, nil if there is none.
+// The costs of its waiters must add up, and the waiter that goes next must have a timer, or a
+// placeholder in the parent if only an ancestor holds it up. Invariants is for tests. It takes the
+// lock.
 func (q *Queue) Invariants() error {
 	q.Lock()
 	defer q.Unlock()

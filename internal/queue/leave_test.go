@@ -17,8 +17,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/calm"
 )
 
-// A crowd that leaves takes its place in line along: whoever comes next waits for
-// their own turn only.
+// A crowd that leaves gives up its places in the queue: the next call waits for its own turn only.
 func TestQueueCrowdLeaves(t *testing.T) {
 	crowd := 100_000
 	if calm.Raced {
@@ -53,7 +52,7 @@ func TestQueueCrowdLeaves(t *testing.T) {
 // leaves and is not.
 func TestQueueCancellationRacesWithTurn(t *testing.T) {
 	const calls, burst = 2000, 500
-	b := newBucket(1e-6, burst) // what is taken does not come back in time
+	b := newBucket(1e-6, burst) // no token refills during the test
 	b.pauseFor(time.Hour)
 	var went, left atomic.Int64
 	var wg, ready sync.WaitGroup
@@ -88,7 +87,7 @@ func TestQueueCancellationRacesWithTurn(t *testing.T) {
 	checkEmpty(t, &b.Queue)
 }
 
-// Who is let go before it gets to leave goes, since its token is taken.
+// A waiter that is let go while it is about to leave still goes, since its token is taken.
 func TestQueueLetsGoWhoIsAboutToLeave(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(1, 1)
@@ -107,8 +106,8 @@ func TestQueueLetsGoWhoIsAboutToLeave(t *testing.T) {
 	})
 }
 
-// Whoever races with a cancellation takes no token that nobody uses: after each
-// race, the bucket has given exactly as many as calls went.
+// A race with a cancellation wastes no token: after each race, the bucket has given exactly one
+// token for each call that went.
 func TestQueueCancellationLosesNoToken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(10, 1)

@@ -18,8 +18,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/pacer"
 )
 
-// A turn is what became of a call in a line: when it left, since the line began,
-// and why, if it did not go.
+// A turn is the end of a call's wait: when it left, since the test began, and the reason if it did
+// not go.
 type turn struct {
 	who string
 	at  time.Duration
@@ -43,7 +43,7 @@ func newBucket(limit rate.Limit, burst int) *bucket {
 	return b
 }
 
-// What a Refusal is for.
+// The reasons of a Refusal, as errors.
 var (
 	errDeadline = errors.New("deadline")
 	errPause    = errors.New("pause")
@@ -189,7 +189,7 @@ func checkTurns(t *testing.T, want, got []turn) {
 	assert.Len(t, got, len(want))
 }
 
-// checkEmpty checks that nothing is left of those who waited.
+// checkEmpty checks that the queue holds no trace of its waiters.
 func checkEmpty(t *testing.T, q *Queue) {
 	t.Helper()
 	q.Lock()

@@ -33,11 +33,11 @@ func (l *treeLock) root() *sync.Mutex {
 	return &l.own
 }
 
-// While nobody waits, the lock is held for a tenth of a microsecond. So a call that finds it
-// taken looks again a few times, a microsecond apart, before it is parked. A sync.Mutex does so
-// too, but parks at once if other goroutines are ready to run; then eight of them got half as
-// many calls through. Looks in quicker succession would let processors take the queue's memory
-// from each other at every call.
+// While no call waits, the lock is held for a tenth of a microsecond. So a call that finds it taken
+// looks again a few times, a microsecond apart, before it is parked. A sync.Mutex does so too, but
+// parks at once if other goroutines are ready to run; then eight of them got half as many calls
+// through. Looks in quicker succession would let processors take the queue's memory from each other
+// at every call.
 const (
 	looks   = 4
 	between = 3000 // turns of an empty loop

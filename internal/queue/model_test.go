@@ -17,9 +17,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// queueModel is a queue before a token bucket as one would explain it: integers,
-// lists, and no timer. Tokens are counted in billionths, of which a limit of so
-// many calls a second gives as many each nanosecond.
+// queueModel is the plainest form of a queue before a token bucket: integers, lists, and no timer.
+// Tokens are counted in billionths: a limit of n calls a second gives n of them each nanosecond.
 type queueModel struct {
 	limit, burst int64
 	now          int64 // nanoseconds, as all times here
@@ -27,7 +26,7 @@ type queueModel struct {
 	pausedTo     int64
 	waiters      [classes][]*modelWaiter
 	passedBy     int            // turns that others had before the background
-	left         []*modelWaiter // those that went, in order
+	left         []*modelWaiter // the waiters that went, in order
 }
 
 const token = int64(time.Second)
@@ -50,7 +49,7 @@ func (m *queueModel) tokens(at int64) int64 {
 	return min(m.burst*token, min(token, m.saved(m.pausedTo))+(at-m.pausedTo)*m.limit)
 }
 
-// saved is what there would be without a pause.
+// saved returns the balance as it would be without a pause.
 func (m *queueModel) saved(at int64) int64 {
 	return min(m.burst*token, m.have+(at-m.since)*m.limit)
 }
@@ -82,7 +81,7 @@ func (m *queueModel) due() (*modelWaiter, int64) {
 	return w, at
 }
 
-// run lets go whoever goes until a time.
+// run lets all waiters go that are due until a time.
 func (m *queueModel) run(until int64) {
 	for {
 		w, at := m.due()
@@ -130,7 +129,7 @@ func (m *queueModel) pause(d int64) {
 
 func (m *queueModel) resume() { m.pausedTo = min(m.pausedTo, m.now) }
 
-// settle counts what came until now, in a pause as if there were none.
+// settle adds the tokens that came until now, as if there were no pause.
 func (m *queueModel) settle() {
 	if m.pausedTo > m.now {
 		m.have = m.saved(m.now)
@@ -219,8 +218,8 @@ func (r *modelRun) sleep(d int64, late bool) {
 	synctest.Wait()
 }
 
-// readOld is a caller who read the clock a while before it got the lock, and by
-// what it read could go earlier than those who did.
+// readOld is a caller that read the clock a while before it got the lock. By its reading it could
+// go earlier than calls that went since.
 func (r *modelRun) readOld(d int64) {
 	room := &r.bucket.Queue
 	room.mu.Lock()
@@ -231,7 +230,7 @@ func (r *modelRun) readOld(d int64) {
 	}
 }
 
-// check compares the queue with its model, and both with what must always hold.
+// check compares the queue with its model, and checks the invariants of both.
 func (r *modelRun) check() bool {
 	r.t.Helper()
 	r.mu.Lock()
@@ -269,8 +268,8 @@ func (r *modelRun) check() bool {
 	return true
 }
 
-// checkQueue runs a script of three bytes an operation: what, how much, and how
-// long until the next.
+// checkQueue runs a script. Each operation has three bytes: its kind, its amount, and the time
+// until the next.
 func checkQueue(t *testing.T, script []byte) (ok bool) {
 	limits := []int64{7, 13, 101, 997}
 	script = script[:min(len(script), 3*200)]
@@ -347,7 +346,7 @@ func checkQueue(t *testing.T, script []byte) (ok bool) {
 	return ok
 }
 
-// CRUISE_MODEL=1000000 checks so many operations instead of a hundred thousand, and
+// CRUISE_MODEL=1000000 checks a million operations instead of a hundred thousand, and
 // CRUISE_MODEL_SEED=n begins at the n-th script.
 func TestQueueModel(t *testing.T) {
 	const each = 100 // operations of a script

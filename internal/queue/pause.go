@@ -8,8 +8,8 @@ import (
 
 // The methods of this file want the lock held.
 
-// Pause lets nobody go before until, and reports whether that extends the pause: a pause is
-// never shortened by another one. Slowed must follow.
+// Pause lets no call go before until, and reports whether that extends the pause: a pause is never
+// shortened by another one. Slowed must follow.
 func (q *Queue) Pause(now, until clock.Instant) bool {
 	until = min(until, now.Add(clock.Farthest))
 	if until <= max(now, q.pausedUntil) {
@@ -24,8 +24,8 @@ func (q *Queue) Pause(now, until clock.Instant) bool {
 // quota.
 func (q *Queue) QuotaUsedUp(until clock.Instant) { q.quotaUntil = max(q.quotaUntil, until) }
 
-// ProbeNext lets a first attempt go before the retries, once. After a pause the retry of the call
-// that was refused before would ask what is known: it may be refused whatever the rate is.
+// ProbeNext lets a first attempt go before the retries, once. After a pause the retry of a refused
+// call would prove little: the server may refuse it again at any rate.
 func (q *Queue) ProbeNext() { q.probe = true }
 
 // CutPause makes the pause end at another time, earlier than before: at once if that is now.

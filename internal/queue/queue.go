@@ -29,31 +29,31 @@ type Policy interface {
 	// AtLeast returns a lower bound of the wait of a call of cost n behind others of a total
 	// cost.
 	AtLeast(now clock.Instant, ahead int64, n int) time.Duration
-	// Charge takes n more for a call that went at sent, or gives back if n is below 0. What it
-	// takes may be more than there is: then later calls wait for it.
+	// Charge takes n more for a call that went at sent, or gives back if n is below 0. It may take
+	// more than the balance: then later calls wait for the difference.
 	Charge(now, sent clock.Instant, n int)
 	// Pause sets the end of a pause. An until that is not after now ends the pause.
 	Pause(now, until clock.Instant)
 	// Abandoned tells the policy that the last waiter has left without going.
 	Abandoned(now clock.Instant)
-	// Counts reports whether past calls keep later calls waiting: a new policy would let
-	// those go.
+	// Counts reports whether past calls keep later calls waiting: a new policy would let the later
+	// calls go.
 	Counts(now clock.Instant) bool
 	// MaxCost returns the highest cost that is ever let go. Slowed must follow a change of it.
 	MaxCost() int
 }
 
-// A Ticket is what a call asks of a queue.
+// A Ticket is a call's demand on a queue.
 type Ticket struct {
 	Cost     int
 	Class    Class
 	Deadline clock.Instant // by the clock, zero if there is none
 	Until    clock.Instant // by the clock: the call waits no longer; zero if it does
 	MaxPause time.Duration // the call is refused where a pause lasts longer
-	OnWait   func(Outlook) // called without a lock when the call begins to wait; nil if nobody is to know
+	OnWait   func(Outlook) // called without a lock when the call begins to wait; may be nil
 }
 
-// An Outlook is what is known of a wait when it begins.
+// An Outlook describes a wait when it begins.
 type Outlook struct {
 	AtLeast time.Duration // from now, as things are
 	Paused  time.Duration // the part of it that is a pause
@@ -97,29 +97,29 @@ type Queue struct {
 	resumed     func(now clock.Instant) time.Duration
 	policy      Policy
 	timeline    clock.Timeline // the queue's time, which may differ from the clock's
-	pausedUntil clock.Instant  // nobody goes before
+	pausedUntil clock.Instant  // no call goes before
 	quotaUntil  clock.Instant  // until when a quota is used up, if there is a pause
 	waiters     [classes]waiters
 	waiting     int
-	calls       int           // that wait here or in child queues, also calls that a child queue holds up
-	busy        atomic.Bool   // somebody waits
+	calls       int           // waiting here or in child queues, including calls that a child queue holds up
+	busy        atomic.Bool   // at least one call waits
 	maxCost     atomic.Int64  // of the policy
 	probe       bool          // a first attempt goes next, before the retries
 	skipped     int           // turns that went past waiting background work
-	timer       *time.Timer   // for the waiter that goes next; nil while nobody waits
+	timer       *time.Timer   // for the waiter that goes next; nil while no call waits
 	firesAt     clock.Instant // when the timer should go off
 	owedFrom    clock.Instant // after a late timer, the time for which the policy is asked next; else zero
 	branch
 }
 
-// Config is what a queue needs to know beside its policy.
+// Config holds the settings of a queue.
 type Config struct {
 	// CatchUp is the lateness of the timer that the queue makes up for.
 	CatchUp time.Duration
-	// Resumed is asked, when a pause holds up or would refuse a call, whether somebody
-	// elsewhere has ended the pause; nil if nobody can. It returns how long from now it is to
-	// be asked again, or clock.Never while an answer is under way. Slowed must follow that
-	// answer if the pause lasts.
+	// Resumed is called when a pause holds up or would refuse a call, to find out whether another
+	// process has ended the pause. It returns the time until it is to be called again, or
+	// clock.Never while an answer is under way. Slowed must follow that answer if the pause lasts.
+	// Resumed is nil if no other process can end a pause.
 	Resumed func(now clock.Instant) time.Duration
 	// Start is the time at which the queue begins. If it is zero, the time begins with the
 	// first call.
@@ -170,7 +170,7 @@ func (q *Queue) Cost() (cost int64) {
 	return cost
 }
 
-// NextCost returns the cost of the waiter that goes next, 0 if nobody waits.
+// NextCost returns the cost of the waiter that goes next, 0 if no call waits.
 func (q *Queue) NextCost() int {
 	if w := q.head(); w != nil {
 		return w.Cost
@@ -178,7 +178,7 @@ func (q *Queue) NextCost() int {
 	return 0
 }
 
-// Busy reports whether anybody waits. It needs no lock.
+// Busy reports whether a call waits. It needs no lock.
 func (q *Queue) Busy() bool { return q.busy.Load() }
 
 // TooExpensive reports whether q or an ancestor never lets a call of cost n go, and the highest
@@ -232,7 +232,7 @@ func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) 
 	return sent, ok
 }
 
-// turnedAway tells all policies that a call which was told to wait does not.
+// turnedAway tells all policies that a call which would have to wait does not wait.
 func (q *Queue) turnedAway(now clock.Instant) {
 	for x := q; x != nil; x = x.parent {
 		x.abandoned(x.Advance(q.Reading(now)))
@@ -249,7 +249,7 @@ func (q *Queue) Charge(sent clock.Instant, n int) {
 		x.policy.Charge(x.Advance(reading), x.At(sent), n)
 	}
 	for x := q; x != nil; x = x.parent {
-		x.Slowed(x.Advance(reading)) // whoever waited for what was given back may go, too
+		x.Slowed(x.Advance(reading)) // a waiter may now go, by the tokens given back
 	}
 }
 
@@ -298,8 +298,8 @@ func (q *Queue) Await(ctx context.Context, w *Waiter) (sent clock.Instant, err e
 		if q.abandon(w) {
 			return 0, ctx.Err()
 		}
-		// The call was let go at the same moment. It goes, so that what the policy has
-		// counted is what the server gets.
+		// The call was let go at the same moment. It goes, so that the policy has counted the calls
+		// that the server gets.
 	}
 	if w.refused != nil {
 		return 0, w.refused
@@ -330,7 +330,7 @@ func (q *Queue) Report() (waiting int, pause time.Duration) {
 	return waiting, q.PauseLeft(q.Now())
 }
 
-// outlook returns what is known of the wait of w, behind others of a total cost.
+// outlook describes the wait of w behind others of a total cost.
 func (q *Queue) outlook(now clock.Instant, w *Waiter, ahead int64) Outlook {
 	wait := q.least(now, w, ahead)
 	o := Outlook{AtLeast: wait, Ahead: int(min(ahead, math.MaxInt)), Paused: q.PauseLeft(now)}
@@ -370,7 +370,7 @@ func (q *Queue) outwaited(w *Waiter) {
 	w.refuse(&Refusal{Why: WaitTooLong, RetryAfter: o.AtLeast, Paused: o.Paused})
 }
 
-// drop takes w out of the queue, and lets go whoever may go without it.
+// drop takes w out of the queue, and lets the waiters go that w held up.
 func (q *Queue) drop(now clock.Instant, w *Waiter) {
 	first := q.head() == w
 	q.dismiss(now, w)
@@ -424,8 +424,8 @@ func (q *Queue) refusal(now clock.Instant, w *Waiter, ahead int64) *Refusal {
 	return refused
 }
 
-// tooLong refuses a call that may not wait for as long as it would have to, in q and all its
-// ancestors. A deadline that comes first is a matter of refuses.
+// tooLong refuses a call that would have to wait longer than it may, in q and all its ancestors. If
+// the call's deadline comes first, refuses decides.
 func (q *Queue) tooLong(now clock.Instant, w *Waiter, ahead int64) *Refusal {
 	if w.Until == 0 || w.Deadline != 0 && w.Deadline < w.Until {
 		return nil
@@ -480,7 +480,7 @@ func (q *Queue) least(now clock.Instant, w *Waiter, ahead int64) time.Duration {
 	return clock.Never // overflow
 }
 
-// head returns the waiter that goes next, nil if nobody waits.
+// head returns the waiter that goes next, nil if no call waits.
 func (q *Queue) head() *Waiter {
 	if q.waiting == 0 {
 		return nil
@@ -526,8 +526,8 @@ func (q *Queue) dismiss(now clock.Instant, w *Waiter) {
 	q.abandoned(now)
 }
 
-// abandoned must follow when a call that was told to wait does not go: the policy may have to
-// know that nobody waits any more.
+// abandoned must follow when a call that was told to wait does not go: the policy may have to know
+// that the queue is empty.
 func (q *Queue) abandoned(now clock.Instant) {
 	if q.waiting == 0 {
 		q.policy.Abandoned(now)

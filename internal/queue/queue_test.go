@@ -36,7 +36,7 @@ func TestQueue(t *testing.T) {
 			q.retry("retry 1", 1)
 			q.retry("retry 2", 1)
 		}, []turn{{"a", 0, nil}, {"retry 1", 100 * ms, nil}, {"retry 2", 200 * ms, nil}, {"b", 300 * ms, nil}, {"c", 400 * ms, nil}}},
-		{"a retry with nobody waiting goes at once", 10, 1, func(t *testing.T, q *lineup) {
+		{"a retry goes at once if no call waits", 10, 1, func(t *testing.T, q *lineup) {
 			q.retry("retry", 1)
 		}, []turn{{"retry", 0, nil}}},
 		{"a first attempt under a Retrier is no retry", 10, 1, func(t *testing.T, q *lineup) {
@@ -56,7 +56,7 @@ func TestQueue(t *testing.T) {
 		}, []turn{{"drain", 0, nil}, {"retry", 400 * ms, nil}, {"small", 500 * ms, nil}}},
 
 		// Changes of the rate.
-		{"a cut reaches those who wait", 10, 1, func(t *testing.T, q *lineup) {
+		{"a cut reaches the waiters", 10, 1, func(t *testing.T, q *lineup) {
 			q.join("a", 1)
 			q.join("b", 1)
 			q.join("c", 1)
@@ -71,14 +71,14 @@ func TestQueue(t *testing.T) {
 		}, []turn{{"a", 0, nil}, {"b", second, nil}}},
 
 		// Pauses.
-		{"a pause stops those who wait", 10, 1, func(t *testing.T, q *lineup) {
+		{"a pause stops the waiters", 10, 1, func(t *testing.T, q *lineup) {
 			q.join("a", 1)
 			q.join("b", 1)
 			q.join("c", 1)
 			time.Sleep(50 * ms)
 			q.pauseFor(second)
 		}, []turn{{"a", 0, nil}, {"b", 1050 * ms, nil}, {"c", 1150 * ms, nil}}},
-		{"a pause stops those who come", 10, 1, func(t *testing.T, q *lineup) {
+		{"a pause stops new calls", 10, 1, func(t *testing.T, q *lineup) {
 			q.pauseFor(second)
 			time.Sleep(500 * ms)
 			q.join("a", 1)
@@ -116,13 +116,13 @@ func TestQueue(t *testing.T) {
 			time.Sleep(second)
 			q.resume()
 		}, []turn{{"a", second, nil}, {"b", 1100 * ms, nil}}},
-		{"lifting a pause that is all but over delays nobody", 1, 1, func(t *testing.T, q *lineup) {
+		{"lifting a pause just before its end delays no call", 1, 1, func(t *testing.T, q *lineup) {
 			q.pauseFor(10 * second)
 			q.join("a", 1)
 			time.Sleep(9900 * ms)
 			q.resume()
 		}, []turn{{"a", 9900 * ms, nil}}},
-		{"a lifted pause leaves what would be there without", 1, 2, func(t *testing.T, q *lineup) {
+		{"a lifted pause leaves the tokens as if there had been none", 1, 2, func(t *testing.T, q *lineup) {
 			q.join("a", 2)
 			time.Sleep(500 * ms)
 			q.pauseFor(time.Hour)
@@ -138,7 +138,7 @@ func TestQueue(t *testing.T) {
 			time.Sleep(10 * second)
 			q.resume()
 		}, []turn{{"a", 10 * second, nil}, {"b", 12 * second, nil}}},
-		{"a lifted pause is over for those who come", 10, 1, func(t *testing.T, q *lineup) {
+		{"a lifted pause is over for new calls", 10, 1, func(t *testing.T, q *lineup) {
 			q.pauseFor(time.Hour)
 			q.resume()
 			time.Sleep(100 * ms)
@@ -200,8 +200,8 @@ func TestQueue(t *testing.T) {
 			require.NoError(t, q.SetLimit(10))
 		}, []turn{{"a", second, nil}, {"b", 1100 * ms, nil}}},
 
-		// Those who leave.
-		{"who leaves costs nobody anything", 10, 1, func(t *testing.T, q *lineup) {
+		// Waiters that leave.
+		{"a waiter that leaves delays no other", 10, 1, func(t *testing.T, q *lineup) {
 			ctx, cancel := context.WithCancel(context.Background())
 			q.join("a", 1)
 			q.joinWith(ctx, "b", 1)
@@ -211,7 +211,7 @@ func TestQueue(t *testing.T) {
 			time.Sleep(50 * ms)
 			cancel()
 		}, []turn{{"a", 0, nil}, {"b", 50 * ms, context.Canceled}, {"d", 50 * ms, context.Canceled}, {"c", 100 * ms, nil}, {"e", 200 * ms, nil}}},
-		{"the next of lower cost need not wait for the one who left", 10, 5, func(t *testing.T, q *lineup) {
+		{"a cheaper call need not wait as long as the waiter that left", 10, 5, func(t *testing.T, q *lineup) {
 			ctx, cancel := context.WithCancel(context.Background())
 			q.join("drain", 5)
 			q.joinWith(ctx, "large", 5)
@@ -219,7 +219,7 @@ func TestQueue(t *testing.T) {
 			time.Sleep(200 * ms)
 			cancel()
 		}, []turn{{"drain", 0, nil}, {"large", 200 * ms, context.Canceled}, {"small", 200 * ms, nil}}},
-		{"who leaves during a pause does not end it", 10, 1, func(t *testing.T, q *lineup) {
+		{"a waiter that leaves during a pause does not end it", 10, 1, func(t *testing.T, q *lineup) {
 			ctx, cancel := context.WithCancel(context.Background())
 			q.pauseFor(second)
 			q.joinWith(ctx, "a", 1)
@@ -245,14 +245,14 @@ func TestQueue(t *testing.T) {
 			q.joinWith(within(t, 999*ms), "a", 1)
 			q.joinWith(within(t, 1001*ms), "b", 1)
 		}, []turn{{"a", 0, errDeadline}, {"b", second, nil}}},
-		{"a cut refuses who cannot make it any more, and frees their place", 10, 1, func(t *testing.T, q *lineup) {
+		{"a cut refuses waiters that would miss their deadlines, and frees their places", 10, 1, func(t *testing.T, q *lineup) {
 			q.join("a", 1)
 			q.joinWith(within(t, second), "b", 1)
 			q.join("c", 1)
 			time.Sleep(50 * ms)
 			require.NoError(t, q.SetLimit(0.1))
 		}, []turn{{"a", 0, nil}, {"b", 50 * ms, errDeadline}, {"c", 5050 * ms, nil}}},
-		{"a pause refuses who cannot make it any more, and frees their place", 10, 1, func(t *testing.T, q *lineup) {
+		{"a pause refuses waiters that would miss their deadlines, and frees their places", 10, 1, func(t *testing.T, q *lineup) {
 			q.join("a", 1)
 			q.joinWith(within(t, second), "b", 1)
 			q.joinWith(within(t, 3*second), "c", 1)
@@ -312,7 +312,7 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// The rate of 1000 who wait is that of now, not that of when they came.
+// A crowd of 1000 waiters goes at the present rate, not at the rate at which they came.
 func TestQueueCutReachesAThousand(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLineup(1000, 1)
@@ -331,7 +331,7 @@ func TestQueueCutReachesAThousand(t *testing.T) {
 	})
 }
 
-// Whoever is first in line has the only timer, so a crowd costs none.
+// The first waiter has the only timer, so a crowd costs no more timers.
 func TestQueueOneTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLineup(10, 1)

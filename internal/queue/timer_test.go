@@ -14,7 +14,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// What clocks do to a bucket, at explicit times: 10 a second, burst 5.
+// Clocks that jump, run late or go backwards, before a bucket of 10 a second and a burst of 5.
 func TestBucketClock(t *testing.T) {
 	const second = time.Second
 	type step struct {
@@ -36,7 +36,7 @@ func TestBucketClock(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := newBucket(10, 5)
 				start := clock.Now()
-				time.Sleep(2 * time.Hour) // whatever is read below is old
+				time.Sleep(2 * time.Hour) // all readings below are old
 				for _, s := range tt.steps {
 					now := b.Advance(start.Add(s.at))
 					got := 0
@@ -50,8 +50,8 @@ func TestBucketClock(t *testing.T) {
 	}
 }
 
-// A timer that fires late lets go what the bucket holds by then, and makes up for
-// no more than timers are late for no reason.
+// A timer that fires late lets calls go for the tokens of the bucket by then, and makes up for at
+// most the usual lateness of timers.
 func TestQueueLateTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newLineup(10, 2)
@@ -112,8 +112,8 @@ func TestQueueTimersOfACoarseClock(t *testing.T) {
 	}
 }
 
-// What a bucket makes up for a late timer is for the turn of that timer, not for one that
-// another limiter held up later.
+// A bucket makes up for a late timer at the turn of that timer, not at a turn that another limiter
+// held up later.
 func TestQueueLateTimerBeforeAWaitAbove(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, b := newBucket(rate.Inf, 1), newBucket(1000, 1)
@@ -144,8 +144,8 @@ func TestQueueLateTimerBeforeAWaitAbove(t *testing.T) {
 	})
 }
 
-// What a bucket has counted by a change of its limit does not come once more when a timer is
-// made up for that was late before.
+// Tokens that a bucket has counted by a change of its limit are not counted again when it makes up
+// for an earlier late timer.
 func TestQueueLateTimerBeforeAChange(t *testing.T) {
 	for _, tt := range []struct {
 		name   string

@@ -8,27 +8,28 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// A call that enters a queue passes it and all its ancestors, and takes what they count in all
-// of them at one moment or in none. So a call that one queue holds up holds nothing of another.
+// A call that enters a queue passes it and all its ancestors. It takes tokens from all of them at
+// one moment, or from none. So a call that one queue holds up holds nothing of another.
 //
 // The next call of a queue, once only the ancestors hold it up, is represented by a placeholder
 // among the waiters of the parent. A call that its own queue holds up has none there. As a queue
 // has one placeholder, queues take turns in their parent, however many calls wait in each.
 //
-// Turns are fair by cost: this is deficit round robin (Shreedhar and Varghese, 1995). At each turn a
-// queue is granted the largest cost that came to wait in the parent of late, and lets calls go for
-// as long as they cost no more than is left of it. So of two queues that always have a call waiting
-// there, neither gets ahead of the other by more than three times that cost; where all calls cost
-// the same, each turn is one call. A queue that has no call waiting loses what was left.
+// Turns are fair by cost: this is deficit round robin (Shreedhar and Varghese, 1995). At each turn
+// a queue is granted the largest cost that came to wait in the parent of late. It lets calls go
+// until the next one costs more than the rest of the grant. So of two queues that always have a
+// call waiting there, neither gets ahead of the other by more than three times that cost; where all
+// calls cost the same, each turn is one call. A queue without a waiting call loses the rest of its
+// grant.
 //
 // A tree has one lock, that of its root, so there is no order in which to take locks. Each queue
 // has its own time, so queues tell each other readings of the clock.
 
-// ListenAbove is how often the policy of a queue with Resumed is asked while an ancestor holds
-// up the next call: somebody elsewhere may have paused.
+// ListenAbove is how often the policy of a queue with Resumed is asked while an ancestor holds up
+// the next call: another process may have paused.
 const ListenAbove = 5 * time.Second
 
-// branch is what a queue has to do with its parent.
+// branch is a queue's place under its parent.
 type branch struct {
 	parent      *Queue
 	placeholder Waiter      // among the waiters of parent, queued or not
@@ -92,7 +93,7 @@ func (q *Queue) PathPausedUntil() (until clock.Instant) {
 	return until
 }
 
-// passAll lets a call go through q and all its ancestors if nobody waits there, and reports
+// passAll lets a call go through q and all its ancestors if no call waits there, and reports
 // whether it did, and when.
 func (q *Queue) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) {
 	if !q.isFree(q.Reading(now), n) {
@@ -157,8 +158,8 @@ func (q *Queue) classAbove(w *Waiter) Class {
 	return w.Class
 }
 
-// representInParent makes the placeholder stand for w, or for nobody if w is nil. The
-// placeholder keeps its place among the waiters whatever w costs.
+// representInParent makes the placeholder stand for w, or for no call if w is nil. The placeholder
+// keeps its place among the waiters whether w is cheap or expensive.
 func (q *Queue) representInParent(w *Waiter) (changed bool) {
 	p := &q.placeholder
 	if p.queued {
@@ -200,7 +201,7 @@ func (q *Queue) isOpen(reading clock.Instant) bool {
 func (q *Queue) passNext(reading clock.Instant) {
 	now := q.Advance(reading)
 	w := q.head()
-	q.placeholder.queued = true // as it was until now: what the policy keeps for it may go
+	q.placeholder.queued = true // as it was until now: the policy may keep a burst for it
 	q.pass(now, w.Cost)
 	q.placeholder.queued = false
 	q.granted -= int64(w.Cost)

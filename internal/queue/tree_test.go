@@ -32,7 +32,7 @@ func TestQueueAdoptsWhileItIsAdopted(t *testing.T) {
 	assert.Same(t, &root.mu.own, inner.mu.root())
 }
 
-// Calls that stand in line already when a limiter gets its place below another one count there, too.
+// Calls that already wait when their limiter gets a parent count in the parent, too.
 func TestQueueAdoptsThoseInLine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		root, inner := newBucket(rate.Inf, 1), newBucket(1, 1)

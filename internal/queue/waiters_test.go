@@ -50,7 +50,7 @@ func TestWaiters(t *testing.T) {
 	}
 }
 
-// A call whose turn others put off waits until its longest wait is over, and no longer.
+// A call that others delay waits no longer than its longest wait.
 func TestQueueLongestWaitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBucket(1, 1)

@@ -12,15 +12,15 @@ type change struct {
 	edits []edit
 }
 
-// name is the rule and what is changed, two cells of a table.
+// name returns the rule and the change, two cells of a table.
 func (c change) name() string { return fmt.Sprintf("%d | %s", c.rule, c.what) }
 
 // edit puts a new text in the place of one that occurs once in the files of the law.
 type edit struct{ old, new string }
 
-// changes is the table of what is tried, rule by rule. Those of rules 8 and 9 show that
-// they cost nothing elsewhere: in these scenarios no window tells its end, and nothing
-// queues. What they are worth shows in scenarios by name.
+// changes is the table of the changes, rule by rule. The changes of rules 8 and 9 show that these
+// rules cost nothing elsewhere: in these scenarios no window reports its end, and nothing queues.
+// Their value shows in named scenarios.
 var changes = []change{
 	{1, "one call more for each success, as TCP", []edit{{`startGrow  = .15 `, `startGrow = 1. `}}},
 	{1, "as many calls more where calls are fast and many", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},

@@ -9,13 +9,13 @@ import (
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
-// keepable are the law's results in the random scenarios whose limit can be kept.
+// keepable returns the law's results in the random scenarios in which the limit can be kept.
 func (p played) keepable() []score.Result {
 	return p.board.Select(p.board.Own, p.board.Group(board.Keepable))
 }
 
-// oracle prints what could be had by choosing afterwards, for each scenario, the best of
-// several laws: at the use of the law as it is, and at whatever use.
+// oracle prints the result of choosing afterwards, for each scenario, the best of several laws: at
+// the use of the present law, and at any use.
 func oracle(w io.Writer, all []played, none played) {
 	base := none.keepable()
 	scenarios := len(base)
@@ -30,8 +30,8 @@ func oracle(w io.Writer, all []played, none played) {
 		}
 		laws = append(laws, law)
 	}
-	// choose takes what is throttled least in each scenario, where all of the use is worth
-	// as much as that percentage.
+	// choose takes the law with the fewest throttles in each scenario, if all of the use is worth
+	// as much as that percentage of throttles.
 	choose := func(worth float64) score.Score {
 		best := slices.Clone(laws[0])
 		for _, law := range laws {
@@ -44,7 +44,7 @@ func oracle(w io.Writer, all []played, none played) {
 		return score.Means(best)
 	}
 	use, less := score.Means(base).Use, 0.
-	more := 1000. // the use of whoever has most
+	more := 1000. // the use of the law with the most
 	for range 50 {
 		if half := (less + more) / 2; choose(half).Use < use {
 			less = half

@@ -1,7 +1,7 @@
-// Command ablate changes one thing of the control law at a time, plays the suite and
-// random scenarios with each, and prints a row of figures for docs/control.md. What a
-// change makes of random scenarios is compared with the law as it is scenario by scenario,
-// so that a difference of a fortieth shows. Run it in the simulation module.
+// Command ablate changes one thing of the control law at a time, plays the suite and random
+// scenarios with each, and prints a row of figures for docs/control.md. In random scenarios each
+// change is compared with the present law scenario by scenario, so that a difference of a fortieth
+// shows. Run it in the simulation module.
 //
 //	go run ./ablate                   every change of the table
 //	go run ./ablate -only 'rule 6'    those whose rule or words match
@@ -64,8 +64,8 @@ func main() {
 // none is the law as it is.
 var none = change{what: "none"}
 
-// table prints the law as it is, and each change that is asked for. Who asks for none gets
-// the law alone.
+// table prints the present law, and each wanted change. If no change is wanted it prints only the
+// law.
 func (s settings) table(w io.Writer, only string) error {
 	which, err := regexp.Compile(only)
 	if err != nil {
@@ -84,8 +84,8 @@ func (s settings) table(w io.Writer, only string) error {
 	return err
 }
 
-// curve prints the law as it is among the changes that trade throttles against use,
-// and what follows from them all.
+// curve prints the present law among the changes that trade throttles against use, and the best
+// choice among them all.
 func (s settings) curve(w io.Writer) error {
 	at := slices.IndexFunc(curve, func(c change) bool { return c.rule == 1 }) + 1
 	all, err := s.rows(w, slices.Insert(slices.Clone(curve), at, none))
@@ -101,8 +101,8 @@ func (s settings) curve(w io.Writer) error {
 
 const head = "| rule | change | suite: throttled % | wait | Jain | use | random: throttled % | wait | Jain | use | broke down | more throttled, longer wait in %, fairer, more use | `heroku-10x1`: throttled %, wait, Jain |"
 
-// rows plays the law with each of the changes, and prints a row for each. What they
-// are compared with, the law as it is, is played first.
+// rows plays the law with each of the changes, and prints a row for each. It plays the present law
+// first, for comparison.
 func (s settings) rows(w io.Writer, tried []change) ([]played, error) {
 	law, err := read()
 	if err != nil {
@@ -153,8 +153,8 @@ func (p played) figures(base played) string {
 	return strings.Join(append(cells, fmt.Sprintf("%.1f, %.0f, %.2f", m.Throttled, m.Wait, m.Jain)), " | ")
 }
 
-// against is by how much random scenarios differ from those of the law as it is, on
-// average, with the standard error of that.
+// against returns the mean difference from the present law in the random scenarios, with its
+// standard error.
 func (p played) against(base played) string {
 	if p.board == base.board {
 		return ""

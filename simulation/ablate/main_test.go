@@ -42,7 +42,7 @@ func TestEveryChangeFitsTheLaw(t *testing.T) {
 	}
 }
 
-// A few random scenarios may all be ones whose limit cannot be kept.
+// In a small set of random scenarios it may be that no limit can be kept.
 func TestFiguresOfNoScenarioAreLeftOut(t *testing.T) {
 	slow, err := scenario.Find("heroku-10x1")
 	if err != nil {
@@ -105,7 +105,7 @@ func TestAChangeIsComparedWithTheLawAsItIs(t *testing.T) {
 	}
 }
 
-// That tells before and after an edit what it is worth.
+// So the figures before and after an edit can be compared.
 func TestTheLawIsPlayedAloneWhereNoChangeIsWanted(t *testing.T) {
 	var out strings.Builder
 	if err := (settings{seeds: 1, random: 1, from: 5001}).table(&out, "none"); err != nil {

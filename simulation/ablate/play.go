@@ -20,15 +20,15 @@ import (
 	"github.com/a7df5faa/cruise/simulation/score"
 )
 
-// settings are what each law plays.
+// settings name the scenarios that each law plays.
 type settings struct {
 	seeds  int
 	random int
 	from   uint64
 }
 
-// clients are the law that this program is built with, and the pacer, which tells
-// random scenarios whose limit can be kept from others.
+// clients returns the law that this program is built with, and the pacer, which shows in which
+// random scenarios the limit can be kept.
 func clients() []engine.Client { return []engine.Client{client.Cruise("cruise"), client.Pacer()} }
 
 // result is a score.Result on its way from one process to another.
@@ -41,8 +41,7 @@ type result struct {
 // count is of the requests in all runs of a scenario.
 type count struct{ Successes, Throttled int }
 
-// tell plays the law in the suite and the random scenarios, and writes what came of it for
-// play.
+// tell plays the law in the suite and the random scenarios, and writes the results for play.
 func (s settings) tell(w io.Writer) error {
 	counts := map[string]count{} // by scenario
 	seen := func(r *engine.Recording) {
@@ -57,15 +56,14 @@ func (s settings) tell(w io.Writer) error {
 	return gob.NewEncoder(w).Encode(out)
 }
 
-// played is what came of a law.
+// played holds the results of a law.
 type played struct {
 	board  *board.Board
 	counts map[string]count // of the law, by scenario
 }
 
-// play runs this program again, built with a change of the law, and puts what came of it
-// beside the pacer's results. An interrupt ends that run, so that its files go before this
-// program does.
+// play runs this program again, built with a change of the law, and joins its results with the
+// pacer's. An interrupt ends that run, so that its files go before this program does.
 func (s settings) play(law source, c change, pacer []score.Result) (played, error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()

@@ -57,8 +57,8 @@ func (s source) with(c change) (source, error) {
 	return changed, nil
 }
 
-// overlay writes the change to the folder, and returns the name of what go build's
-// -overlay wants.
+// overlay writes the change to the folder, and returns the name of the file for go build's
+// -overlay.
 func (s source) overlay(c change, dir string) (string, error) {
 	changed, err := s.with(c)
 	if err != nil {

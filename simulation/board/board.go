@@ -13,13 +13,13 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// Board is results with what follows from them.
+// Board holds results, and the figures that follow from them.
 type Board struct {
 	Results []score.Result
 	Clients []engine.Client    // that have results, in the order given
 	Own     string             // the client that the others are compared with; "" if none ran
 	Pacer   map[string]float64 // use of the pacer, by scenario
-	Tight   map[string]bool    // scenarios whose limit nobody can keep
+	Tight   map[string]bool    // scenarios in which no client can keep the limit
 	Split   bool               // the keepable ones are grouped by kind of server and signal, too
 
 	byScenario map[string][]score.Result
@@ -52,7 +52,7 @@ func New(clients []engine.Client, results []score.Result) *Board {
 	return b
 }
 
-// Scenarios are those that the board has results of, in order.
+// Scenarios returns the scenarios that the board has results of, in order.
 func (b *Board) Scenarios() []*scenario.Scenario {
 	var list []*scenario.Scenario
 	for _, r := range b.Results {
@@ -204,8 +204,8 @@ const (
 	aheadUse       = .002
 )
 
-// Better tells whether a result is one of a peer that was throttled less than our
-// own client and yet used more of what there was.
+// Better reports whether a result belongs to a peer that was throttled less than our own client and
+// yet used more of the server's capacity.
 func (b *Board) Better(r score.Result) bool {
 	if r.Client == b.Own || b.Client(r.Client).Yardstick {
 		return false
@@ -245,8 +245,8 @@ func (b *Board) best(m score.Metric, clients []string, figures []score.Score) fl
 	return best
 }
 
-// marks are the cells of a table that are the best of their columns: those whose
-// figures, printed by text, look like the best one.
+// marks returns the best cells of a table's columns: a cell is one of the best if its figure,
+// printed by text, looks like the best one.
 func (b *Board) marks(metrics []score.Metric, clients []string, figures []score.Score, text func(score.Metric, float64) string) [][]bool {
 	marks := make([][]bool, len(figures))
 	for i := range marks {
@@ -264,7 +264,7 @@ func (b *Board) marks(metrics []score.Metric, clients []string, figures []score.
 	return marks
 }
 
-// Metrics are those of the given names.
+// Metrics returns the metrics of the given names.
 func Metrics(names ...string) []score.Metric {
 	var list []score.Metric
 	for _, name := range names {

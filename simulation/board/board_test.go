@@ -56,7 +56,7 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 	}
 }
 
-// By more than what is noise, and by throttles as well as by use.
+// Better means by more than the noise, and by throttles as well as by use.
 func TestWhatCountsAsBetter(t *testing.T) {
 	s := &scenario.Scenario{Name: "s"}
 	for _, c := range []struct {
@@ -70,7 +70,7 @@ func TestWhatCountsAsBetter(t *testing.T) {
 	}
 }
 
-// Whoever tries options wants to know whether the defaults are better.
+// A user who tries options must see whether the defaults are better.
 func TestTheDefaultsCanBeBetterThanYours(t *testing.T) {
 	s := &scenario.Scenario{Name: scenario.Yours}
 	yours, defaults := engine.Client{Name: "yours", Own: true}, engine.Client{Name: "cruise", Own: true}
@@ -157,7 +157,8 @@ func TestTargetsAreCheckedAgainstTheBoard(t *testing.T) {
 	}
 }
 
-// What did not run may be what the figure hangs on: a better peer, or a bad scenario.
+// The figure may depend on a client or a scenario that did not run: a better peer, or a bad
+// scenario.
 func TestTargetsOverSeveralAreKnownIfAllRan(t *testing.T) {
 	for _, c := range []struct {
 		missing           string
@@ -307,7 +308,7 @@ func TestTargetsAreOfRunsAndOfPairs(t *testing.T) {
 	}
 }
 
-// What is wanted is about scenarios that there are.
+// Targets name existing scenarios.
 func TestTargetsAreAboutScenarios(t *testing.T) {
 	groups := []string{Suite, Keepable, tight, "named", "random"}
 	for _, target := range Targets {

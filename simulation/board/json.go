@@ -12,7 +12,7 @@ import (
 // figure is a number that JSON may lack.
 type figure float64
 
-// MarshalJSON writes null for what makes no sense.
+// MarshalJSON writes null for a figure that makes no sense.
 func (f figure) MarshalJSON() ([]byte, error) {
 	if v := float64(f); math.IsNaN(v) || math.IsInf(v, 0) {
 		return []byte("null"), nil

@@ -15,7 +15,7 @@ import (
 type Chart struct {
 	File    string
 	Alt     string
-	Caption string // what it shows, and by which colours and lines
+	Caption string // the content, and the meaning of colours and lines
 }
 
 // Markdown writes the board as a page, with pictures of the given files.

@@ -139,7 +139,7 @@ func (b *Board) Single() bool {
 	return len(list) == 1 && !list[0].Random
 }
 
-// Figures are those that the board's tables show.
+// Figures returns the metrics that the board's tables show.
 func (b *Board) Figures() []score.Metric {
 	tables := b.named()
 	if !b.Single() {
@@ -153,7 +153,7 @@ func (b *Board) Figures() []score.Metric {
 // Compact is the table without the columns in which nothing is.
 func (t Table) Compact() Table { return compact([]Table{t})[0] }
 
-// compact is tables with the same columns without those in which nothing is in any.
+// compact returns tables of the same columns without the columns that are empty in all of them.
 func compact(tables []Table) []Table {
 	empty := func(column int) bool {
 		for _, t := range tables {
@@ -187,7 +187,7 @@ func (b *Board) line(client string) Line {
 	return Line{Client: client, Own: c.Own, Yardstick: c.Yardstick}
 }
 
-// fixed prints the mean of a figure, those that count most with the same digits in all rows.
+// fixed prints the mean of a figure. The most important figures have the same digits in all rows.
 func fixed(m score.Metric, v float64) string {
 	switch m.Name {
 	case "jain", "use":
@@ -198,7 +198,7 @@ func fixed(m score.Metric, v float64) string {
 	return Number(v)
 }
 
-// Legend says what the tables' marks, which look like mark, mean.
+// Legend explains the tables' marks, which look like mark.
 func (b *Board) Legend(mark string) []string {
 	if !b.compares() {
 		return nil
@@ -206,7 +206,7 @@ func (b *Board) Legend(mark string) []string {
 	return []string{mark + " best of the column, yardsticks left out"}
 }
 
-// MeansLegend says what the columns of means that have no figures mean.
+// MeansLegend explains the columns of means that have no figures.
 func (b *Board) MeansLegend() []string {
 	lines := []string{fmt.Sprintf("%s: in how many scenarios the client used less than 0.6 of what %s does, was throttled more than 10 %%, had a Jain's index below 0.7",
 		strings.Join(breaksDown, ", "), client.Pacer().Name)}
@@ -216,5 +216,5 @@ func (b *Board) MeansLegend() []string {
 	return append(lines, fmt.Sprintf("better: scenarios in which a peer is throttled less than %s and yet uses more; for %s, in which any peer is", b.Own, b.Own))
 }
 
-// compares reports whether there is anybody to compare with.
+// compares reports whether there is a client to compare with.
 func (b *Board) compares() bool { return len(b.Clients) > 1 && b.Own != "" }

@@ -22,11 +22,12 @@ type Target struct {
 	Of    func(*Board) float64
 }
 
-// Targets is the table of them: what users meet, and what is good and stays.
+// Targets is the table of all targets: for situations that users meet, and for good figures that
+// must stay.
 var Targets = slices.Concat(wanted(), kept())
 
-// wanted is what has to hold for those who put cruise in front of an API as it is. The figures of
-// the suite, and of servers that a law is tuned on, say nothing of it.
+// wanted returns the targets for cruise with its defaults in front of an API. The figures of the
+// suite, and of servers that the law is tuned on, do not show them.
 func wanted() []Target {
 	list := []Target{
 		// A call that is always throttled is not to stop the others.
@@ -34,7 +35,7 @@ func wanted() []Target {
 		atLeast("doomed-5x", "use", .9), atLeast("doomed-5x-1s", "use", .9),
 		inAll(atMost, "doomed-after", "recovery", 60), inAll(atMost, "doomed-after-1s", "recovery", 60), inAll(atMost, "doomed-after-10s", "recovery", 60),
 	}
-	// Whoever joins gets in.
+	// A process that joins gets its share.
 	for _, settled := range []int{1, 4} {
 		at := func(depth int) string { return fmt.Sprintf("newcomer-%d@%d", settled, depth) }
 		list = append(list, atMost(at(1), "first", 30), atMost(at(1), "half", 150))
@@ -42,7 +43,7 @@ func wanted() []Target {
 			list = append(list, atMost(at(depth), "half", 60), inNine(at(depth), "half", 150))
 		}
 	}
-	// Nobody starves where all begin together, nor where windows close on everybody.
+	// No process starves if all begin together, nor if a window closes for all of them.
 	for _, n := range []int{3, 10} {
 		for _, bucket := range []struct {
 			depth int
@@ -82,15 +83,16 @@ func wanted() []Target {
 		inAll(atMost, "haproxy-250", "failed", 0), inAll(atMost, "rack-attack-250", "failed", 0), inAll(atMost, "mod_qos-250", "failed", 0),
 		atLeast("grow-.15x2^n", "use", .6),
 	)
-	// The times are those of 50 calls at once and 10 a second from then on, by 0.70, 0.6 and 0.75.
+	// The times are the times of 50 calls at once and 10 a second from then on, divided by 0.70,
+	// 0.6 and 0.75.
 	return append(list,
 		atMost("haproxy-240", "clear", 27.1), atMost("haproxy-240", "throttled", 4),
 		atMost("haproxy-240-2s", "clear", 31.7), atMost("haproxy-240-2s", "throttled", 4),
 		atMost("vsthrottle-240", "clear", 25.3), atMost("vsthrottle-240", "throttled", 4))
 }
 
-// kept is what is good and stays. What no law can reach is no target, but how far from the
-// genie it may be.
+// kept returns the targets for good figures that must stay. A figure that no law can reach has a
+// target for its distance from the genie.
 func kept() []Target {
 	return []Target{
 		atMost("heroku-30min", "throttled", .15), atMost("heroku-30min", "wait", 17), atMost("heroku-30min", "stdev", 25),
@@ -247,7 +249,7 @@ func withoutHeaders(told, mute string) func(*Board) float64 {
 	return func(b *Board) float64 { return in(told, "use")(b) / in(mute, "use")(b) }
 }
 
-// late is how many seconds a job takes beyond 1.2 times of what a plain client needs.
+// late returns the seconds that a job takes beyond 1.2 times a plain client's time.
 func late(job string) func(*Board) float64 {
 	return func(b *Board) float64 {
 		clear := in(job, "clear")(b)
@@ -295,8 +297,8 @@ func beatenRandom(b *Board) float64 {
 	return 100 * float64(bad) / float64(all) // NaN if there are none
 }
 
-// beaten counts those scenarios that have a better peer, and all. It knows of none
-// unless every client that competes ran.
+// beaten counts the scenarios with a better peer, and all scenarios. It counts none unless every
+// competing client ran.
 func (b *Board) beaten(which func(*scenario.Scenario) bool) (bad, all int) {
 	for _, c := range client.All() {
 		if !c.Yardstick && !slices.ContainsFunc(b.Clients, func(ran engine.Client) bool { return ran.Name == c.Name }) {

@@ -1,5 +1,5 @@
-// Package client adapts the clients that people use, and a few yardsticks
-// that know what no client can know, to the engine.
+// Package client adapts the clients that people use to the engine, and a few yardsticks with
+// knowledge that no real client has.
 package client
 
 import (
@@ -68,7 +68,7 @@ func share(s *scenario.Scenario) float64 {
 	return s.Server.Rate.At(0) / float64(s.Processes)
 }
 
-// failure is what the simulated server said with err; the zero Error if err is something else.
+// failure returns the simulated server's answer in err, the zero Error if err is another error.
 func failure(err error) server.Error {
 	if e, ok := errors.AsType[*server.Error](err); ok {
 		return *e

@@ -95,7 +95,7 @@ func TestAShareIsThatOfThosePresent(t *testing.T) {
 	}
 }
 
-// What it is told leaves it below the limit until it has probed for a while.
+// The rate that it knows leaves it below the limit until it has probed for a while.
 func TestWhoeverIsToldTheLimitBeginsBelowIt(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 4, Callers: 5, Latency: 10 * time.Millisecond, Duration: 5 * time.Second,
@@ -110,7 +110,7 @@ func TestWhoeverIsToldTheLimitBeginsBelowIt(t *testing.T) {
 	}
 }
 
-// The pacer tells which limits can be kept, so it must keep those that it can.
+// The pacer shows which limits can be kept, so it must keep every limit that it can.
 func TestThePacerWaitsForTheFirstWindowToEnd(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 3, Callers: 2, Latency: 10 * time.Millisecond, Duration: 10 * time.Minute,
@@ -133,8 +133,8 @@ func TestThePacerKnowsWhatAWindowHolds(t *testing.T) {
 	}
 }
 
-// Until the first throttle it is as cold as cruise, and after that nobody is throttled who could
-// have known.
+// Until the first throttle it is as cold as cruise. After that, knowledge could prevent every
+// throttle, and does.
 func TestTheGenieIsToldOnceItIsThrottled(t *testing.T) {
 	for _, c := range []struct {
 		name      string

@@ -30,8 +30,8 @@ func Cruise(name string, opts ...cruise.LimiterOption) engine.Client {
 	}
 }
 
-// Told is Cruise whose limiters begin with a part of their fair share, as if they had
-// learnt it before. What it does better is what it costs to find a limit that nobody tells.
+// Told is Cruise with limiters that begin at a part of their fair share, as if they had learnt it
+// before. Its lead over Cruise is the price of finding an unknown limit.
 func Told() engine.Client {
 	return engine.Client{
 		Name:      "cruise-told",

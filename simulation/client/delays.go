@@ -7,10 +7,10 @@ import (
 	"github.com/a7df5faa/cruise/simulation/engine"
 )
 
-// The rules of Heroku's Ruby gem, and of the AutoSleeper, as cruise has them: one
-// delay that all callers of a process share at every moment. They stand for those
-// clients on the board, so none is this project's own in the comparison. The gem's
-// loop is another one, see gem in delays_test.go, and what they say has to say so.
+// The rules of Heroku's Ruby gem, and of the AutoSleeper, as cruise has them: one delay that all
+// callers of a process share at every moment. They stand for those clients on the board, so none
+// counts as this project's own in the comparison. The gem's loop is another one, see gem in
+// delays_test.go, and their descriptions must say so.
 
 // HerokuGradual is the rule of the gem's ExponentialIncreaseGradualDecrease.
 func HerokuGradual() engine.Client {
@@ -22,9 +22,9 @@ func HerokuProportional() engine.Client {
 	return delays("heroku-proportional", "cruise's delay.Limiter as in heroku-gradual, but a success lowers the delay by a 4,500th; the gem's own loop has 1.5 times as many throttles", delay.HerokuProportional())
 }
 
-// HerokuRemaining is the rule of the gem's ExponentialIncreaseProportionalRemainingDecrease,
-// which Heroku's own client uses. It learns only from a server that tells what
-// remains; at others its delay never comes down.
+// HerokuRemaining is the rule of the gem's ExponentialIncreaseProportionalRemainingDecrease, which
+// Heroku's own client uses. It learns only from a server that reports the rest of the quota; at
+// others its delay never comes down.
 func HerokuRemaining() engine.Client {
 	return delays("heroku-remaining", "cruise's delay.Limiter as in heroku-gradual, but a success lowers the delay by the share of the quota that remains, if the server tells it; the gem's own loop has 1.5 times as many throttles", delay.HerokuRemaining())
 }
@@ -41,7 +41,7 @@ func delays(name, about string, rule delay.Rule) engine.Client {
 	}
 }
 
-// delayed is a process whose callers share the limiter's delay.
+// delayed returns a process with callers that share the limiter's delay.
 func delayed(e engine.Env, l *delay.Limiter) engine.Process {
 	return retrier(e, cruise.WithLimiter(l), cruise.WithoutBudget())
 }

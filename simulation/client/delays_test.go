@@ -19,10 +19,10 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// gem is a strategy of Heroku's Ruby gem that shares a delay, as the gem has it:
-// a call sleeps for the delay as it found it, keeps one of its own while it is
-// retried, and leaves that to all, less what lowered takes off. It is here only
-// to tell the simulator's part in a difference from the delay.Limiter's.
+// gem is a strategy of Heroku's Ruby gem that shares a delay, as the gem has it: a call sleeps for
+// the delay as it found it, keeps one of its own while it is retried, and leaves that to all, less
+// what lowered takes off. It is here to separate the simulator's part in a difference from the
+// delay.Limiter's.
 func gem(name string, start time.Duration, lowered func(d float64, q server.Quota) float64) engine.Client {
 	const least, factor = .8, 1.2
 	return engine.Client{Name: name, New: func(engine.Env) engine.Process {
@@ -54,14 +54,14 @@ func gem(name string, start time.Duration, lowered func(d float64, q server.Quot
 	}}
 }
 
-// What a success makes of the delay, by the gem's rules.
+// The delay after a success, by the gem's rules.
 func gradual(d float64, _ server.Quota) float64      { return d - .8 }
 func proportional(d float64, _ server.Quota) float64 { return d - d/4500 }
 func remaining(d float64, q server.Quota) float64    { return d - d*float64(q.Remaining)/4500 }
 
-// startingAt is a preset whose delay is d from the beginning.
+// startingAt returns a preset with a first delay of d.
 func startingAt(c engine.Client, rule delay.Rule, d time.Duration) engine.Client {
-	rule.First = d // what the first throttle makes of no delay
+	rule.First = d // the delay after the first throttle
 	c.New = func(e engine.Env) engine.Process {
 		l := cruise.Must(delay.New(rule))
 		l.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1})
@@ -70,11 +70,10 @@ func startingAt(c engine.Client, rule delay.Rule, d time.Duration) engine.Client
 	return c
 }
 
-// The gem's authors published what their simulator says of its strategies: after
-// half an hour in front of an empty bucket, and of the time that it takes to clear
-// a full one that does not refill, beginning with a delay of 1 s. This simulator
-// has to tell the same story, of the gem's own strategies and of cruise's
-// presets, which differ in what delay.go says.
+// The gem's authors published their simulator's results for its strategies: after half an hour in
+// front of an empty bucket, and the time to clear a full bucket that does not refill, beginning
+// with a delay of 1 s. This simulator must give similar results, for the gem's own strategies and
+// for cruise's presets, which differ in the points named in delays.go.
 func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
 	if calm.Raced {
 		t.Skip("it takes long, and others race as much")
@@ -86,7 +85,7 @@ func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
 		"proportional": {3.66, 102, 551},
 		"remaining":    {3.07, 78, 84},
 	}
-	// The bands are wide: what is published is one run, of Ruby threads in real time.
+	// The bands are wide: the published results are one run, of Ruby threads in real time.
 	points := map[string]float64{"gem": 15, "cruise": 40} // of throttled share, where it is large
 	const (
 		factor = 3 // of throttled share, where it is small
@@ -129,7 +128,7 @@ func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
 	}
 	t.Logf("\n%s", &table)
 
-	// And the same order: that is what one chooses by.
+	// And the same order, as users choose by it.
 	for _, by := range []string{"gem", "cruise"} {
 		backoff, gradual := measured["backoffcruise"], measured["gradual"+by]
 		proportional, remaining := measured["proportional"+by], measured["remaining"+by]
@@ -145,7 +144,7 @@ func TestHerokuRowsAreNearThePublishedTable(t *testing.T) {
 	}
 }
 
-// What the presets say of the gem's own loop is so over the suite.
+// The presets' descriptions of the gem's own loop hold over the suite.
 func TestHerokuRowsSayHowTheyDifferFromTheGem(t *testing.T) {
 	if calm.Raced || testing.Short() {
 		t.Skip("plays for some seconds, and only compares figures")

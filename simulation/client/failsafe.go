@@ -20,7 +20,7 @@ func FailsafeAdaptive() engine.Client {
 		Name:  "failsafe-adaptive",
 		About: "failsafe-go, retries from 1 s to 30 s that heed Retry-After, which its jitter shortens by up to a tenth, adaptive limiter of concurrency that waits",
 		New: func(e engine.Env) engine.Process {
-			// The default waits for nobody, and would reject most calls.
+			// By default it never waits, and would reject most calls.
 			limiter := adaptivelimiter.NewBuilder[any]().WithMaxWaitTime(-1).Build()
 			return failsafeProcess(failsafe.With(failsafeRetries(e), limiter))
 		},
@@ -43,8 +43,8 @@ func FailsafeRate() engine.Client {
 	}
 }
 
-// failsafeRetries are retries with the delays of its documentation, failsafe-go.dev/retry.
-// Its jitter goes up and down, and over what the function of delays says, too.
+// failsafeRetries are retries with the delays of its documentation, failsafe-go.dev/retry. Its
+// jitter goes up and down, also over a wait from the delay function.
 func failsafeRetries(e engine.Env) retrypolicy.RetryPolicy[any] {
 	attempts := -1
 	if e.Scenario.Attempts > 0 {

@@ -11,13 +11,14 @@ import (
 )
 
 // geniePart is the part of its fair share at which the genie goes: with more than that, a limit
-// that counts to the last request throttles it for meeting others, not for what it does not know.
+// that counts to the last request throttles it because calls of several processes meet, not for
+// lack of knowledge.
 const geniePart = .9
 
-// Genie begins as cold as cruise does, and from the first throttle of its process on it is told
-// its fair share at every moment, that is nothing while the server lets nobody pass, and goes at
-// nearly that. No law of control can know more, so what is behind it is the law's, and what it pays
-// itself is the price of beginning cold.
+// Genie begins as cold as cruise. From the first throttle of its process on, it knows its fair
+// share at every moment, nothing while the server lets no call pass, and goes at nearly that. No
+// control law can know more. So a law's distance from the genie is the law's fault, and the genie's
+// own throttles are the price of a cold start.
 func Genie() engine.Client {
 	return engine.Client{
 		Name:      "genie",
@@ -78,7 +79,8 @@ func (g *genie) turn(ctx context.Context) (cold bool, err error) {
 	return false, engine.Sleep(ctx, g.reserve()-time.Since(g.start))
 }
 
-// pause is silent for as long as the server lets nobody pass. The first one tells everybody.
+// pause stops all calls for as long as the server lets none pass. The first throttle ends the cold
+// start of the process.
 func (g *genie) pause() {
 	until := time.Since(g.start) + g.wait()
 	g.mu.Lock()

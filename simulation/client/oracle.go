@@ -8,8 +8,8 @@ import (
 	"github.com/a7df5faa/cruise/simulation/engine"
 )
 
-// Oracle is x/time/rate told the server's true rate, split equally among the
-// processes: what a client could do that knew the answer from the beginning.
+// Oracle is x/time/rate told the server's true rate, split equally among the processes: the best of
+// a client that knows the answer from the beginning.
 func Oracle() engine.Client {
 	return engine.Client{
 		Name:      "oracle",

@@ -14,9 +14,9 @@ import (
 // pacerPart is the part of its fair share at which the pacer goes.
 const pacerPart = .8
 
-// Pacer knows its fair share of the server at every moment, goes at a part of
-// it and is silent while the server is down, or while it serves nobody because its
-// first window is used up. Where even it is throttled, the limit cannot be kept.
+// Pacer knows its fair share of the server at every moment, goes at a part of it, and is silent
+// while the server is down, or while its first window is used up. If even the pacer is throttled,
+// the limit cannot be kept.
 func Pacer() engine.Client {
 	return engine.Client{
 		Name:      "pacer-0.8",

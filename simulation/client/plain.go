@@ -9,9 +9,9 @@ import (
 	"github.com/a7df5faa/cruise/simulation/scenario"
 )
 
-// Plain is what somebody writes who has a job to do and all the patience: every worker sends,
-// and each call that is throttled waits for itself alone, as long as the server says, or else
-// by exponential backoff. How long a job takes with it is what others are measured by.
+// Plain is the simplest patient client for a job: every worker sends, and each throttled call waits
+// by itself, as long as the server says, or else by exponential backoff. The time of a job with it
+// is the measure for other clients.
 func Plain() engine.Client {
 	const least, most = 100 * time.Millisecond, 20 * time.Second
 	return engine.Client{

@@ -45,7 +45,7 @@ func RetryableHTTP() engine.Client {
 // attemptKey is that of the attempt in a request's context.
 type attemptKey struct{}
 
-// transport turns what the simulated server says into HTTP.
+// transport turns the simulated server's answers into HTTP.
 type transport struct{}
 
 // RoundTrip makes the attempt that the request's context holds.

@@ -16,8 +16,8 @@ func Sethvargo() engine.Client {
 		About: "sethvargo/go-retry, exponential from 0.2 s to 20 s, full jitter, heeds Retry-After",
 		New: func(e engine.Env) engine.Process {
 			return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
-				// A backoff keeps state, and is not told the error: one for each
-				// call, and what the server said in a variable between the two.
+				// A backoff keeps state and does not see the error: so each call has its own, and a
+				// variable between the two holds the server's wait.
 				var after time.Duration
 				usual := retry.WithFullJitter(retry.WithCappedDuration(20*time.Second, retry.NewExponential(200*time.Millisecond)))
 				var backoff retry.Backoff = retry.BackoffFunc(func() (time.Duration, bool) {

@@ -11,7 +11,7 @@ import (
 	"github.com/a7df5faa/cruise/simulation/scenario"
 )
 
-// Shared is cruise whose processes share one limit through a store that is a millisecond away.
+// Shared is cruise with processes that share one limit through a store a millisecond away.
 func Shared() engine.Client {
 	type run struct {
 		scenario *scenario.Scenario

@@ -14,7 +14,7 @@ type Client struct {
 	About string // one sentence: which module, used how
 
 	Own       bool // this project's, which the others are compared with
-	Yardstick bool // knows what no client can know, and competes with nobody
+	Yardstick bool // knows more than a real client can, and does not compete
 
 	// New makes the client object that all callers of one process share. It
 	// is called when the process starts, in the run's virtual time.
@@ -24,8 +24,8 @@ type Client struct {
 	Fits func(*scenario.Scenario) bool
 }
 
-// Env is what a process knows of the scenario it runs in. Only clients that
-// serve as a yardstick may look at the server.
+// Env is a process's knowledge of its scenario. Only clients that serve as a yardstick may look at
+// the server.
 type Env struct {
 	Scenario *scenario.Scenario
 	Process  int       // 0 for the first
@@ -36,9 +36,9 @@ type Env struct {
 	Wait func() time.Duration
 }
 
-// Attempt sends one request to the simulated server. It returns nil, a
-// *server.Error, or the context's error once the run or the call is over. The
-// quota is what the response told, also on errors.
+// Attempt sends one request to the simulated server. It returns nil, a *server.Error, or the
+// context's error once the run or the call is over. The quota is the quota that the response
+// reported, also on errors.
 //
 // An attempt must not be started while another of the same call runs.
 type Attempt func(ctx context.Context) (server.Quota, error)
@@ -57,8 +57,8 @@ type ProcessFunc func(ctx context.Context, attempt Attempt) error
 // Call calls f.
 func (f ProcessFunc) Call(ctx context.Context, attempt Attempt) error { return f(ctx, attempt) }
 
-// Sleep waits for d, or until ctx is done, whose error it then returns. It is for
-// clients whose own code does not wait.
+// Sleep waits for d. If ctx ends first, it returns the error of ctx. It is for clients that do not
+// wait by themselves.
 func Sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()

@@ -94,7 +94,7 @@ func TestProcessesJoinAndLeave(t *testing.T) {
 	}
 }
 
-// Who wants nothing waits for nothing.
+// Idle callers do not wait.
 func TestIdleTimeIsNoWait(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 1, Callers: 1, Latency: 100 * time.Millisecond, Duration: time.Minute, Period: 10 * time.Second, Duty: .5,
@@ -183,11 +183,11 @@ func TestEveryClientGetsThroughAndEnds(t *testing.T) {
 	}
 }
 
-// plenty is a server that throttles nobody.
+// plenty is a server that never throttles.
 var plenty = server.Spec{Kind: server.Bucket, Rate: server.Constant(1e6), Burst: 1e6}
 
-// Callers that call now and then begin apart from each other, do not catch up with what they
-// missed, and wait only from their call on.
+// Callers that call now and then begin apart from each other, do not make up for missed calls, and
+// wait only from their call on.
 func TestCallersMayCallNowAndThen(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 2, Callers: 5, Every: 500 * time.Millisecond, Latency: 20 * time.Millisecond, Duration: time.Minute, Server: plenty,
@@ -259,7 +259,7 @@ func TestAJobIsItsCalls(t *testing.T) {
 	if rec.Elapsed != 1300*time.Millisecond {
 		t.Errorf("100 calls by 8 workers took %v, want 13 of 100ms", rec.Elapsed)
 	}
-	// Whoever has nothing left to do does not wait.
+	// A caller without work left does not wait.
 	slow := engine.Client{Name: "slow", New: func(engine.Env) engine.Process {
 		var begun atomic.Bool
 		return engine.ProcessFunc(func(ctx context.Context, attempt engine.Attempt) error {
@@ -296,7 +296,7 @@ func TestADeadlineEndsCallsOfAClosedLoop(t *testing.T) {
 	}
 }
 
-// What happens in the first seconds shows in nothing.
+// The first seconds show in no figure.
 func TestAWarmUpDoesNotCount(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 1, Callers: 1, Latency: 100 * time.Millisecond, Duration: time.Minute, Warm: 20 * time.Second,

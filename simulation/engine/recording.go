@@ -6,14 +6,14 @@ import (
 	"github.com/a7df5faa/cruise/simulation/scenario"
 )
 
-// Recording is what happened in a run, as the server saw it.
+// Recording holds the events of a run, as the server saw them.
 type Recording struct {
 	Scenario *scenario.Scenario
 	Client   string
 	Seed     uint64
 
 	Callers []Caller      // by process; in an open loop there is one a process
-	Odd     []Caller      // by process: the odd ones, whom nothing else here counts
+	Odd     []Caller      // by process: the odd callers, which no other field counts
 	Elapsed time.Duration // until the run ended
 	Rivals  int           // requests that the greedy competitor got through
 
@@ -29,7 +29,7 @@ type Recording struct {
 	Width time.Duration
 }
 
-// Caller is what happened to one caller.
+// Caller holds the events of one caller.
 type Caller struct {
 	Process   int
 	Requests  int           // attempts that reached the server
@@ -42,7 +42,7 @@ type Caller struct {
 	done  bool          // there is nothing left to do
 }
 
-// Bin is what happened in a short stretch of a run.
+// Bin holds the events of a short stretch of a run.
 type Bin struct {
 	Requests  int32
 	Throttled int32

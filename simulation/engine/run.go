@@ -39,7 +39,7 @@ type run struct {
 	server *server.Server
 	rec    *Recording
 	left   int // successes until the end, if the scenario counts them
-	jobs   int // calls that nobody has begun yet, if there are so many
+	jobs   int // calls not yet begun, if their number is limited
 	over   bool
 	stop   context.CancelFunc
 }
@@ -97,7 +97,7 @@ func (r *run) play() {
 
 func (r *run) now() time.Duration { return time.Since(r.start) }
 
-// wait is how long the server still refuses everybody.
+// wait returns how long the server still refuses all requests.
 func (r *run) wait() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -111,7 +111,7 @@ func (r *run) finish(t time.Duration) {
 	}
 	r.over = true
 	r.rec.Elapsed = t
-	r.rec.bin(t - 1) // so that they go to the end, also of who sent nothing any more
+	r.rec.bin(t - 1) // so that the bins reach the end, also if no request came any more
 	r.server.Finish(t)
 	r.rec.Rivals = r.server.Rivals
 	for i := range r.rec.Callers {
@@ -193,7 +193,7 @@ func (c *caller) loop(ctx context.Context, client Process, every time.Duration, 
 
 // arrive makes calls at random times, done or not the ones before.
 func (r *run) arrive(ctx context.Context, wg *sync.WaitGroup, client Process, p int, rec *Caller) {
-	rng := r.rand(1<<63 + uint64(p)) // apart from those of the calls
+	rng := r.rand(1<<63 + uint64(p)) // apart from the random numbers of the calls
 	rate := r.scenario.Arrivals / float64(r.scenario.Processes)
 	for n := uint64(1); Sleep(ctx, time.Duration(rng.ExpFloat64()/rate*float64(time.Second))) == nil; n++ {
 		c := &caller{run: r, rec: rec, rng: r.rand(uint64(p)<<32 + n)}

@@ -14,8 +14,8 @@ type File struct {
 	SVG     string
 }
 
-// changing is the scenario that is drawn over time for those who read one
-// chart only: its limit falls to a tenth and comes back.
+// changing is the scenario of the one chart over time in a document: its limit falls to a tenth and
+// comes back.
 const changing = "step-50-5-50"
 
 // Files are the charts that documents show: use against throttled share, and our

@@ -60,8 +60,8 @@ func (s series) top() float64 {
 	return r[len(r)*98/100]
 }
 
-// Rate draws what a client got over time against what the server gives, with
-// throttles as red marks. highest is the top of the axis.
+// Rate draws a client's rate of successes over time against the server's limit, with throttles as
+// red marks. highest is the top of the axis.
 func (d Data) Rate(rec *engine.Recording, highest float64) (string, error) {
 	p := newPlot()
 	s, sc := newSeries(rec), rec.Scenario
@@ -132,7 +132,7 @@ func highest(recs []*engine.Recording) float64 {
 	if len(recs) > 0 {
 		limit := recs[0].Scenario.Server.Rate.Highest(recs[0].Scenario.Duration)
 		if limit > 0 && limit < 4*top {
-			// What a full bucket lets through at once is off the chart.
+			// The burst of a full bucket is off the chart.
 			top = min(max(top, limit), 2.5*limit)
 		}
 	}
@@ -142,7 +142,7 @@ func highest(recs []*engine.Recording) float64 {
 	return 1.15 * top
 }
 
-// limitLine is the server's rate as steps, silent while it serves nobody.
+// limitLine is the server's rate as steps, empty while it serves no request.
 func limitLine(s *scenario.Scenario, end float64) plotter.XYs {
 	if s.Server.Rate.Highest(s.Duration) <= 0 {
 		return nil

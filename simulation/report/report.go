@@ -16,8 +16,7 @@ import (
 	"github.com/a7df5faa/cruise/simulation/scenario"
 )
 
-// Recordings are what charts over time are drawn from: one run for each named
-// scenario and client.
+// Recordings are the runs for charts over time: one for each named scenario and client.
 type Recordings map[string]map[string]*engine.Recording
 
 // Keep keeps a recording of a named scenario, of the lowest seed.
@@ -34,13 +33,13 @@ func (r Recordings) Keep(rec *engine.Recording) {
 	}
 }
 
-// Data is what a report shows.
+// Data is the content of a report.
 type Data struct {
 	Board      *board.Board
 	Recordings Recordings
 }
 
-// recordings are those of a scenario in the order of the board.
+// recordings returns the recordings of a scenario in the order of the board.
 func (d Data) recordings(scenario string) []*engine.Recording {
 	var recs []*engine.Recording
 	for _, c := range d.Board.Clients {
@@ -54,8 +53,8 @@ func (d Data) recordings(scenario string) []*engine.Recording {
 // featured is how many clients are drawn over time, where none of the usual ones ran.
 const featured = 3
 
-// shown are the clients that are drawn over time: our own, one that adapts, one
-// that only retries, as far as they ran; else whoever comes first.
+// shown returns the clients that are drawn over time: our own, one that adapts, and one that only
+// retries, as far as they ran; else the first ones.
 func (d Data) shown(recs []*engine.Recording) []*engine.Recording {
 	var own, others []*engine.Recording
 	for _, rec := range recs {
@@ -101,7 +100,7 @@ type target struct {
 	Value, Verdict string
 }
 
-// figure is the head of a column, and what it says.
+// figure is the head of a column, and its explanation.
 type figure struct{ Name, About string }
 
 type content struct {
@@ -134,7 +133,7 @@ func (d Data) HTML(w io.Writer) error {
 	}
 	for _, rows := range d.Board.Rows() {
 		g := group{Table: d.Board.GroupTable(rows)}
-		// One picture of what was made by hand, one of what was drawn by lot.
+		// One picture of the scenarios made by hand, one of the random ones.
 		if len(c.Groups) == 0 || g.Name == board.Keepable {
 			svg, err := d.Tradeoff(rows)
 			if err != nil {
@@ -177,7 +176,7 @@ func (d Data) yardsticks() bool {
 	return slices.ContainsFunc(d.Board.Clients, func(c engine.Client) bool { return c.Yardstick })
 }
 
-// section is what the page shows of a scenario.
+// section returns the page's section about a scenario.
 func (d Data) section(s *scenario.Scenario) (section, error) {
 	recs := d.recordings(s.Name)
 	sec := section{Scenario: s, Table: d.Board.Scenario(s.Name).Compact(), Beaten: d.Board.Beaten(s.Name)}

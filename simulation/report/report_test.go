@@ -74,7 +74,7 @@ func TestThePageIsWholeAndNeedsNoNetwork(t *testing.T) {
 	}
 }
 
-// A page of little has no heads of what is not there.
+// A small page has no heads of missing parts.
 func TestThePageOfAPeerAtARandomServer(t *testing.T) {
 	s, err := scenario.Find("random-1")
 	if err != nil {
@@ -93,7 +93,7 @@ func TestThePageOfAPeerAtARandomServer(t *testing.T) {
 	}
 }
 
-// A bucket that does not refill has no rate, and what comes out of it is drawn all the same.
+// A bucket that does not refill has no rate, but its successes are drawn all the same.
 func TestTheAxisReachesWhatIsDrawn(t *testing.T) {
 	d := small()
 	for _, name := range []string{"heroku-clear", "emr-1000", changing} {
@@ -124,7 +124,7 @@ func TestTheAxisOfUseHasItsTop(t *testing.T) {
 	}
 }
 
-// Who tries a limiter of theirs wants to see it beside the usual one.
+// A user who tries a limiter wants to see it beside the usual one.
 func TestEveryOneOfOurOwnIsDrawnOverTime(t *testing.T) {
 	clients := []engine.Client{client.Cenkalti(), client.Oracle(), client.Cruise(scenario.Yours), client.Cruise("cruise")}
 	d := Data{Board: &board.Board{Clients: clients, Own: scenario.Yours}, Recordings: Recordings{"a": {}}}
@@ -184,7 +184,7 @@ func TestThePageRendersInABrowser(t *testing.T) {
 	if err := small().HTML(&buf); err != nil {
 		t.Fatal(err)
 	}
-	// What a browser lays out, it writes down where the dump of the page shows it.
+	// The browser writes its layout where the dump of the page shows it.
 	const count = `<script>addEventListener("load", function () {
 		document.querySelectorAll("details").forEach(function (d) { d.open = true; });
 		var seen = 0;
@@ -226,8 +226,7 @@ func TestThePageRendersInABrowser(t *testing.T) {
 	}
 }
 
-// browse opens a page in a browser of its own and returns what became of it, and
-// the browser's log.
+// browse opens a page in a new browser and returns the resulting document and the browser's log.
 func browse(t *testing.T, chromium, dir, size, page string) (dump, log string, err error) {
 	profile, err := os.MkdirTemp(dir, "profile")
 	if err != nil {

@@ -22,7 +22,7 @@ func (d Data) rows(clients []string) *plot.Plot {
 	p := newPlot()
 	var ticks plot.ConstantTicks
 	for i, c := range clients {
-		// The spaces keep names off the chart in browsers whose font is wider.
+		// The spaces keep names off the chart in browsers with a wider font.
 		ticks = append(ticks, plot.Tick{Value: float64(-i), Label: c + "    "})
 	}
 	p.Y.Tick.Marker = ticks
@@ -77,7 +77,7 @@ func (d Data) Waits(results []score.Result) (string, error) {
 // most is the share at which the charts of shares end; more is drawn there.
 const most = 2.5
 
-// Shares draws what each caller got relative to an equal share, 1.
+// Shares draws each caller's successes relative to an equal share, 1.
 func (d Data) Shares(recs []*engine.Recording, best scenario.Best) (string, error) {
 	var clients []string
 	for _, rec := range recs {

@@ -13,7 +13,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// fonts is what text is drawn with; the plotting library measures it with its own.
+// fonts are the fonts of text in browsers; the plotting library measures text with its own font.
 const fonts = "system-ui, -apple-system, 'Segoe UI', 'Liberation Sans', Arial, sans-serif"
 
 var (
@@ -24,8 +24,8 @@ var (
 	digits   = regexp.MustCompile(`(\.\d\d)\d+`)
 )
 
-// render draws a plot as an SVG element that takes the width it is given and
-// tells in words what it shows.
+// render draws a plot as an SVG element that takes the width it is given and has label as its
+// description.
 func render(p *plot.Plot, width, height vg.Length, label string) (string, error) {
 	c := vgsvg.New(width, height)
 	// The last label of the axis stands half outside of it.

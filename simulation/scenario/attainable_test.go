@@ -10,9 +10,9 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// attainable is what callers get who ask a server all the time, and for whom a refusal costs
-// nothing: a count of whole requests to compare the fluid of Ideal with. Who leaves
-// takes its calls along.
+// attainable returns the successes of callers that try all the time and lose nothing by a refusal.
+// It counts whole requests, for comparison with the fluid of Ideal. A process that leaves takes its
+// calls along.
 func attainable(s *Scenario) float64 {
 	spec := s.Server
 	spec.Penalty, spec.CountsAll = 0, false // which make refusals cost something
@@ -30,7 +30,7 @@ func attainable(s *Scenario) float64 {
 	}
 	got, often := 0, max(10*time.Microsecond, s.Duration/400_000)
 	for at := time.Duration(0); at < s.Duration; at += often {
-		// Those who have waited for longest come first, and are asked after again last.
+		// The caller that has waited longest tries first. A refused caller tries again last.
 		for len(callers) > 0 && callers[0].arrives <= at {
 			c := callers[0]
 			if at >= s.Present(c.process).To {

@@ -7,7 +7,7 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// Best is what a client without any fault would get out of a scenario.
+// Best is the result of a perfect client in a scenario.
 type Best struct {
 	// Successes is how many requests could be served, to the greedy competitor too.
 	Successes float64
@@ -20,12 +20,11 @@ type Best struct {
 // leastSteps is into how many steps a run is cut; short windows take more.
 const leastSteps = 4000
 
-// Ideal works out the best possible as a fluid: in every small step of time
-// the server serves as much of the demand as its limit allows. The demand of
-// the callers is one request each latency, and while they are idle, the calls
-// that they began before and that still wait. So do calls of an open loop, until
-// their deadline. At a concurrency limit, where one request may take most of the run, what
-// slots and callers have begun before tells how many of them are free.
+// Ideal works out the best possible result as a fluid: in every small step of time the server
+// serves as much of the demand as its limit allows. The demand of the callers is one request each
+// latency, and while they are idle, the waiting calls that they began before. Calls of an open loop
+// wait too, until their deadline. At a concurrency limit one request may take most of the run, so
+// the number of free slots and callers follows from the requests begun before.
 func (s *Scenario) Ideal() Best {
 	b := Best{Fair: make([]float64, s.Processes)}
 	if len(s.Server.Methods) > 0 {
@@ -46,15 +45,15 @@ func (s *Scenario) Ideal() Best {
 	}
 	step := s.Duration / time.Duration(steps)
 	if window > 0 {
-		step = window / ((window + step - 1) / step) // else what a sliding window holds would leave it early or late
+		step = window / ((window + step - 1) / step) // else requests would leave a sliding window early or late
 	}
 	f := newFluid(s, s.Server, step)
 	back := s.Latency/2 + s.Server.Work // from being served until the next call
-	pending := 0.0                      // calls that wait; in a closed loop, of callers who become idle
+	pending := 0.0                      // calls that wait; in a closed loop, calls of callers that become idle
 	present, each, until := []int{}, 0.0, time.Duration(0)
 	for t := time.Duration(0); t < s.Duration; t += step {
 		dt := min(step, s.Duration-t)
-		if t >= until { // somebody has joined or left
+		if t >= until { // a process has joined or left
 			b.share(present, each)
 			present, until = s.presentAt(t)
 			each = 0
@@ -71,7 +70,7 @@ func (s *Scenario) Ideal() Best {
 		case s.Arrivals > 0:
 			pending = demand - served
 		case s.IdleBetween(t, t+dt/2+back) == 0:
-			pending = float64(len(present) * s.Callers) // whoever is served now calls again before
+			pending = float64(len(present) * s.Callers) // a caller served now calls again before that
 		default:
 			pending -= served
 		}
@@ -97,7 +96,7 @@ func (s *Scenario) Ideal() Best {
 	return b
 }
 
-// idealOfMethods is the sum over methods, whose callers have nothing to do with each other.
+// idealOfMethods returns the sum over all methods. Callers of different methods are independent.
 func (s *Scenario) idealOfMethods() Best {
 	sum := Best{Fair: make([]float64, s.Processes)}
 	n := len(s.Server.Methods)
@@ -120,7 +119,7 @@ func (b *Best) share(processes []int, each float64) {
 	}
 }
 
-// presentAt are the processes that take part at t, and until when those do.
+// presentAt returns the processes that take part at t, and the time until which this set holds.
 func (s *Scenario) presentAt(t time.Duration) (processes []int, until time.Duration) {
 	until = s.Duration
 	for p := range s.Processes {
@@ -205,7 +204,8 @@ func (f *fluid) free(n int, taken, t, dt time.Duration) float64 {
 	return max(0, float64(n)-(f.before(t)-f.before(t+dt-taken)))
 }
 
-// before is what a concurrency limit served before t, at the latest the present step.
+// before returns the amount that a concurrency limit served before t, at the latest the present
+// step.
 func (f *fluid) before(t time.Duration) float64 {
 	if t <= 0 {
 		return 0
@@ -223,7 +223,7 @@ func (f *fluid) window(t time.Duration) float64 {
 	return float64(server.Allowed(f.spec.Rate, f.spec.Window, t))
 }
 
-// step serves what it can of the demand during dt.
+// step serves as much of the demand as it can during dt.
 func (f *fluid) step(t, dt time.Duration, demand float64) float64 {
 	served := min(f.room(t, dt), f.open(t, demand))
 	for _, and := range f.and {
@@ -241,7 +241,7 @@ func (f *fluid) step(t, dt time.Duration, demand float64) float64 {
 func (f *fluid) room(t, dt time.Duration) float64 {
 	switch f.spec.Kind {
 	case server.Bucket:
-		// What flows in during the step can be served in it, even if the bucket is small.
+		// Tokens that flow in during the step can be used in it, even if the bucket is small.
 		f.left += f.spec.Rate.Between(t, t+dt)
 		return f.left
 	case server.FixedWindow:
@@ -265,7 +265,7 @@ func (f *fluid) room(t, dt time.Duration) float64 {
 	return f.spec.Rate.Between(t, t+dt) // of a queue
 }
 
-// serve takes up what was served in a step.
+// serve records the amount served in a step.
 func (f *fluid) serve(served float64) {
 	switch f.spec.Kind {
 	case server.Bucket:

@@ -160,8 +160,7 @@ func Tells(s server.Signal) string {
 	return "nothing"
 }
 
-// hard is limits at the ends of what there is: slow, fast, far away, shared by
-// many, changing in other ways.
+// hard returns extreme limits: slow, fast, far away, shared by many, changing in other ways.
 func hard() []*Scenario {
 	list := []*Scenario{{
 		Name:      "whole-seconds-20/s",

@@ -109,8 +109,8 @@ func (d drawing) dynamics(s *Scenario, how string, rate float64) {
 	}
 }
 
-// demand bounds the callers by what there is to get, and in most scenarios
-// makes sure that they want more than that.
+// demand bounds the number of callers by the server's rate. In most scenarios it makes sure that
+// they want more than that rate.
 func (d drawing) demand(s *Scenario, n float64) {
 	most := max(1, int(n/10/float64(s.Processes)))
 	s.Callers = min(s.Callers, most)

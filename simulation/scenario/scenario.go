@@ -1,6 +1,6 @@
-// Package scenario holds what is simulated: a server, the clients in front of
-// it, and the best that anybody could do there. Scenarios are data: a table of
-// named ones and a seeded generator of random ones.
+// Package scenario holds the simulated scenarios: a server, the clients in front of it, and the
+// best possible result. Scenarios are data: a table of named ones and a seeded generator of random
+// ones.
 package scenario
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// Yours names what is in no table: a server or a limiter of the user's.
+// Yours names a server or a limiter of the user, which is in no table.
 const Yours = "yours"
 
 // Scenario is one server with clients in front of it.
@@ -21,7 +21,7 @@ const Yours = "yours"
 // object. In an open loop, calls arrive whether or not earlier ones are done.
 type Scenario struct {
 	Name  string
-	About string // one sentence: what is special here
+	About string // one sentence: the special point of the scenario
 	Suite bool   // one of the thirteen over which means are reported
 
 	Server    server.Spec
@@ -35,7 +35,7 @@ type Scenario struct {
 	Every     time.Duration // a caller begins its calls this far apart, or later if one takes longer; 0 is at once
 	Warm      time.Duration // nothing counts before this; 0 is from the start
 
-	// Odd are more callers in each process, whose requests have nothing to do with the limit.
+	// Odd are more callers in each process, with requests that have nothing to do with the limit.
 	Odd Odd
 
 	Join  time.Duration // process p joins p times this after the start
@@ -56,8 +56,8 @@ type Scenario struct {
 	Random bool
 }
 
-// Odd is callers whose requests fare otherwise than those of the others, whatever the rate
-// is. No figure counts them: they tell what they do to the others.
+// Odd describes callers whose requests succeed or fail independently of the rate. No figure counts
+// them: they show in their effect on the other callers.
 type Odd struct {
 	Callers    int           // in each process
 	Every      time.Duration // as that of a Scenario
@@ -90,7 +90,7 @@ func (s *Scenario) Joins() bool { return s.Processes > 1 && s.Join+s.Late > 0 }
 // Finite is how many calls end the run; 0 if they do not.
 func (s *Scenario) Finite() int { return max(s.Calls, s.Job) }
 
-// Cycle is the time from one call of a caller that nobody holds back until its next.
+// Cycle returns the time between two calls of a caller that never waits.
 func (s *Scenario) Cycle() time.Duration { return max(s.Every, s.Latency+s.Server.Work) }
 
 // Idle tells whether callers begin no call at t, and if so, when they begin again.
@@ -122,7 +122,8 @@ func (s *Scenario) idleUntil(t time.Duration) time.Duration {
 	return n*(s.Period-s.busy()) + max(0, t-n*s.Period-s.busy())
 }
 
-// Trouble is the last stretch during which the server served nobody, or refused odd callers.
+// Trouble returns the last stretch during which the server served no request, or refused odd
+// callers.
 func (s *Scenario) Trouble() (last server.Span, ok bool) {
 	for _, span := range s.Server.Off() {
 		if span.To > last.To {

@@ -56,7 +56,7 @@ func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
 		"outage-10m":           20 + 20*720 + 20,
 		"bursts-20/s":          10 * (100 + 20*20 + 20), // the last that each caller began is served while it is idle
 		"concurrency-8":        32 * 300,
-		"metastable-240":       240 * 180, // those of the stall are served after it, in time
+		"metastable-240":       240 * 180, // the calls of the stall are served after it, in time
 	}
 	for name, n := range want {
 		s, err := Find(name)
@@ -106,7 +106,7 @@ func TestTheBestPossibleOfSlots(t *testing.T) {
 	}
 }
 
-// Who calls and becomes idle still gets what it asked for.
+// A caller that becomes idle still gets the result of its last call.
 func TestTheBestPossibleIncludesCallsThatWaitThroughIdleTime(t *testing.T) {
 	s := &Scenario{
 		Server:    server.Spec{Kind: server.Bucket, Burst: 1},
@@ -114,8 +114,8 @@ func TestTheBestPossibleIncludesCallsThatWaitThroughIdleTime(t *testing.T) {
 	}
 	for rate, want := range map[float64]float64{
 		.5:   .5 * 200,         // all that there is
-		2:    20 * (2 + 9 + 1), // what comes in the busy second, one call of each, and what the bucket saved
-		1000: 20 * 9 * 10.5,    // ten of each, and those that were on their way
+		2:    20 * (2 + 9 + 1), // the busy second, one call of each caller, and the saved token
+		1000: 20 * 9 * 10.5,    // ten calls of each caller, and the calls on their way
 	} {
 		s.Server.Rate = server.Constant(rate)
 		if got := s.Ideal().Successes; math.Abs(got/want-1) > .02 {
@@ -305,7 +305,7 @@ func TestTheSetupSaysHowCallersAre(t *testing.T) {
 	}
 }
 
-// What its headers do can only be told beside the same server without them.
+// The effect of a server's headers shows only beside the same server without them.
 func TestMutesTellNothing(t *testing.T) {
 	if n := len(Mutes()); n != 14 {
 		t.Errorf("%d pairs", n)

@@ -8,8 +8,9 @@ import (
 	"github.com/a7df5faa/cruise/simulation/server"
 )
 
-// users is what people meet who put a client in front of an API as it is: calls that are refused
-// for themselves, processes that come later, servers that say what is not so, jobs that fit.
+// users returns situations that users meet with an untuned client in front of an API: calls that
+// are refused for their own sake, processes that come later, servers with wrong headers, jobs that
+// fit.
 func users() []*Scenario {
 	var list []*Scenario
 	for _, part := range [][]*Scenario{doomed(), newcomers(), crowds(), constants(), wholeSeconds(), published(), jobs(), long(), closing()} {
@@ -23,7 +24,7 @@ func users() []*Scenario {
 	return list
 }
 
-// plenty is a server that throttles nobody.
+// plenty returns a server that never throttles.
 func plenty() server.Spec {
 	return server.Spec{Kind: server.Bucket, Rate: server.Constant(1e6), Burst: 1e6}
 }
@@ -31,8 +32,8 @@ func plenty() server.Spec {
 // attempts is how many a call makes by default.
 const attempts = 5
 
-// doomed is one caller whose calls are always throttled, whatever the rate is, beside five
-// whose calls never are.
+// doomed returns scenarios with one caller whose calls are always throttled, at any rate, beside
+// five whose calls never are.
 func doomed() []*Scenario {
 	var list []*Scenario
 	for _, v := range []struct {
@@ -124,7 +125,7 @@ func crowds() []*Scenario {
 	})
 }
 
-// constants is servers that tell a Retry-After that is the same whatever the time is.
+// constants returns servers that send the same Retry-After at any time.
 func constants() []*Scenario {
 	var list []*Scenario
 	for _, after := range []time.Duration{10 * time.Second, 30 * time.Second, time.Minute} {
@@ -181,11 +182,10 @@ func wholeSeconds() []*Scenario {
 	}}
 }
 
-// mute ends the names of scenarios whose server tells nothing of what it tells in those
-// without it.
+// mute ends the names of scenarios whose server sends no headers. Without the ending it sends them.
 const mute = "-mute"
 
-// published is limiters that people put in front of their servers, with what they tell.
+// published returns limiters that people put in front of their servers, with their headers.
 func published() []*Scenario {
 	const headers = server.Remaining | server.ResetSeconds
 	gcra := func(rate, burst float64) server.Spec {
@@ -230,7 +230,7 @@ func published() []*Scenario {
 	return list
 }
 
-// Mutes are the pairs of scenarios whose servers differ by what they tell: all, or nothing.
+// Mutes returns the pairs of scenarios whose servers differ only in their headers: all, or none.
 func Mutes() (pairs [][2]string) {
 	for _, s := range published() {
 		if told, ok := strings.CutSuffix(s.Name, mute); ok {

@@ -11,7 +11,7 @@ import (
 type Metric struct {
 	Name      string
 	Unit      string
-	About     string // what it says; "" if no board shows it
+	About     string // its meaning; "" if no board shows it
 	Of        func(*Score) *float64
 	MoreWins  bool // the greatest is the best
 	NoWinner  bool // neither the greatest nor the least is the best
@@ -142,8 +142,7 @@ func Count(results []Result, pacer map[string]float64) Collapses {
 	return c
 }
 
-// Tight is the throttled share of the pacer above which a limit is one that
-// nobody can keep, in percent.
+// Tight is the throttled share of the pacer above which no client can keep the limit, in percent.
 const Tight = 3
 
 // Seeds are 1 to n.
@@ -195,8 +194,8 @@ func Play(scenarios []*scenario.Scenario, clients []engine.Client, seeds []uint6
 	return results
 }
 
-// Relate works out the figures that compare with what a plain client and the genie did in the
-// same scenario, by the medians of those.
+// Relate works out the figures that compare a client with the medians of a plain client and of the
+// genie in the same scenario.
 func Relate(results []Result, plain, genie string) {
 	of := map[string]map[string]Score{plain: {}, genie: {}}
 	for _, r := range results {

@@ -15,7 +15,7 @@ import (
 type Score struct {
 	Throttled float64 // % of requests: mean over callers; in random scenarios of all requests
 	Total     float64 // % of all requests
-	Use       float64 // of what could be had, 0..1
+	Use       float64 // share of the best possible successes, 0..1
 	Wait      float64 // longest that a caller went without a success, or until its end, seconds
 	Ratio     float64 // Wait relative to the mean time between a caller's turns
 	Jain      float64 // fairness among callers while they were there; in random scenarios among processes
@@ -27,7 +27,7 @@ type Score struct {
 	Failed        float64 // % of the calls that were given up
 	Recovery      float64 // seconds after trouble until the server is used again
 
-	Least float64 // what the worst-off process got of its fair share; where there is one, the worst-off caller
+	Least float64 // the worst-off process's part of its fair share; with one process, the worst-off caller's
 	First float64 // seconds until the process that joined last had its first success
 	Half  float64 // seconds until it had half of its fair share over half a minute
 	Slow  float64 // time for the calls that end the run, relative to the least possible
@@ -83,7 +83,7 @@ func percent(part, all int) float64 {
 	return 100 * float64(part) / float64(all)
 }
 
-// perCaller is the mean of the throttled shares of those callers who sent anything.
+// perCaller returns the mean of the throttled shares of all callers that sent a request.
 func perCaller(r *engine.Recording) float64 {
 	sum, n := 0.0, 0
 	for _, c := range r.Callers {
@@ -95,8 +95,8 @@ func perCaller(r *engine.Recording) float64 {
 	return sum / float64(max(1, n))
 }
 
-// use is what was got of what could be had. Where the run ends with a number
-// of calls, it is the least possible time over the time taken.
+// use returns the successes as a share of the best possible. If the run ends with a number of
+// calls, it is the least possible time divided by the time taken.
 func use(r *engine.Recording, best scenario.Best, total engine.Caller) float64 {
 	if n := r.Scenario.Finite(); n > 0 {
 		if total.Successes < n {
@@ -130,8 +130,8 @@ func jain(r *engine.Recording, best scenario.Best) float64 {
 	return Jain(sums)
 }
 
-// Shares are what the callers got, relative to what each would have got if all had
-// had the same whenever they were there.
+// Shares returns the callers' successes, relative to an equal share for the time in which each was
+// present.
 func Shares(r *engine.Recording, best scenario.Best) []float64 {
 	all := 0.0
 	for _, fair := range best.Fair {
@@ -163,8 +163,8 @@ func Jain(shares []float64) float64 {
 	return sum * sum / (float64(len(shares)) * squares)
 }
 
-// least is what the worst-off process got of its fair share of what could be had. Where there is
-// one process, it is the worst-off caller's.
+// least returns the worst-off process's part of its fair share of the best possible. With one
+// process, it is the worst-off caller's part.
 func least(r *engine.Recording, best scenario.Best) float64 {
 	parts := len(best.Fair)
 	if parts == 1 {
@@ -240,8 +240,8 @@ func wanted(s *scenario.Scenario) float64 {
 	return float64(s.Processes*s.Callers) / s.Cycle().Seconds()
 }
 
-// adapt is the mean over the changes of the server's rate of the time until
-// the successes fit the new rate, or what is wanted of it.
+// adapt returns the mean time, over the changes of the server's rate, until the successes fit the
+// new rate, or the demand if that is less.
 func adapt(r *engine.Recording) float64 {
 	s := r.Scenario
 	changes := s.Server.Rate.Changes(s.Duration)
@@ -262,10 +262,9 @@ func adapt(r *engine.Recording) float64 {
 	return sum / float64(len(changes))
 }
 
-// recovery is the time after trouble until successes come at 0.8 of what is
-// possible, the whole rest of the run if they never do. Callers that call now and then
-// have 0.9 of their calls. In an open loop, where a queue may fall back, they have to
-// stay there.
+// recovery returns the time after trouble until successes come at 0.8 of the possible rate, or the
+// whole rest of the run if they never do. For callers that call now and then it is 0.9 of their
+// calls. In an open loop, where a queue may fall back, successes have to stay there.
 func recovery(r *engine.Recording) float64 {
 	s := r.Scenario
 	span, ok := s.Trouble()

@@ -62,7 +62,7 @@ func TestScoresOfARunByHand(t *testing.T) {
 	check("whoever sends nothing is throttled nowhere", Of(rec, best).Throttled, (50+0+20)/3.)
 }
 
-// A run that is to end with its calls, and does not, gets a part of what it took the time for.
+// A run that should end with its calls, and does not, gets a use in proportion to the calls done.
 func TestCallsThatAreNotDoneCountAsUse(t *testing.T) {
 	s := &scenario.Scenario{Processes: 1, Callers: 2, Latency: time.Second, Duration: 100 * time.Second, Calls: 60}
 	best := scenario.Best{Time: 25 * time.Second, Fair: []float64{60}}
@@ -86,7 +86,7 @@ func TestATurnTakesALatencyAtLeast(t *testing.T) {
 	}
 }
 
-// Who comes later gets less of what there is, and that is fair.
+// A caller that comes later gets fewer successes, and that is fair.
 func TestFairnessIsOfTheTimeThatACallerIsThere(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 2, Callers: 2, Latency: 10 * time.Millisecond, Duration: 100 * time.Second, Join: 50 * time.Second,
@@ -118,7 +118,7 @@ func TestFairnessIsOfTheTimeThatACallerIsThere(t *testing.T) {
 	}
 }
 
-// Callers who want less than the server gives are back when they get what they want.
+// Callers that want less than the server's rate have recovered when their calls succeed.
 func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
 	s := &scenario.Scenario{
 		Processes: 1, Callers: 5, Latency: 500 * time.Millisecond, Duration: 200 * time.Second,
@@ -127,7 +127,7 @@ func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
 	rec := &engine.Recording{Scenario: s, Width: time.Second, Bins: make([]engine.Bin, 200), Callers: make([]engine.Caller, 5), Elapsed: s.Duration}
 	for i := range rec.Bins {
 		if i < 50 || i >= 110 {
-			rec.Bins[i].Successes = 10 // of five callers who wait for half a second each
+			rec.Bins[i].Successes = 10 // of five callers that wait for half a second each
 		}
 	}
 	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Recovery; got < 5 || got > 20 {
@@ -150,7 +150,7 @@ func TestWhoIsBackAtOnceTakesNoTime(t *testing.T) {
 	}
 }
 
-// A queue that falls back has not recovered, and all but a fifth of what is wanted is enough.
+// A queue that falls back has not recovered, and four fifths of the demand are enough.
 func TestRecoveryOfAnOpenLoopIsForGood(t *testing.T) {
 	s := &scenario.Scenario{
 		Processes: 1, Callers: 1, Latency: 10 * time.Millisecond, Duration: 200 * time.Second, Arrivals: 100,
@@ -206,7 +206,7 @@ func TestAdaptIsTheTimeUntilTheRateFits(t *testing.T) {
 	}
 }
 
-// Callers who want less than the new limit have adapted when they get what they want.
+// Callers that want less than the new limit have adapted when their calls succeed.
 func TestAdaptIsOfWhatIsWanted(t *testing.T) {
 	s := &scenario.Scenario{
 		Processes: 1, Callers: 5, Latency: 500 * time.Millisecond, Duration: 200 * time.Second,
@@ -216,7 +216,7 @@ func TestAdaptIsOfWhatIsWanted(t *testing.T) {
 	for i := range rec.Bins {
 		rec.Bins[i].Successes = 5
 		if i >= 110 {
-			rec.Bins[i].Successes = 10 // of five callers who wait for half a second each
+			rec.Bins[i].Successes = 10 // of five callers that wait for half a second each
 		}
 	}
 	if got := Of(rec, scenario.Best{Successes: 1, Fair: []float64{1}}).Adapt; got < 9 || got > 10 {
@@ -251,7 +251,7 @@ func TestMeansOfWaitsAreGeometric(t *testing.T) {
 	if math.Abs(m.Wait-10) > 1e-9 || math.Abs(m.Use-.6) > 1e-9 || m.Throttled != 1.5 {
 		t.Errorf("%+v", m)
 	}
-	// Nobody waits for no time at all, and such a mean would be 0 whatever the others are.
+	// A wait of exactly 0 does not happen, and it would make the mean 0 with any other values.
 	if m := Means([]Result{{Median: Score{Wait: 0}}, {Median: Score{Wait: 50}}}); math.Abs(m.Wait-.5) > 1e-9 {
 		t.Errorf("wait %v, want .5", m.Wait)
 	}

@@ -29,7 +29,7 @@ func (b *bucket) fill(now time.Duration) {
 	}
 }
 
-// filled is what is in the bucket at now.
+// filled returns the bucket's level at now.
 func (b *bucket) filled(now time.Duration) float64 {
 	come := b.rate.Between(b.last, now)
 	if b.whole {

@@ -46,8 +46,8 @@ func (c *concurrency) quota(now time.Duration) (limit, left float64, reset time.
 	return float64(c.slots), float64(c.slots - len(c.ends)), reset
 }
 
-// queue serves everybody in order of arrival, also those who have stopped
-// waiting: that is what keeps it from recovering.
+// queue serves all requests in order of arrival, also requests whose callers have stopped waiting:
+// so it does not recover.
 type queue struct {
 	rate  Schedule
 	stall []Span

@@ -49,8 +49,8 @@ func TestABucketIsTheGenericCellRateAlgorithm(t *testing.T) {
 	}
 }
 
-// Any window that slides holds no more than the limit, nor does any time that requests take
-// at a limit of concurrency; and whoever is refused could not have passed.
+// Any sliding window holds no more than the limit, nor does any time that requests take at a
+// concurrency limit; and no refused request could have passed.
 func TestNoSpanOfALimitHoldsMoreThanItAndLittleLess(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 2))

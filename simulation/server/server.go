@@ -24,7 +24,7 @@ const (
 	SlidingWindow
 	// Concurrency serves Burst requests at a time, each holding its slot for Work.
 	Concurrency
-	// Queue throttles nobody: it serves one after the other at Rate, in order of arrival.
+	// Queue never throttles: it serves one request after the other at Rate, in order of arrival.
 	Queue
 	// Counter serves Rate times Window requests by two counts: that of the present window, and
 	// that of the one before by the part of it that a window up to now still covers.
@@ -36,7 +36,7 @@ func (k Kind) String() string {
 	return [...]string{"bucket", "fixed", "sliding", "concurrency", "queue", "counter"}[k]
 }
 
-// Signal is what a server tells its clients beside yes or no.
+// Signal is the information in a server's answers beside yes or no.
 type Signal uint8
 
 const (
@@ -44,7 +44,7 @@ const (
 	RetryAfter Signal = 1 << iota
 	// WholeSeconds rounds that time up to whole seconds, as the HTTP header does.
 	WholeSeconds
-	// Remaining is the quota's limit and what is left of it, on all responses.
+	// Remaining reports the quota's limit and the rest of the quota, on all responses.
 	Remaining
 	// Reset is the time until the quota is whole again, on all responses.
 	Reset
@@ -54,7 +54,7 @@ const (
 	ResetSeconds
 )
 
-// Signals are what servers of the command's flags and of random scenarios tell.
+// Signals are the signals of servers by the command's flags and of random scenarios.
 var Signals = []Signal{0, RetryAfter, RetryAfter | WholeSeconds, Remaining, Remaining | NoLimit, Remaining | Reset}
 
 // String is the signal's name as the command's flags spell it.
@@ -95,11 +95,12 @@ type Spec struct {
 
 	// Lie multiplies every Retry-After; 0 means that the server is honest.
 	Lie float64
-	// Says is the Retry-After of every throttle, whatever is true; 0 leaves it to Signal.
+	// Says is the Retry-After of every throttle, true or not; 0 leaves it to Signal.
 	Says time.Duration
 	// Penalty refuses everything for so long after a request that was one too many.
 	Penalty time.Duration
-	// Whole makes a Bucket add whole tokens only; at each success it forgets what is begun of one.
+	// Whole makes a Bucket add whole tokens only; each success drops the fraction of the next
+	// token.
 	Whole bool
 	// CountsAll makes a Counter count the requests that it refuses, too.
 	CountsAll bool
@@ -107,8 +108,8 @@ type Spec struct {
 	// And are more limits, of which only their own bookkeeping counts: a request passes
 	// if all let it. The one that gives least comes first, and is the Spec itself.
 	And []Spec
-	// Methods are limits that hold for a part of the callers each, in turn; what else
-	// the Spec says but for Work and the stretches in which nobody is served is theirs.
+	// Methods are limits that hold for a part of the callers each, in turn. Of the Spec itself only
+	// Work and the stretches without service hold for all; everything else is in the limits.
 	Methods []Spec
 
 	// Greedy is the rate of one more client that never backs off. The gaps
@@ -116,10 +117,10 @@ type Spec struct {
 	Greedy float64
 }
 
-// Off are the stretches in which the server serves nobody.
+// Off returns the stretches in which the server serves no request.
 func (s Spec) Off() []Span { return slices.Concat(s.Down, s.Broken, s.Stall) }
 
-// Quota is what a response said about what is left.
+// Quota is a response's report of the rest of the quota.
 type Quota struct {
 	Known     bool // Remaining is told
 	Limit     int  // 0 if not told
@@ -144,7 +145,7 @@ type Error struct {
 	Quota      Quota
 }
 
-// Error says what the server did.
+// Error returns the server's answer as text.
 func (e *Error) Error() string {
 	switch {
 	case e.Timeout:
@@ -163,7 +164,7 @@ type model interface {
 	take(now time.Duration) bool
 	// wait is the time until a request would pass.
 	wait(now time.Duration) time.Duration
-	// quota is the limit, what is left of it, and the time until it is whole.
+	// quota returns the limit, the rest of it, and the time until it is whole.
 	quota(now time.Duration) (limit, left float64, reset time.Duration)
 }
 
@@ -230,7 +231,7 @@ func (s *Server) gap() time.Duration {
 	return max(1, time.Duration((.5+s.rng.Float64())/s.spec.Greedy*float64(time.Second)))
 }
 
-// compete lets the competitor send what it would have sent until now.
+// compete makes the competitor's requests up to now.
 func (s *Server) compete(now time.Duration) {
 	for s.spec.Greedy > 0 && s.rival <= now {
 		if !In(s.spec.Down, s.rival) && !In(s.spec.Broken, s.rival) && s.model.take(s.rival) {
@@ -286,7 +287,7 @@ func (s *Server) Take(now time.Duration) Reply {
 	return r
 }
 
-// retryAfter is what the server says, which is not always the truth.
+// retryAfter returns the server's Retry-After, which is not always true.
 func (s *Server) retryAfter(now time.Duration) time.Duration {
 	d := s.Wait(now)
 	if s.spec.Lie > 0 {

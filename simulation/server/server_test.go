@@ -302,7 +302,7 @@ func TestWhatIsToldMayBeAConstantOrWhole(t *testing.T) {
 	}
 }
 
-// Each success forgets what was begun of a token.
+// Each success drops the fraction of a token.
 func TestABucketOfWholeTokens(t *testing.T) {
 	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 2, Whole: true, Signal: RetryAfter})
 	for _, c := range []struct{ at, wait time.Duration }{

@@ -187,8 +187,8 @@ func (c *counter) take(now time.Duration) bool {
 	return passes
 }
 
-// wait looks for the time within the present window, or else the next, at which what counts
-// has come down to less than half a request above what may.
+// wait looks for the time within the present window, or else the next, at which the count is less
+// than half a request above the limit.
 func (c *counter) wait(now time.Duration) time.Duration {
 	c.turn(now)
 	if !c.full(now) {

@@ -204,7 +204,7 @@ func TestBatchGivesUp(t *testing.T) {
 	_, err = cruiseaws.Batch(t.Context(), retrier, []int{1}, 1, func(context.Context, []int) ([]*int, error) { return nil, nil })
 	assert.ErrorContains(t, err, "0 results for a batch of 1")
 
-	// What fails for good is not tried again for the items that were done before.
+	// A permanent failure is not retried, even though other items were done before.
 	sent := 0
 	results, err = cruiseaws.Batch(t.Context(), retrier, []int{1, 2}, 25, func(_ context.Context, batch []int) ([]*int, error) {
 		if sent++; sent > 1 {
@@ -283,8 +283,7 @@ func TestBatchDrawsOnTheBudget(t *testing.T) {
 
 var errDenied, errFull = errors.New("access denied"), errors.New("answer full")
 
-// What an answer leaves out is a throttle, unless an error beside the results says what
-// it is.
+// Unprocessed items are a throttle, unless an error with the results gives another reason.
 func TestBatchOfWhichAPartIsDone(t *testing.T) {
 	for name, tc := range map[string]struct {
 		most      int // items of an answer
@@ -358,8 +357,8 @@ func answered(status int, err error) error {
 	return &smithyhttp.ResponseError{Response: &smithyhttp.Response{Response: &http.Response{StatusCode: status, Header: http.Header{}}}, Err: err}
 }
 
-// The wait of x-amz-retry-after is bounded to the SDK's own backoff and 5 s more,
-// and is that of what is retried alone.
+// The wait of x-amz-retry-after is bounded to the SDK's own backoff and 5 s more, and counts only
+// for errors that are retried.
 func TestClassifyReadsTheWait(t *testing.T) {
 	slowDown, failed, denied := &smithy.GenericAPIError{Code: "Throttling"}, errors.New("?"), &smithy.GenericAPIError{Code: "AccessDenied"}
 	for name, tc := range map[string]struct {

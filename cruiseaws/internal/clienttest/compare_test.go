@@ -77,7 +77,7 @@ func ours(cfg *aws.Config) {
 
 type result struct {
 	use           float64       // share of the limit, apart from the first burst
-	lost          float64       // share of what the server had to give that nobody can use any more
+	lost          float64       // share of the server's capacity that is lost
 	throttled     float64       // share of attempts
 	longest, took time.Duration // wait of a call, whole run
 	failed        int64
@@ -137,9 +137,9 @@ func TestAgainstAdaptiveMode(t *testing.T) {
 		run    func(func(*aws.Config)) result
 		behind float64 // in use, at most
 	}{
-		// Whoever is throttled all the time leaves nothing in the server's bucket at
-		// the end. Whoever is not leaves up to a burst there, which is a hundredth of
-		// these calls; and pauses of the first seconds can fill it once.
+		// A client that is throttled all the time leaves nothing in the server's bucket at the end.
+		// Any other client leaves up to a burst there, which is a hundredth of these calls; and
+		// pauses of the first seconds can fill it once.
 		"1000 calls by 10 workers at 4/s": {
 			run:    func(setup func(*aws.Config)) result { return race(4, 10, 10, 1000, time.Hour, setup) },
 			behind: 0.025,

@@ -103,7 +103,7 @@ func get(ctx context.Context, cfg aws.Config) error {
 	return err
 }
 
-// log is what an observer has seen.
+// log collects the events of an observer.
 type log struct {
 	mu     sync.Mutex // guards the field below
 	events []cruise.Event

@@ -81,7 +81,7 @@ func TestThrottledOperationsAreRetried(t *testing.T) {
 	})
 }
 
-// What the SDK would not retry, or not as a throttle.
+// Errors that the SDK would not retry, or not as a throttle.
 func TestBeyondTheSDK(t *testing.T) {
 	for name, tc := range map[string]struct {
 		status int
@@ -109,7 +109,7 @@ func TestBeyondTheSDK(t *testing.T) {
 	}
 }
 
-// For all calls, for those of a client, and for one call.
+// For all calls, for the calls of a client, and for one call.
 func TestRetryerPerClientAndCall(t *testing.T) {
 	retryer := cruise.Must(cruiseaws.New()).Retryer()
 	per := func(o *emr.Options) { o.Retryer = retryer }
@@ -162,7 +162,7 @@ func TestGivingUp(t *testing.T) {
 	})
 }
 
-// What else a client says of retries is without effect.
+// Other retry options of a client have no effect.
 func TestRetryerOfTheClientGivesWay(t *testing.T) {
 	s := serve(t, first(1, 400, emrThrottled, emrFound))
 	cfg, seen := throttled(t, s)
@@ -300,7 +300,7 @@ func TestScopes(t *testing.T) {
 	}
 }
 
-// as makes operations those of another service, with the same inputs.
+// as gives operations the name of another service, with the same inputs.
 func as(service string) func(*middleware.Stack) error {
 	return func(stack *middleware.Stack) error {
 		return stack.Initialize.Add(middleware.InitializeMiddlewareFunc("Service", func(ctx context.Context, in middleware.InitializeInput, next middleware.InitializeHandler) (middleware.InitializeOutput, middleware.Metadata, error) {
@@ -399,7 +399,7 @@ func TestTablesAndIndices(t *testing.T) {
 	}
 }
 
-// A table that was told to stop is not forgotten for want of room.
+// A paused table is not evicted when there are too many scopes.
 func TestPausedScopesAreKept(t *testing.T) {
 	s := serve(t, first(0, 0, "", `{}`))
 	throttle := cruise.Must(cruiseaws.New(cruiseaws.WithRetrierOptions(cruise.WithMaxScopes(1))))
@@ -425,8 +425,8 @@ func TestLimitAroundAll(t *testing.T) {
 	assert.ErrorIs(t, put(t, client, "customers"), context.DeadlineExceeded)
 }
 
-// The timeout of an attempt on real time, and what lasts longer. A machine that is
-// busy answers within the former.
+// The timeout of an attempt in real time, and a longer time. A busy machine answers within the
+// timeout.
 const timeout, longer = time.Second, 1500 * time.Millisecond
 
 func TestAttemptTimeout(t *testing.T) {
@@ -457,7 +457,7 @@ func (h hanging) Do(r *http.Request) (*http.Response, error) {
 	return nil, r.Context().Err()
 }
 
-// A timeout is no cancellation, and nobody takes it for one.
+// A timeout is no cancellation, and is not reported as one.
 func TestAttemptsThatTakeTooLong(t *testing.T) {
 	for name, tc := range map[string]struct {
 		deadline time.Duration
@@ -656,8 +656,8 @@ type span struct {
 
 func (s *span) End() { s.ended.Store(true) }
 
-// The SDK may have a span for each attempt. What is told of an operation goes to a span
-// that lasts as long.
+// The SDK may have a span for each attempt. The events of an operation go to a span that lasts as
+// long.
 func TestEventsGoToASpanThatHasNotEnded(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		var told []string
@@ -935,7 +935,7 @@ func credentials(s *service) aws.CredentialsProvider {
 	}))
 }
 
-// A body that cannot seek is sent once, and nobody waits for a retry that cannot be.
+// A body that cannot seek is sent once, and the call does not wait for an impossible retry.
 func TestBodyThatCannotBeRewound(t *testing.T) {
 	modes(t, func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -980,7 +980,7 @@ func TestBodyThatCannotBeRewoundAtTheDeadline(t *testing.T) {
 	})
 }
 
-// What happens to credentials is no failure of the operation that needs them.
+// A failure of credentials is no failure of the operation that needs them.
 func TestFailuresOfCredentials(t *testing.T) {
 	t.Run("throttled", func(t *testing.T) {
 		sts := serve(t, first(3, 400, `{"__type":"ThrottlingException","message":"Rate exceeded"}`, `{}`))

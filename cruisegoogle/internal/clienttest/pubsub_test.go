@@ -68,7 +68,7 @@ func serve(t *testing.T, method string, r *refuse) (*pstest.Server, []option.Cli
 		option.WithGRPCDialOption(grpc.WithTransportCredentials(insecure.NewCredentials()))}
 }
 
-// log is what an observer has seen.
+// log collects the events of an observer.
 type log struct {
 	mu  sync.Mutex // guards the field below
 	all []string
@@ -246,7 +246,7 @@ func (r threeTimes) Retry(err error) (time.Duration, bool) {
 	return time.Millisecond, status.Code(err) == codes.Unavailable && *r.asked < 3
 }
 
-// Clients that speak REST retry like those that speak gRPC, and are told so in the same way.
+// Clients that speak REST retry like clients that speak gRPC, and are switched off in the same way.
 func TestRESTClientWithoutRetries(t *testing.T) {
 	var seen atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

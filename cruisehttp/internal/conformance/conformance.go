@@ -1,4 +1,4 @@
-// Package conformance holds what responses mean, case by case, for tests.
+// Package conformance holds the outcomes of responses, case by case, for tests.
 package conformance
 
 import (

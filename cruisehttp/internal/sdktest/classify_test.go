@@ -34,7 +34,7 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp"
 )
 
-// classifiers are those of the documentation.
+// classifiers are the classifiers in the documentation.
 var classifiers = map[string]cruise.Classifier{
 	"googleapi": cruise.ClassifyAs(func(e *googleapi.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.Code, e.Header) }),
 	"azcore": cruise.ClassifyAs(func(e *azcore.ResponseError) cruise.Verdict {
@@ -145,7 +145,7 @@ func apierrorOf(t *testing.T, err error) error {
 	return e
 }
 
-// The lines of the documentation are those that run here.
+// The documentation has the same lines as this test.
 func TestTheDocumentedClassifiers(t *testing.T) {
 	code, err := os.ReadFile("classify_test.go")
 	require.NoError(t, err)

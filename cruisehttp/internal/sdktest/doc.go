@@ -1,4 +1,4 @@
-// Package sdktest holds tests of the Transport of cruisehttp within SDKs of others. They are a
-// module of their own, so that nobody else needs those SDKs, and left out under the race
-// detector, for which compiling them takes minutes.
+// Package sdktest tests the Transport of cruisehttp within foreign SDKs. It is its own module, so
+// that no other module needs those SDKs. The race detector leaves it out, since compiling the SDKs
+// for it takes minutes.
 package sdktest

@@ -283,7 +283,7 @@ func TestAttemptsAndErrors(t *testing.T) {
 	}
 }
 
-// The lines of the documentation are those that run here.
+// The documentation has the same lines as this test.
 func TestTheDocumentedLines(t *testing.T) {
 	doc, err := os.ReadFile("../../doc.go")
 	require.NoError(t, err)
