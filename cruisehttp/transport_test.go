@@ -660,6 +660,72 @@ func TestTransportAsksTheClassifierAboutAPost(t *testing.T) {
 	}
 }
 
+// A log at its usual level says why a POST was not sent again, where the response cannot.
+func TestWhyAResponseWasNotRetriedIsLogged(t *testing.T) {
+	for _, tt := range []struct{ method, context, log string }{
+		{"POST", "", `reason="cruisehttp: not retried: the method is not idempotent and the request has no Idempotency-Key" attempts=1`},
+		{"GET", "forbids", `reason="cruisehttp: not retried: its context forbids it" attempts=1`},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			var log strings.Builder
+			logged := cruise.WithObserver(cruiseslog.NewObserver(slog.New(slog.NewTextHandler(&log, nil))))
+			tr := transport(t, inOrder(says(500, "boom")), cruisehttp.WithRetrierOptions(logged))
+			req := request(t, tt.method, example, http.NoBody)
+			if tt.context != "" {
+				req = req.WithContext(cruisehttp.ForbidRetry(t.Context()))
+			}
+			resp, err := tr.RoundTrip(req)
+			require.NoError(t, err)
+			assert.Equal(t, 500, resp.StatusCode)
+			assert.Equal(t, "boom", text(t, resp))
+			assert.Contains(t, log.String(), `level=WARN msg="cruise: gave up" reason=`)
+			assert.Contains(t, log.String(), tt.log)
+			assert.Equal(t, 1, strings.Count(log.String(), "\n"), log.String())
+		})
+	}
+}
+
+// One cancellation ends every request with an error of one shape, wherever the request was.
+func TestCancelledRequestHasOneShape(t *testing.T) {
+	shutdown := errors.New("shutting down")
+	for name, tt := range map[string]struct {
+		first   func() (*http.Response, error) // nil: there is none until the end
+		options []cruise.Option
+	}{
+		"under way":      {nil, nil},
+		"in line":        {says(200, "ok"), []cruise.Option{cruise.WithMaxRate(1e-3)}},
+		"paused":         {says(429, "", "Retry-After: 60"), nil},
+		"in the backoff": {says(500, ""), []cruise.Option{cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(time.Minute)))}},
+		"in a retry":     {says(503, ""), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := &server{answers: func(n int, r *http.Request) (*http.Response, error) {
+					if n == 1 && tt.first != nil {
+						return tt.first()
+					}
+					<-r.Context().Done()
+					return nil, r.Context().Err()
+				}}
+				tr := transport(t, base, cruisehttp.WithRetrierOptions(tt.options...))
+				if name == "in line" {
+					resp, err := tr.RoundTrip(request(t, "GET", example, http.NoBody))
+					require.NoError(t, err)
+					_ = text(t, resp)
+				}
+				ctx, cancel := context.WithCancelCause(t.Context())
+				time.AfterFunc(10*time.Second, func() { cancel(shutdown) })
+				_, err := (&http.Client{Transport: tr}).Do(request(t, "GET", example, http.NoBody).WithContext(ctx))
+				e, ok := errors.AsType[*cruise.Error](err)
+				require.True(t, ok, "%T: %v", err, err)
+				assert.EqualError(t, e.Reason, "context canceled: shutting down")
+				assert.ErrorIs(t, err, context.Canceled)
+				assert.ErrorIs(t, err, shutdown)
+			})
+		})
+	}
+}
+
 // A classifier does not know the state of the body.
 func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
 	for method, want := range map[string]error{"PUT": cruisehttp.ErrBody, "POST": cruisehttp.ErrNotIdempotent} {

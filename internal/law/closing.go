@@ -22,9 +22,7 @@ const (
 	closedRow   = 2               // throttles in a row by which a server counts as closed
 	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
-	openSure    = 8               // calls between two openings that are a measure; fewer need a second one
 	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
-	openLike    = .25             // within which the second one agrees
 	openTo      = .95             // of what the window gives, to which the rate falls
 )
 
@@ -35,7 +33,7 @@ func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 		l.closedAt = l.shutAt
 	}
 	l.row++
-	if retryAfter.Seconds() > longGaps*l.gap() {
+	if retryAfter.Seconds() > longGaps*l.gap() && l.delivered.n-l.openCalls >= memoryShort {
 		l.row = max(l.row, closedRow)
 	}
 	l.price, l.window = retryAfter.Seconds(), 1
@@ -56,7 +54,7 @@ func (l *Law) open(now clock.Instant) {
 		// A few calls may be what a bucket had saved, and what others left. A window gives
 		// the same again.
 		closed := opened - l.closedAt
-		sure := calls >= openSure && closed < longClosing || math.Abs(given-l.given) <= openLike*l.given
+		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= agreeWithin*l.given
 		window := closed.Seconds() >= closedShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling = max(l.Min, given)

@@ -152,7 +152,7 @@ func TestWindowsApproximation(t *testing.T) {
 			late := (tt.w.Per + ExactCalls - 1) / ExactCalls
 			var calls []went
 			oldest, used := 0, 0 // of an exact window
-			burst := max(1, int(tt.step*time.Duration(tt.w.N)/tt.w.Per))
+			burst := max(1, int(tt.step*time.Duration(tt.w.Calls)/tt.w.Per))
 			for at := time.Duration(0); len(calls) < 150_000 && at < 3*tt.w.Per; at += tt.step {
 				for oldest < len(calls) && at-calls[oldest].at >= tt.w.Per+late {
 					used -= calls[oldest].n
