@@ -24,7 +24,10 @@ func Run(s *scenario.Scenario, c Client, seed uint64) *Recording {
 	r := newRun(s, c, seed)
 	// A bubble wants a *testing.T only to fail it, which nothing here does. A
 	// blank one serves, and lets runs work in a plain program and side by side.
-	synctest.Test(new(testing.T), func(*testing.T) { r.play() })
+	synctest.Test(new(testing.T), func(*testing.T) {
+		r.play()
+		time.Sleep(time.Minute) // what clients do in the background ends: time stands when this returns
+	})
 	return r.rec
 }
 
