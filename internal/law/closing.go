@@ -20,13 +20,14 @@ type closing struct {
 
 const (
 	closedRow   = 2               // throttles in a row by which a server counts as closed
-	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
+	longGaps    = 30              // call intervals: a longer Retry-After may close by itself, and no pause counts for more
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
 	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
 	openTo      = .95             // of what the window gives, to which the rate falls
 )
 
-// close is for a throttle that is not late.
+// close is for a throttle that is not late. A long Retry-After closes by itself, but not after so few
+// calls that they may be what a bucket had saved.
 func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 	l.shutAt = l.delivered.total(now)
 	if l.row == 0 {

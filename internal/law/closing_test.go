@@ -36,7 +36,7 @@ func (w window) given() float64 {
 func TestClosingTeachesItsWindow(t *testing.T) {
 	const (
 		s, m = time.Second, time.Minute
-		few  = openSure - 2 // with the success that opens it is one less than a measure
+		few  = memoryLeast - 2 // with the success that opens it is one less than a measure
 	)
 	for _, tt := range []struct {
 		name    string
@@ -207,31 +207,40 @@ func TestClosing(t *testing.T) {
 	})
 }
 
-// A Retry-After that is longer than 30 calls take closes by itself.
+// A Retry-After that is longer than 30 calls take closes by itself, after as many calls as are no
+// burst.
 func TestClosingByRetryAfter(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
+		calls  int
 		asked  time.Duration
-		cost   float64
+		cost   int
 		closed bool
 	}{
-		{"short", 300 * ms, 1, false},
-		{"long", 301 * ms, 1, true},
-		{"short for calls that cost ten", 3 * time.Second, 10, false},
-		{"long for them", 3001 * ms, 10, true},
-		{"endless", clock.Never, 1, true},
+		{"short", memoryShort, 300 * ms, 1, false},
+		{"long", memoryShort, 301 * ms, 1, true},
+		{"long, after a burst", memoryShort - 1, 301 * ms, 1, false},
+		{"short for calls that cost ten", memoryShort, 3 * time.Second, 10, false},
+		{"long for them", memoryShort, 3001 * ms, 10, true},
+		{"endless", memoryShort, clock.Never, 1, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(100)
-			d.cost = tt.cost
+			for range tt.calls {
+				d.after(10 * ms).end(Attempt{Kind: Success, Sent: d.send(), Cost: tt.cost})
+			}
+			d.rate = 100
+			d.cost = float64(tt.cost)
 			d.throttle(tt.asked)
 			assert.Equal(t, tt.closed, d.row >= closedRow)
 		})
 	}
 	d := unpaced()
+	d.succeed(memoryShort, 10*ms)
 	d.throttle(time.Nanosecond)
 	assert.Equal(t, closedRow, d.row, "without a rate, any")
 	d = unpaced()
+	d.succeed(memoryShort, 10*ms)
 	d.throttle(0)
 	assert.Equal(t, 1, d.row, "but none")
 
