@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -456,7 +457,11 @@ func TestSpansTellWhatHappenedToACall(t *testing.T) {
 			for _, e := range span.Events() {
 				text := e.Name
 				for _, a := range e.Attributes {
-					text += " " + fmt.Sprint(a.Value.AsInterface())
+					value := a.Value.AsInterface()
+					if seconds, ok := value.(float64); ok {
+						value = math.Round(seconds*1000) / 1000
+					}
+					text += " " + fmt.Sprint(value)
 				}
 				told[span.Name()] = append(told[span.Name()], text)
 			}
@@ -466,7 +471,7 @@ func TestSpansTellWhatHappenedToACall(t *testing.T) {
 			"cruise.throttle 1",
 			"cruise.retry 2 throttled 0",
 			"cruise.wait 3 3 0",
-			"cruise.go 2 3.04",
+			"cruise.go 2 3.026",
 			"cruise.throttle 2",
 			"cruise.give_up attempts_exhausted 2 3",
 		}, told["throttled"])
