@@ -23,6 +23,7 @@ const (
 	longGaps    = 30              // call intervals: a longer Retry-After may close by itself, and no pause counts for more
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
 	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
+	openLike    = .25             // within which the second one agrees
 	openTo      = .95             // of what the window gives, to which the rate falls
 )
 
@@ -55,7 +56,7 @@ func (l *Law) open(now clock.Instant) {
 		// A few calls may be what a bucket had saved, and what others left. A window gives
 		// the same again.
 		closed := opened - l.closedAt
-		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= agreeWithin*l.given
+		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= openLike*l.given
 		window := closed.Seconds() >= closedShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling = max(l.Min, given)

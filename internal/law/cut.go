@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	agreeWithin = .25 // share of a ceiling within which the next one agrees with it
+	agreeWithin = .1  // share of a ceiling within which the next one agrees with it
 	agreeMost   = 3   // cuts that agree, by which probing slows down
 	longShare   = .95 // of what the server gives is delivered in the long run: ways back take the rest
 	peakFades   = .1  // of what the peak is above the ceiling, with each cut

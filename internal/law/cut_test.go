@@ -149,10 +149,10 @@ func TestCutAgrees(t *testing.T) {
 		was     int
 		want    int
 	}{
-		{"a quarter above", 13.3, 1, 2},
-		{"more above", 13.4, 1, 0},
-		{"a quarter below", 8.1, 1, 2},
-		{"more below", 7.9, 1, 0},
+		{"a tenth above", 11.1, 1, 2},
+		{"more above", 11.2, 1, 0},
+		{"a tenth below", 9.1, 1, 2},
+		{"more below", 9.05, 1, 0},
 		{"three at most", 10, 3, 3},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
