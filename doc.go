@@ -11,8 +11,8 @@
 //	})
 //
 // Without options, a Retrier has an [AdaptiveLimiter], which paces all calls and pauses them
-// after a rate-limit response. It makes each call up to 5 times, with a [Backoff] between
-// attempts, and bounds retries by a [Budget]. [DoValue] returns the value of a call.
+// after a rate-limit response. The Retrier makes each call up to 5 times, with a [Backoff] between
+// attempts, and a [Budget] bounds its retries. [DoValue] returns the value of a call.
 // [Retrier.Attempts] is a loop for code that does not fit in a function. Package cruisehttp has
 // a Transport for http.Client.
 //
@@ -25,16 +25,17 @@
 //	          │        └───────────── Backoff.Delay ◀──── Budget ◀──── worth a retry? │
 //	          └───────────────────────────────────────────────────────────────────────┘
 //
-// Every attempt passes the limiter, first or retry. Only retries draw on the Budget. Limiter,
-// Backoff and Budget do not know each other, and each can be used alone.
+// Every attempt waits for the limiter, the first as well as retries. Only retries draw on the
+// Budget. Limiter, Backoff and Budget do not know each other, and each can be used alone.
 //
 // # Errors of calls
 //
 // The error of a call tells the Retrier how to go on. [Classify] understands errors with a
-// method StatusCode or RetryAfter, and those of the AWS SDK: return them as they are. All other
-// errors are retried without slowing down. If a client reports a 429 as a plain error, wrap it
-// in [Throttled]; if another attempt cannot help, in [Permanent]. [Transient] and
-// [QuotaExhausted] name the other cases.
+// method StatusCode or RetryAfter, and those of the AWS SDK: return them as they are. After
+// any other error the call is retried, and nothing slows down. If a client reports a 429 as a plain
+// error, wrap it in [Throttled]. If another attempt cannot help, wrap the error in [Permanent].
+// [Transient] marks an error as unrelated to the rate, and [QuotaExhausted] marks one as the end
+// of a long quota.
 //
 // A wait given by [RetryAfter] is never cut short. [Report] passes on the quota that a response
 // names, also after a success. The Transport of cruisehttp and the modules cruisegrpc, cruiseaws
@@ -48,11 +49,11 @@
 //	at most a rate, less after a 429       WithMaxRate
 //	limits by account, table, host         Retrier.Scope
 //	calls that cost several units          WithCost, at Do
-//	calls that yield to others             WithBackground, at Do
+//	calls that let others go first         WithBackground, at Do
 //	calls that must not run twice          WithoutRetries, at Do
 //	bulk work that must get through        WithUncountedThrottles, with a deadline
-//	a limit of time                        a context with a deadline, WithMaxElapsed
-//	attempts that cannot hang              WithAttemptTimeout
+//	an end after some time                 a context with a deadline, WithMaxElapsed
+//	an end for attempts that hang          WithAttemptTimeout
 //	more or fewer attempts                 WithMaxAttempts, which includes the first
 //	another backoff                        WithBackoff(Must(NewBackoff(…)))
 //	one limit for several Retriers         WithLimiter, WithBudget
@@ -67,28 +68,30 @@
 // # Errors of Do
 //
 // Do returns the call's own error unchanged if the first attempt fails permanently, otherwise an
-// [*Error]. It matches its reason, such as [ErrAttemptsExhausted] or [context.DeadlineExceeded],
-// and the last error of the call:
+// [*Error]. [errors.Is] finds its reason in it, such as [ErrAttemptsExhausted] or
+// [context.DeadlineExceeded], and the last error of the call. Its RetryAfter says when another call
+// makes sense:
 //
 //	if e, ok := errors.AsType[*cruise.Error](err); ok && e.RetryAfter > 0 {
-//		return scheduleIn(e.RetryAfter) // another call makes sense then
+//		return scheduleIn(e.RetryAfter)
 //	}
 //
-// A loop that calls Do again must wait after an error, since Do can refuse a call at once: for
-// RetryAfter, or for a second.
+// Do can refuse a call at once. So a loop that calls Do again must wait after an error: for
+// RetryAfter, or for a second if that is 0.
 //
 // # Concurrency and time
 //
 // All exported types are safe for concurrent use, except [Attempt] and shared.State.
 //
-// There are no background goroutines, and nothing to close. Exceptions: a shared.Limiter runs a
-// goroutine during a sync, cruiseredis may connect in the background for up to 5 s, and
-// cruiseotel's Observer has a Close. Time is that of package time, without a clock to inject.
+// There are no background goroutines, and nothing to close, with three exceptions. A
+// shared.Limiter runs a goroutine during a sync. Module cruiseredis may connect in the background
+// for up to 5 s. The Observer of cruiseotel has a Close. The clock is that of package time: no
+// other can be given.
 //
 // # Tests
 //
-// Under testing/synctest waits take no time and are exact. Make a new Retrier for each test,
-// since it keeps the rate that it has learnt.
+// Under testing/synctest waits take no time and are exact. A Retrier keeps the rate that it has
+// learnt, so make a new one for each test.
 //
 //	synctest.Test(t, func(t *testing.T) {
 //		api := cruise.Must(cruise.New())
@@ -102,6 +105,6 @@
 //		// err is nil, and time.Since(begun) is two minutes
 //	})
 //
-// Sockets do not work in there: give a cruisehttp.Transport a RoundTripper without a network,
-// with cruisehttp.WithRoundTripper.
+// Sockets do not work under synctest. So give a cruisehttp.Transport a RoundTripper that uses no
+// network, by cruisehttp.WithRoundTripper.
 package cruise

@@ -32,12 +32,12 @@ func TestMetastableServerRecovers(t *testing.T) {
 	}{
 		{"metastable-150", 30, .95}, // most at once, 6 s at most over 60 runs, use .98 to 1.00
 		{"metastable-240", 40, .94}, // 9 s the median of 60 runs, use .95 to .98
-		{"metastable-280", 60, .86}, // 9 to 36 s over 60 runs, 11 s the median, use .88 to .94
+		{"metastable-280", 60, .86}, // 7 to 80 s over 24 runs, 8 s the median, use .89 to .95
 	} {
 		if calm.Raced && tt.name != "metastable-150" {
 			continue // takes most of a minute
 		}
-		r := play(tt.name, client.Cruise("cruise"), 3)
+		r := play(tt.name, client.Cruise("cruise"), 5)
 		if got := r.Median.Recovery; got >= tt.within {
 			t.Errorf("%s: recovers after %v s, want %v", tt.name, got, tt.within)
 		}

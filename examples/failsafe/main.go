@@ -75,8 +75,11 @@ func main() {
 		if i == len(wants)-1 {
 			time.Sleep(400 * time.Millisecond) // until the breaker tries again
 		}
-		err := call()
-		fmt.Printf("call %d: %v; the breaker is %v\n", i+1, err, breaker.State())
+		err, result := call(), "done"
+		if err != nil {
+			result = err.Error()
+		}
+		fmt.Printf("call %d: %s; the breaker is %v\n", i+1, result, breaker.State())
 		if !errors.Is(err, want) {
 			fmt.Fprintf(os.Stderr, "want %v\n", want)
 			os.Exit(1)

@@ -1,7 +1,7 @@
 // Llm shows an API with two limits, of requests and of tokens a minute: a language model on this
 // machine names both on every response, in the headers of OpenAI, and refuses requests above
-// either. Short prompts meet the limit of requests, and then long ones that of tokens. The client
-// is an http.Client with a cruisehttp.Transport, which slows down before it is refused.
+// either. Short prompts meet the limit of requests, long prompts that of tokens. The client
+// is an http.Client with a cruisehttp.Transport, which slows down as the remaining numbers fall.
 //
 //	go run ./examples/llm
 //	go run ./examples/llm -plain    without cruise: each refused prompt waits by itself
@@ -105,6 +105,7 @@ func run(ctx context.Context, plain bool, out io.Writer) error {
 	if plain {
 		client.Transport = &patient{}
 	}
+	fmt.Fprintf(out, "%d workers; the model admits 10 requests a second, 20 at once, and 2,000 tokens a second, 10,000 at once\n", workers)
 	for _, part := range []struct {
 		name           string
 		prompts, words int

@@ -61,7 +61,7 @@ func (h *heroku) App(_ context.Context, name string) (*app, error) {
 func patient() *cruise.Retrier {
 	// doc
 	api := cruise.Must(cruise.New(
-		cruise.WithMaxElapsed(5*time.Minute), // and no other end:
+		cruise.WithMaxElapsed(5*time.Minute), // the only bound
 		cruise.WithMaxAttempts(cruise.Unlimited),
 		cruise.WithoutBudget(),
 	))
@@ -127,7 +127,7 @@ func avastAfter(ctx context.Context, client *heroku, name string) (a *app, err e
 			if errors.Is(err, errNotFound) {
 				v.Outcome = cruise.OutcomePermanent
 			}
-			return v // else the error's methods say it
+			return v // else the error's methods decide
 		}),
 	))
 
@@ -199,7 +199,7 @@ func rateBefore(ctx context.Context, client *heroku, name string) (*app, error) 
 
 func rateAfter(ctx context.Context, client *heroku, name string) (*app, error) {
 	// doc
-	limiter := cruise.Must(cruise.NewTokenBucket(10, 20)) // or rate.NewLimiter(10, 20), at a price
+	limiter := cruise.Must(cruise.NewTokenBucket(10, 20)) // or rate.NewLimiter(10, 20): see below
 	api := cruise.Must(cruise.New(cruise.WithLimiter(limiter)))
 
 	a, err := cruise.DoValue(ctx, api, func(ctx context.Context) (*app, error) {
