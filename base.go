@@ -62,22 +62,6 @@ func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Ins
 	return came, sent, refusalError(err, n)
 }
 
-// Ticket returns the call's demand on a queue.
-func (r *record) Ticket(cost int) queue.Ticket {
-	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: r.waitsUntil()}
-	background, retry := r.kind()
-	if background {
-		t.Class = queue.Background
-	}
-	if retry {
-		t.Class-- // to the retries of its kind
-	}
-	if o := r.retrier.observer; o != nil {
-		t.OnWait = func(outlook queue.Outlook) { notify((*eventContext)(r), o, Waiting(outlook)) }
-	}
-	return t
-}
-
 // refusalError returns an error of a queue as the error of a call of cost n.
 func refusalError(err error, n int) error {
 	r, ok := err.(*queue.Refusal)

@@ -2,7 +2,11 @@ package cruise
 
 import (
 	"context"
+	"encoding/binary"
+	"encoding/hex"
+	"hash/maphash"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -138,15 +142,6 @@ func (n *node) report(e result) {
 	}
 }
 
-// unblamed returns the result for limiters that the server did not blame.
-func (e result) unblamed() result {
-	e.quota, e.retryAfter = nil, 0
-	if e.outcome.refused() {
-		e.outcome = OutcomeDropped
-	}
-	return e
-}
-
 // blamed returns the node on the path to n whose scope a server blames. If its limiter cannot
 // learn, it is the next node above whose limiter can.
 func (n *node) blamed(scope string) *node {
@@ -185,4 +180,70 @@ func pauseOf(l Limiter) time.Duration {
 		return l.PauseLeft()
 	}
 	return 0
+}
+
+// stats returns the limiter's own account of its state.
+func (n *node) stats() (s Stats) {
+	switch l := n.limiter.(type) {
+	case interface{ Stats() Stats }:
+		s = l.Stats()
+		s.Learns = true
+	case interface{ Limit() rate.Limit }:
+		s.Limit = l.Limit()
+	}
+	s.Limit = min(s.Limit, rate.Inf) // a limiter of another package may have a float's infinity
+	if n.queue != nil {
+		s.Waiting, s.PauseLeft = n.queue.Report()
+		return s
+	}
+	if l, ok := n.limiter.(interface{ Waiting() int }); ok {
+		s.Waiting = l.Waiting()
+	}
+	s.PauseLeft = max(s.PauseLeft, pauseOf(n.limiter))
+	return s
+}
+
+// retries returns the retries left in the budget of the key.
+func (n *node) retries() float64 {
+	if b := n.budget.Load(); b != nil {
+		return b.Left()
+	}
+	return DefaultBudgetCapacity
+}
+
+// scopePath returns the scopes of a node, the outermost first.
+func (n *node) scopePath() (path []ScopeKey) {
+	for ; n.id.parent != nil; n = n.id.parent {
+		path = append(path, scopeKeyOf(n.id.scope, n.id.key))
+	}
+	slices.Reverse(path)
+	return path
+}
+
+// Keys above a length are kept as their hash.
+const (
+	longKey   = 64
+	digestLen = 16 // of the hash; the rest is 0
+)
+
+var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
+
+// shortKey returns a key of bounded length that holds no memory of the caller's.
+func shortKey(key string) string {
+	if len(key) <= longKey {
+		return strings.Clone(key)
+	}
+	sum := make([]byte, 0, longKey+1)
+	for _, seed := range keySeeds {
+		sum = binary.LittleEndian.AppendUint64(sum, maphash.String(seed, key))
+	}
+	return string(sum[:longKey+1]) // longer than any key kept as text
+}
+
+// scopeKeyOf shows a key as it is kept: a digest is no text.
+func scopeKeyOf(scope, kept string) ScopeKey {
+	if len(kept) > longKey {
+		kept = hex.EncodeToString([]byte(kept[:digestLen]))
+	}
+	return ScopeKey{scope, kept}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/limits"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // record is the context of a call's attempts. It marks work under a Retrier, carries reports up to
@@ -32,6 +33,33 @@ func (r *record) Value(key any) any {
 		return r.retrier.path
 	}
 	return r.Context.Value(key)
+}
+
+// eventContext is the context of a call's events: it knows the scope, and no work under it counts
+// as part of the call.
+type eventContext record
+
+func (c *eventContext) Value(key any) any {
+	if key == (scopePathKey{}) {
+		return c.retrier.path
+	}
+	return c.Context.Value(key)
+}
+
+// Ticket returns the call's demand on a queue.
+func (r *record) Ticket(cost int) queue.Ticket {
+	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: r.waitsUntil()}
+	background, retry := r.kind()
+	if background {
+		t.Class = queue.Background
+	}
+	if retry {
+		t.Class-- // to the retries of its kind
+	}
+	if o := r.retrier.observer; o != nil {
+		t.OnWait = func(outlook queue.Outlook) { notify((*eventContext)(r), o, Waiting(outlook)) }
+	}
+	return t
 }
 
 // Nested reports whether ctx is the context of another Retrier's attempt. Given such a ctx, Do
