@@ -67,9 +67,8 @@ func (e result) unblamed() result {
 	return e
 }
 
-// waitFor waits for a limiter of another package.
-func waitFor(ctx context.Context, l Limiter, n int) error {
-	until := callOf(ctx).waitsUntil()
+// waitFor waits for a limiter of another package until a time, 0 for no end.
+func waitFor(ctx context.Context, l Limiter, n int, until clock.Instant) error {
 	if until == 0 {
 		return explain(ctx, l, n, l.WaitN(ctx, n))
 	}

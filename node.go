@@ -77,8 +77,9 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 	if most, is := n.inner.TooExpensive(cost); is {
 		return came, 0, costError(cost, most)
 	}
+	ticket := limits.Ticket(ctx, cost)
 	if n.inner != nil {
-		if refused := n.inner.Check(limits.Ticket(ctx, cost)); refused != nil {
+		if refused := n.inner.Check(ticket); refused != nil {
 			return came, 0, refusalError(refused, cost)
 		}
 	}
@@ -93,7 +94,7 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 		}
 	}()
 	for _, x := range slices.Backward(foreign) {
-		if err := waitFor(ctx, x.limiter, cost); err != nil {
+		if err := waitFor(ctx, x.limiter, cost, ticket.Until); err != nil {
 			return came, 0, err
 		}
 		asked--

@@ -48,7 +48,7 @@ func (c *eventContext) Value(key any) any {
 
 // Ticket returns the call's demand on a queue.
 func (r *record) Ticket(cost int) queue.Ticket {
-	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: r.waitsUntil()}
+	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: clock.Instant(r.maxWaitUntil.Load())}
 	background, retry := r.kind()
 	if background {
 		t.Class = queue.Background
@@ -84,15 +84,6 @@ func (r *record) kind() (background, retry bool) {
 		retry = retry || r.retries.Load() > 0
 	}
 	return background, retry
-}
-
-// waitsUntil returns the end of the longest wait of the call for its limiter, zero if there is
-// none.
-func (r *record) waitsUntil() clock.Instant {
-	if r == nil {
-		return 0
-	}
-	return clock.Instant(r.maxWaitUntil.Load())
 }
 
 // Report tells the limiter the quota that the server reported. Call it from within the call, with
