@@ -266,17 +266,6 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	return a
 }
 
-// WaitN waits until a call of cost n may go, and takes n tokens. n of 0 does not wait. It returns
-// the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the Burst of
-// [Tuning] or above 2^31-1, and with an error for a negative n.
-//
-// Every WaitN that returned nil for n above 0 must be followed by one [AdaptiveLimiter.Learn].
-func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
-	_, _, err := a.admit(ctx, n)
-	return err
-}
-
 // Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less,
 // since such an attempt was never admitted.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
@@ -543,9 +532,6 @@ func (a *AdaptiveLimiter) stopLaw() {
 	a.takePending(now)
 	a.law.Stop(now, max(now, a.queue.PausedUntil()))
 }
-
-// PauseLeft returns the time left of the current pause, 0 if there is none.
-func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.pauseLeft() }
 
 // Stats returns the state of the limiter now.
 func (a *AdaptiveLimiter) Stats() Stats {

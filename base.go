@@ -42,10 +42,14 @@ type moduleLimiter struct{ applier }
 
 func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 
-// admit waits until a call of cost n may go, and returns the times at which it came and went.
-func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
-	came, sent, err = limits.Admit(ctx, &b.queue, n)
-	return came, sent, refusalError(err, n)
+// WaitN waits until a call of cost n may go, and takes its cost. n of 0 does not wait. It returns
+// the context's error and cause if that ends first. It returns at once with an [*Error] of
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst or above
+// the smallest Calls of the windows, and with an error for a negative n.
+//
+// Every WaitN of 1 or more that returned nil must be followed by one Learn.
+func (b *base) WaitN(ctx context.Context, n int) error {
+	return refusalError(limits.Admit(ctx, &b.queue, n), n)
 }
 
 // TryN admits a call of cost n now and returns true, or returns false without waiting or taking a
@@ -138,7 +142,8 @@ func (b *base) resumeNow() (left time.Duration) {
 	return left
 }
 
-func (b *base) pauseLeft() time.Duration {
+// PauseLeft returns the time left of the current pause, 0 if there is none.
+func (b *base) PauseLeft() time.Duration {
 	b.queue.Lock()
 	defer b.queue.Unlock()
 	return b.queue.PauseLeft(b.queue.Now())

@@ -157,8 +157,7 @@ func New(store Store, opts ...Option) (*Limiter, error) {
 //
 // One [Limiter.Learn] must follow every WaitN that returned nil for n above 0.
 func (s *Limiter) WaitN(ctx context.Context, n int) error {
-	_, _, err := limits.Admit(ctx, &s.queue, n)
-	return explained(err, n)
+	return explained(limits.Admit(ctx, &s.queue, n), n)
 }
 
 // TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
