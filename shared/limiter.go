@@ -3,7 +3,6 @@ package shared
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -157,7 +156,11 @@ func New(store Store, opts ...Option) (*Limiter, error) {
 //
 // One [Limiter.Learn] must follow every WaitN that returned nil for n above 0.
 func (s *Limiter) WaitN(ctx context.Context, n int) error {
-	return explained(limits.Admit(ctx, &s.queue, n), n)
+	err := limits.Admit(ctx, &s.queue, n)
+	if r, ok := err.(*queue.Refusal); ok {
+		return s.alone.Refused(r, n)
+	}
+	return err
 }
 
 // TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
@@ -166,25 +169,6 @@ func (s *Limiter) WaitN(ctx context.Context, n int) error {
 //
 // One [Limiter.Learn] must follow every TryN of 1 or more that returned true.
 func (s *Limiter) TryN(n int) bool { return limits.Try(&s.queue, n) }
-
-var reasons = [...]error{
-	queue.DeadlineTooSoon: cruise.ErrDeadline,
-	queue.PauseTooLong:    cruise.ErrServerDelay,
-	queue.QuotaTooLong:    cruise.ErrQuotaExhausted,
-	queue.WaitTooLong:     cruise.ErrMaxWait,
-}
-
-// explained returns an error of the queue as the caller of cost n gets it.
-func explained(err error, n int) error {
-	r, ok := err.(*queue.Refusal)
-	switch {
-	case !ok:
-		return err
-	case r.Why == queue.TooExpensive:
-		return &cruise.Error{Reason: fmt.Errorf("%w: cost %d, at most %d", cruise.ErrCost, n, r.MaxCost)}
-	}
-	return &cruise.Error{Reason: reasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
-}
 
 // MaxCost returns the burst, if one was set.
 func (s policy) MaxCost() int {
@@ -413,7 +397,7 @@ func (s *Limiter) Resume() {
 // stopped tells the law of this worker that no call goes before the end of the pause, whatever the
 // server would give.
 func (s *Limiter) stopped(now clock.Instant) {
-	s.local.Stop(now, max(now, s.queue.PausedUntil()))
+	s.local.Law().Stop(now, max(now, s.queue.PausedUntil()))
 }
 
 // PauseLeft returns how long a pause still lasts, 0 without one.
