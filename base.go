@@ -60,7 +60,8 @@ func (b *base) WaitN(ctx context.Context, n int) error {
 // Every TryN of 1 or more that returned true must be followed by one Learn.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
-// admitPaid is admit for a cost above 0 that the limiter can admit.
+// admitPaid waits until a call of a cost above 0 may go, and returns the times at which it came and
+// went.
 func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	came, sent, err = limits.Enter(ctx, q, n)
 	return came, sent, refusalError(err, n)

@@ -63,9 +63,6 @@ func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	if n.foreign != nil {
 		return n.admitForeign(ctx, cost)
 	}
-	if most, is := n.inner.TooExpensive(cost); is {
-		return 0, 0, costError(cost, most)
-	}
 	return admitPaid(n.inner, ctx, cost)
 }
 
@@ -74,9 +71,6 @@ func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 // would wait for the queues in vain, it is refused before.
 func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	came = clock.Now()
-	if most, is := n.inner.TooExpensive(cost); is {
-		return came, 0, costError(cost, most)
-	}
 	ticket := limits.Ticket(ctx, cost)
 	if n.inner != nil {
 		if refused := n.inner.Check(ticket); refused != nil {

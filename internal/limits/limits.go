@@ -100,9 +100,6 @@ func Admit(ctx context.Context, q *queue.Queue, n int) (err error) {
 		_, _, err = Free(ctx, n)
 		return err
 	}
-	if most, is := q.TooExpensive(n); is {
-		return &queue.Refusal{Why: queue.TooExpensive, MaxCost: most}
-	}
 	_, _, err = Enter(ctx, q, n)
 	return err
 }
@@ -122,9 +119,11 @@ func Free(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	return now, now, nil
 }
 
-// Enter waits until a call that costs something, but not too much, may go. It returns when the call
-// came and when it went.
+// Enter is Admit for a call that costs something. It returns when the call came and when it went.
 func Enter(ctx context.Context, q *queue.Queue, n int) (came, sent clock.Instant, err error) {
+	if most, is := q.TooExpensive(n); is {
+		return came, sent, &queue.Refusal{Why: queue.TooExpensive, MaxCost: most}
+	}
 	if ctx == nil {
 		return came, sent, ErrNilContext
 	}

@@ -312,7 +312,7 @@ func (q *Queue) Check(t Ticket) *Refusal {
 	q.Lock()
 	defer q.Unlock()
 	now := q.Now()
-	if t.Until != 0 && q.isFree(q.Reading(now), t.Cost) {
+	if _, never := q.TooExpensive(t.Cost); !never && t.Until != 0 && q.isFree(q.Reading(now), t.Cost) {
 		return nil
 	}
 	return q.refusal(now, &Waiter{Ticket: t}, q.ahead(t.Class))
