@@ -523,32 +523,24 @@ func (a *AdaptiveLimiter) Resume() {
 
 // stopLaw tells the law the end of the pause: until then no call goes, at any rate of the server.
 func (a *AdaptiveLimiter) stopLaw() {
-	if !a.queue.Ready() {
-		return
-	}
-	a.queue.Lock()
-	defer a.queue.Unlock()
-	now := a.queue.Now()
-	a.takePending(now)
-	a.law.Stop(now, max(now, a.queue.PausedUntil()))
+	a.queue.Locked(func(now clock.Instant) {
+		a.takePending(now)
+		a.law.Stop(now, max(now, a.queue.PausedUntil()))
+	})
 }
 
 // Stats returns the state of the limiter now.
-func (a *AdaptiveLimiter) Stats() Stats {
-	if !a.queue.Ready() {
-		return Stats{}
-	}
-	a.queue.Lock()
-	defer a.queue.Unlock()
-	now := a.queue.Now()
-	a.takePending(now)
-	s := a.stats
-	if s.Quota != nil {
-		s.Quota = new(*s.Quota)
-	}
-	s.Limit = limitOf(a.law.Rate())
-	s.Waiting = a.queue.Waiting()
-	s.PauseLeft = a.queue.PauseLeft(now)
+func (a *AdaptiveLimiter) Stats() (s Stats) {
+	a.queue.Locked(func(now clock.Instant) {
+		a.takePending(now)
+		s = a.stats
+		if s.Quota != nil {
+			s.Quota = new(*s.Quota)
+		}
+		s.Limit = limitOf(a.law.Rate())
+		s.Waiting = a.queue.Waiting()
+		s.PauseLeft = a.queue.PauseLeft(now)
+	})
 	return s
 }
 

@@ -100,54 +100,42 @@ func (b *base) pauseBy(now clock.Instant, e result, d time.Duration) bool {
 
 // change changes the policy, for waiting calls too.
 func (b *base) change(policy func(now clock.Instant)) error {
-	if !b.queue.Ready() {
+	changed := b.queue.Locked(func(now clock.Instant) {
+		policy(now)
+		b.queue.KeepPause(now)
+		b.queue.Slowed(now)
+	})
+	if !changed {
 		return limits.ErrZero
 	}
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	now := b.queue.Now()
-	policy(now)
-	b.queue.KeepPause(now)
-	b.queue.Slowed(now)
 	return nil
 }
 
 // pauseFor pauses for d, and reports whether that extends the pause.
-func (b *base) pauseFor(d time.Duration) bool {
-	if !b.queue.Ready() {
-		return false
-	}
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	now := b.queue.Now()
-	if !b.queue.Pause(now, now.Add(d)) {
-		return false
-	}
-	b.queue.Slowed(now)
-	return true
+func (b *base) pauseFor(d time.Duration) (paused bool) {
+	b.queue.Locked(func(now clock.Instant) {
+		if paused = b.queue.Pause(now, now.Add(d)); paused {
+			b.queue.Slowed(now)
+		}
+	})
+	return paused
 }
 
 // resumeNow ends the pause, and returns the time that was left of it, 0 if there was none.
 func (b *base) resumeNow() (left time.Duration) {
-	if !b.queue.Ready() {
-		return 0
-	}
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	now := b.queue.Now()
-	left = b.queue.PauseLeft(now)
-	if left > 0 {
-		b.queue.CutPause(now, now)
-		b.queue.Reschedule(now)
-	}
+	b.queue.Locked(func(now clock.Instant) {
+		if left = b.queue.PauseLeft(now); left > 0 {
+			b.queue.CutPause(now, now)
+			b.queue.Reschedule(now)
+		}
+	})
 	return left
 }
 
 // PauseLeft returns the time left of the current pause, 0 if there is none.
 func (b *base) PauseLeft() time.Duration {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	return b.queue.PauseLeft(b.queue.Now())
+	_, left := b.queue.Report()
+	return left
 }
 
 // reportToParents reports a finished attempt to the limiters of the ancestors of a queue. A Retrier

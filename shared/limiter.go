@@ -343,19 +343,16 @@ func (s *Limiter) Limit() rate.Limit { return s.Stats().Limit }
 // Pause lets no call go for d, on any worker, unless a longer pause is in force already. The other
 // workers hear of it as they sync, and of [MaxPause] at most. d of 0 or less does nothing.
 func (s *Limiter) Pause(d time.Duration) {
-	if !s.queue.Ready() {
-		return
-	}
-	s.queue.Lock()
-	now := s.queue.Now()
-	paused := s.queue.Pause(now, now.Add(d))
-	s.pauseAll(now, d)
-	s.hurry(now)
-	if paused {
-		s.stopped(now)
-		s.queue.Slowed(now)
-	}
-	s.queue.Unlock()
+	paused := false
+	s.queue.Locked(func(now clock.Instant) {
+		paused = s.queue.Pause(now, now.Add(d))
+		s.pauseAll(now, d)
+		s.hurry(now)
+		if paused {
+			s.stopped(now)
+			s.queue.Slowed(now)
+		}
+	})
 	if paused {
 		s.tell([]cruise.Event{pausedFor(d)})
 	}
@@ -375,20 +372,16 @@ func (s *Limiter) pauseAll(now clock.Instant, d time.Duration) {
 // the pause of this worker. The pause of the others ends too if a sync reaches the store within 5
 // s. After that, call Resume again: it could end a pause that has begun since.
 func (s *Limiter) Resume() {
-	if !s.queue.Ready() {
-		return
-	}
-	s.queue.Lock()
-	now := s.queue.Now()
-	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
-	left := s.queue.PauseLeft(now)
-	if left > 0 {
-		s.queue.CutPause(now, now)
-	}
-	s.stopped(now)
-	s.hurry(now)
-	s.queue.Reschedule(now)
-	s.queue.Unlock()
+	left := time.Duration(0)
+	s.queue.Locked(func(now clock.Instant) {
+		s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
+		if left = s.queue.PauseLeft(now); left > 0 {
+			s.queue.CutPause(now, now)
+		}
+		s.stopped(now)
+		s.hurry(now)
+		s.queue.Reschedule(now)
+	})
 	if left > 0 {
 		s.tell([]cruise.Event{cruise.Resumed{Left: left}})
 	}
@@ -402,9 +395,8 @@ func (s *Limiter) stopped(now clock.Instant) {
 
 // PauseLeft returns how long a pause still lasts, 0 without one.
 func (s *Limiter) PauseLeft() time.Duration {
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	return s.queue.PauseLeft(s.queue.Now())
+	_, left := s.queue.Report()
+	return left
 }
 
 // Stats returns the present state and the counters. While Degraded, Limit is the rate of this

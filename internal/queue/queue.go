@@ -141,6 +141,17 @@ func (q *Queue) Lock() { q.mu.Lock() }
 // Unlock is the opposite of Lock.
 func (q *Queue) Unlock() { q.mu.Unlock() }
 
+// Locked calls f at the present time of q with the lock held, or returns false if q is not Ready.
+func (q *Queue) Locked(f func(now clock.Instant)) bool {
+	if !q.Ready() {
+		return false
+	}
+	q.Lock()
+	defer q.Unlock()
+	f(q.Now())
+	return true
+}
+
 // The methods below, up to Pass, want the lock held.
 
 // Now returns the present time of q.
