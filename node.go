@@ -2,17 +2,14 @@ package cruise
 
 import (
 	"context"
-	"encoding/binary"
-	"encoding/hex"
-	"hash/maphash"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/keys"
 	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -209,36 +206,8 @@ func (n *node) retries() float64 {
 // scopePath returns the scopes of a node, the outermost first.
 func (n *node) scopePath() (path []ScopeKey) {
 	for ; n.id.parent != nil; n = n.id.parent {
-		path = append(path, scopeKeyOf(n.id.scope, n.id.key))
+		path = append(path, ScopeKey{n.id.scope, keys.Text(n.id.key)})
 	}
 	slices.Reverse(path)
 	return path
-}
-
-// Keys above a length are kept as their hash.
-const (
-	longKey   = 64
-	digestLen = 16 // of the hash; the rest is 0
-)
-
-var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-// shortKey returns a key of bounded length that holds no memory of the caller's.
-func shortKey(key string) string {
-	if len(key) <= longKey {
-		return strings.Clone(key)
-	}
-	sum := make([]byte, 0, longKey+1)
-	for _, seed := range keySeeds {
-		sum = binary.LittleEndian.AppendUint64(sum, maphash.String(seed, key))
-	}
-	return string(sum[:longKey+1]) // longer than any key kept as text
-}
-
-// scopeKeyOf shows a key as it is kept: a digest is no text.
-func scopeKeyOf(scope, kept string) ScopeKey {
-	if len(kept) > longKey {
-		kept = hex.EncodeToString([]byte(kept[:digestLen]))
-	}
-	return ScopeKey{scope, kept}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/keys"
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
@@ -239,5 +240,5 @@ func (p *path) scopePath() []ScopeKey {
 	if p == nil || p.parent == nil {
 		return nil
 	}
-	return append(p.parent.scopePath(), scopeKeyOf(p.scope, shortKey(p.key)))
+	return append(p.parent.scopePath(), ScopeKey{p.scope, keys.Text(keys.Short(p.key))})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/keys"
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
@@ -132,8 +133,8 @@ func (s *scopes) lookUp(p *path) (e *node, missing *path) {
 		return parent, missing
 	}
 	key := p.key
-	if len(key) > longKey {
-		key = shortKey(key)
+	if len(key) > keys.Longest {
+		key = keys.Short(key)
 	}
 	if e = s.nodes[nodeID{parent, p.scope, key}]; e == nil {
 		return parent, p
@@ -149,7 +150,7 @@ func (s *scopes) insert(parent *node, p *path, limiter Limiter) error {
 	if parent != s.root && s.nodes[parent.id] != parent {
 		return nil
 	}
-	id := nodeID{parent, strings.Clone(p.scope), shortKey(p.key)}
+	id := nodeID{parent, strings.Clone(p.scope), keys.Short(p.key)}
 	if s.nodes[id] != nil {
 		return nil
 	}
