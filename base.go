@@ -44,8 +44,9 @@ func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 
 // WaitN waits until a call of cost n may go, and takes its cost. n of 0 does not wait. It returns
 // the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst or above
-// the smallest Calls of the windows, and with an error for a negative n.
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst of a
+// [TokenBucket], the Burst given by a [Tuning], the smallest Calls of the windows, or 2^31-1, and
+// with an error for a negative n.
 //
 // Every WaitN of 1 or more that returned nil must be followed by one Learn.
 func (b *base) WaitN(ctx context.Context, n int) error {
