@@ -266,17 +266,6 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	return a
 }
 
-// WaitN waits until a call of cost n may go, and takes n tokens. n of 0 does not wait. It returns
-// the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the Burst of
-// [Tuning] or above 2^31-1, and with an error for a negative n.
-//
-// Every WaitN that returned nil for n above 0 must be followed by one [AdaptiveLimiter.Learn].
-func (a *AdaptiveLimiter) WaitN(ctx context.Context, n int) error {
-	_, _, err := a.admit(ctx, n)
-	return err
-}
-
 // Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less,
 // since such an attempt was never admitted.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
@@ -534,35 +523,24 @@ func (a *AdaptiveLimiter) Resume() {
 
 // stopLaw tells the law the end of the pause: until then no call goes, at any rate of the server.
 func (a *AdaptiveLimiter) stopLaw() {
-	if !a.queue.Ready() {
-		return
-	}
-	a.queue.Lock()
-	defer a.queue.Unlock()
-	now := a.queue.Now()
-	a.takePending(now)
-	a.law.Stop(now, max(now, a.queue.PausedUntil()))
+	a.queue.Locked(func(now clock.Instant) {
+		a.takePending(now)
+		a.law.Stop(now, max(now, a.queue.PausedUntil()))
+	})
 }
 
-// PauseLeft returns the time left of the current pause, 0 if there is none.
-func (a *AdaptiveLimiter) PauseLeft() time.Duration { return a.pauseLeft() }
-
 // Stats returns the state of the limiter now.
-func (a *AdaptiveLimiter) Stats() Stats {
-	if !a.queue.Ready() {
-		return Stats{}
-	}
-	a.queue.Lock()
-	defer a.queue.Unlock()
-	now := a.queue.Now()
-	a.takePending(now)
-	s := a.stats
-	if s.Quota != nil {
-		s.Quota = new(*s.Quota)
-	}
-	s.Limit = limitOf(a.law.Rate())
-	s.Waiting = a.queue.Waiting()
-	s.PauseLeft = a.queue.PauseLeft(now)
+func (a *AdaptiveLimiter) Stats() (s Stats) {
+	a.queue.Locked(func(now clock.Instant) {
+		a.takePending(now)
+		s = a.stats
+		if s.Quota != nil {
+			s.Quota = new(*s.Quota)
+		}
+		s.Limit = limitOf(a.law.Rate())
+		s.Waiting = a.queue.Waiting()
+		s.PauseLeft = a.queue.PauseLeft(now)
+	})
 	return s
 }
 

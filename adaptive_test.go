@@ -347,7 +347,7 @@ func TestAdaptiveSuccessLetsGoWhoWaits(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				_, sent, err := a.admit(t.Context(), 1)
+				_, sent, err := admitPaid(&a.queue, t.Context(), 1)
 				assert.NoError(t, err)
 				time.Sleep(10 * ms)
 				call{a, sent, 1}.ends(OutcomeSuccess, 0)

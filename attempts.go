@@ -2,7 +2,6 @@ package cruise
 
 import (
 	"context"
-	"errors"
 	"iter"
 )
 
@@ -48,8 +47,6 @@ func (a *Attempt) Done(err error) Verdict {
 // server answered, has no other way to say it. A nil reason, and one within a call of another
 // Retrier, which may call again, are told to nobody.
 func (a *Attempt) GiveUp(reason error) { a.why = reason }
-
-var errNotDone = Permanent(errors.New("cruise: the loop's body did not call Done"))
 
 // Attempts runs [Retrier.Do] as a loop, for code that does not fit in a function:
 //

@@ -42,10 +42,15 @@ type moduleLimiter struct{ applier }
 
 func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 
-// admit waits until a call of cost n may go, and returns the times at which it came and went.
-func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err error) {
-	came, sent, err = limits.Admit(ctx, &b.queue, n)
-	return came, sent, refusalError(err, n)
+// WaitN waits until a call of cost n may go, and takes its cost. n of 0 does not wait. It returns
+// the context's error and cause if that ends first. It returns at once with an [*Error] of
+// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst of a
+// [TokenBucket], the Burst given by a [Tuning], the smallest Calls of the windows, or 2^31-1, and
+// with an error for a negative n.
+//
+// Every WaitN of 1 or more that returned nil must be followed by one Learn.
+func (b *base) WaitN(ctx context.Context, n int) error {
+	return refusalError(limits.Admit(ctx, &b.queue, n), n)
 }
 
 // TryN admits a call of cost n now and returns true, or returns false without waiting or taking a
@@ -56,26 +61,11 @@ func (b *base) admit(ctx context.Context, n int) (came, sent clock.Instant, err 
 // Every TryN of 1 or more that returned true must be followed by one Learn.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
-// admitPaid is admit for a cost above 0 that the limiter can admit.
+// admitPaid waits until a call of a cost above 0 may go, and returns the times at which it came and
+// went.
 func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	came, sent, err = limits.Enter(ctx, q, n)
 	return came, sent, refusalError(err, n)
-}
-
-// Ticket returns the call's demand on a queue.
-func (r *record) Ticket(cost int) queue.Ticket {
-	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: r.waitsUntil()}
-	background, retry := r.kind()
-	if background {
-		t.Class = queue.Background
-	}
-	if retry {
-		t.Class-- // to the retries of its kind
-	}
-	if o := r.retrier.observer; o != nil {
-		t.OnWait = func(outlook queue.Outlook) { notify((*eventContext)(r), o, Waiting(outlook)) }
-	}
-	return t
 }
 
 // refusalError returns an error of a queue as the error of a call of cost n.
@@ -111,53 +101,42 @@ func (b *base) pauseBy(now clock.Instant, e result, d time.Duration) bool {
 
 // change changes the policy, for waiting calls too.
 func (b *base) change(policy func(now clock.Instant)) error {
-	if !b.queue.Ready() {
+	changed := b.queue.Locked(func(now clock.Instant) {
+		policy(now)
+		b.queue.KeepPause(now)
+		b.queue.Slowed(now)
+	})
+	if !changed {
 		return limits.ErrZero
 	}
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	now := b.queue.Now()
-	policy(now)
-	b.queue.KeepPause(now)
-	b.queue.Slowed(now)
 	return nil
 }
 
 // pauseFor pauses for d, and reports whether that extends the pause.
-func (b *base) pauseFor(d time.Duration) bool {
-	if !b.queue.Ready() {
-		return false
-	}
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	now := b.queue.Now()
-	if !b.queue.Pause(now, now.Add(d)) {
-		return false
-	}
-	b.queue.Slowed(now)
-	return true
+func (b *base) pauseFor(d time.Duration) (paused bool) {
+	b.queue.Locked(func(now clock.Instant) {
+		if paused = b.queue.Pause(now, now.Add(d)); paused {
+			b.queue.Slowed(now)
+		}
+	})
+	return paused
 }
 
 // resumeNow ends the pause, and returns the time that was left of it, 0 if there was none.
 func (b *base) resumeNow() (left time.Duration) {
-	if !b.queue.Ready() {
-		return 0
-	}
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	now := b.queue.Now()
-	left = b.queue.PauseLeft(now)
-	if left > 0 {
-		b.queue.CutPause(now, now)
-		b.queue.Reschedule(now)
-	}
+	b.queue.Locked(func(now clock.Instant) {
+		if left = b.queue.PauseLeft(now); left > 0 {
+			b.queue.CutPause(now, now)
+			b.queue.Reschedule(now)
+		}
+	})
 	return left
 }
 
-func (b *base) pauseLeft() time.Duration {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	return b.queue.PauseLeft(b.queue.Now())
+// PauseLeft returns the time left of the current pause, 0 if there is none.
+func (b *base) PauseLeft() time.Duration {
+	_, left := b.queue.Report()
+	return left
 }
 
 // reportToParents reports a finished attempt to the limiters of the ancestors of a queue. A Retrier

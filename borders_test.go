@@ -15,7 +15,7 @@ import (
 // here, and no folder that is listed here imports net/http or log/slog.
 func TestBorders(t *testing.T) {
 	const module = "github.com/a7df5faa/cruise"
-	below := []string{"internal/chance", "internal/check", "internal/clock", "internal/law", "internal/limits", "internal/nils", "internal/pacer", "internal/queue", "internal/signals"}
+	below := []string{"internal/chance", "internal/check", "internal/clock", "internal/keys", "internal/law", "internal/limits", "internal/nils", "internal/pacer", "internal/queue", "internal/signals"}
 	for dir, may := range map[string][]string{
 		".":                below,
 		"delay":            append([]string{""}, below...),
@@ -23,6 +23,7 @@ func TestBorders(t *testing.T) {
 		"internal/chance":  nil,
 		"internal/check":   nil,
 		"internal/clock":   nil,
+		"internal/keys":    nil,
 		"internal/law":     {"internal/clock"},
 		"internal/limits":  {"internal/clock", "internal/queue"},
 		"internal/mutate":  nil,

@@ -43,22 +43,30 @@ func (b *brake) late(sent clock.Instant) bool {
 	return sent != 0 && sent <= b.raisedAt
 }
 
-// An ownBrake is the brake of a limiter that learns nothing else.
-type ownBrake struct {
-	brake
+// A fixedLimiter is the part that limiters share whose limit no server changes: a throttle pauses
+// them, and they learn nothing else.
+type fixedLimiter struct {
+	base   // its lock guards the brake too
+	brake  brake
 	raised atomic.Bool // the level is above 0; else a success costs next to nothing
 }
 
-// learn counts an attempt, and pauses the limiter if the attempt asks for it.
-func (b *ownBrake) learn(l *base, e result) {
-	if e.cost <= 0 || !l.queue.Ready() || !e.outcome.refused() && !b.raised.Load() {
+// Learn pauses the limiter if the attempt was throttled, or if a quota is exhausted for a known
+// time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
+func (l *fixedLimiter) Learn(f Feedback) {
+	l.learn(f.result())
+	reportToParents(&l.queue, f.result())
+}
+
+func (l *fixedLimiter) learn(e result) {
+	if e.cost <= 0 || !l.queue.Ready() || !e.outcome.refused() && !l.raised.Load() {
 		return
 	}
 	l.queue.Lock()
 	defer l.queue.Unlock()
 	now := l.queue.Now()
 	e.sent = l.queue.At(e.sent)
-	atMost := clock.Never
+	b, atMost := &l.brake, clock.Never
 	if b.row == 0 && b.raisedAt != 0 {
 		// Calls got through since the last throttle. If they are too many, longer pauses do not
 		// help, since the rate after each pause is the same.
@@ -67,7 +75,14 @@ func (b *ownBrake) learn(l *base, e result) {
 	if l.pauseBy(now, e, b.pauseAfter(now, e, 0, atMost)) {
 		l.queue.Slowed(now)
 	}
-	b.raised.Store(b.level > 0)
+	l.raised.Store(b.level > 0)
+}
+
+// Waiting returns the number of waiting calls.
+func (l *fixedLimiter) Waiting() int {
+	l.queue.Lock()
+	defer l.queue.Unlock()
+	return l.queue.Waiting()
 }
 
 // pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a

@@ -1,7 +1,6 @@
 package cruise
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -32,9 +31,8 @@ import (
 // A TokenBucket is safe for concurrent use and must not be copied. The zero value refuses every
 // call with an error that says so.
 type TokenBucket struct {
-	base   // its lock guards the fields below too
-	tokens pacer.Bucket
-	brake  ownBrake
+	fixedLimiter // its lock guards the tokens too
+	tokens       pacer.Bucket
 }
 
 var _ Learner = (*TokenBucket)(nil)
@@ -49,32 +47,12 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 	if len(f) > 0 {
 		return nil, errors.Join(f...)
 	}
-	b := &TokenBucket{
-		tokens: pacer.NewBucket(limit, burst),
-		brake:  ownBrake{brake: newBrake()},
-	}
+	b := &TokenBucket{tokens: pacer.NewBucket(limit, burst)}
+	b.brake = newBrake()
 	b.member = limits.Join(b, &b.queue)
 	b.queue.Init(&b.tokens, queue.Config{CatchUp: timerGrain})
 	return b, nil
 }
-
-// WaitN waits until a call of cost n may go, and takes n tokens. n of 0 does not wait. It returns
-// the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst, and with
-// an error for a negative n.
-func (b *TokenBucket) WaitN(ctx context.Context, n int) error {
-	_, _, err := b.admit(ctx, n)
-	return err
-}
-
-// Learn pauses the bucket if the attempt was throttled, or if a quota is exhausted for a known
-// time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
-func (b *TokenBucket) Learn(f Feedback) {
-	b.learn(f.result())
-	reportToParents(&b.queue, f.result())
-}
-
-func (b *TokenBucket) learn(e result) { b.brake.learn(&b.base, e) }
 
 // Limit returns the limit in calls per second, [rate.Inf] if there is none. That is a number of 309
 // digits: compare with it before you print.
@@ -116,16 +94,6 @@ func (b *TokenBucket) Pause(d time.Duration) { b.pauseFor(d) }
 
 // Resume ends a pause as if its time were over. Waiting calls go at the pace of the limit.
 func (b *TokenBucket) Resume() { b.resumeNow() }
-
-// PauseLeft returns the time left of the current pause, 0 if there is none.
-func (b *TokenBucket) PauseLeft() time.Duration { return b.pauseLeft() }
-
-// Waiting returns the number of waiting calls.
-func (b *TokenBucket) Waiting() int {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	return b.queue.Waiting()
-}
 
 // timerGrain is the usual lateness of timers. Without making up for it a bucket of burst 1 would
 // give less than its limit, and at most a thousand calls a second.

@@ -10,6 +10,13 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
+// Defaults of a [Budget].
+const (
+	DefaultBudgetCapacity = 100.0 // retries
+	DefaultBudgetRatio    = 0.1   // retries per success
+	DefaultBudgetRefill   = 0.1   // retries per second
+)
+
 // A Budget limits the retries of all calls that share it, so that retries cannot multiply the load
 // of a failing server. It is an account of tokens: a retry takes one, a success gives back a part
 // of one, and time gives back slowly, so that it always recovers. First attempts are free.

@@ -437,3 +437,10 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 	return ctx.Err() == nil
 }
+
+var (
+	errZeroRetrier = errors.New("cruise: Retrier not made by New")
+	errPanicked    = errors.New("cruise: call panicked or exited its goroutine")
+	errLeft        = errors.New("cruise: left the loop")
+	errNotDone     = Permanent(errors.New("cruise: the loop's body did not call Done"))
+)

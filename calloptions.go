@@ -24,8 +24,6 @@ const (
 	maxWaitOption
 )
 
-var optionNames = [...]string{"WithCost", "WithBackground", "WithoutRetries", "WithMaxAttempts", "WithMaxElapsed", "WithAttemptTimeout", "WithMaxWait"}
-
 // perCall holds the settings of one call.
 type perCall struct {
 	cost           int
@@ -65,16 +63,19 @@ func (p *perCall) apply(o CallOption) error {
 		}
 	case elapsedOption:
 		p.maxElapsed = d
+		if d <= 0 {
+			return fmt.Errorf("cruise: WithMaxElapsed(%v): want above 0", d)
+		}
 	case timeoutOption:
 		p.attemptTimeout, p.timeoutCause = d, &attemptTimeoutError{d}
+		if d <= 0 {
+			return fmt.Errorf("cruise: WithAttemptTimeout(%v): want above 0", d)
+		}
 	case maxWaitOption:
 		p.maxWait, p.bounded = d, true
 		if d < 0 {
 			return fmt.Errorf("cruise: WithMaxWait(%v): want 0 or more", d)
 		}
-	}
-	if (o.kind == elapsedOption || o.kind == timeoutOption) && d <= 0 {
-		return fmt.Errorf("cruise: %s(%v): want above 0", optionNames[o.kind], d)
 	}
 	return nil
 }

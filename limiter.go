@@ -58,9 +58,17 @@ func (e result) feedback() Feedback {
 	return Feedback{e.outcome, e.sent.Time(), e.cost, e.retryAfter, e.scope, e.quota}
 }
 
-// waitFor waits for a limiter of another package.
-func waitFor(ctx context.Context, l Limiter, n int) error {
-	until := callOf(ctx).waitsUntil()
+// unblamed returns the result for limiters that the server did not blame.
+func (e result) unblamed() result {
+	e.quota, e.retryAfter = nil, 0
+	if e.outcome.refused() {
+		e.outcome = OutcomeDropped
+	}
+	return e
+}
+
+// waitFor waits for a limiter of another package until a time, 0 for no end.
+func waitFor(ctx context.Context, l Limiter, n int, until clock.Instant) error {
 	if until == 0 {
 		return explain(ctx, l, n, l.WaitN(ctx, n))
 	}

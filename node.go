@@ -9,6 +9,7 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/keys"
 	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -59,9 +60,6 @@ func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	if n.foreign != nil {
 		return n.admitForeign(ctx, cost)
 	}
-	if most, is := n.inner.TooExpensive(cost); is {
-		return 0, 0, costError(cost, most)
-	}
 	return admitPaid(n.inner, ctx, cost)
 }
 
@@ -70,11 +68,9 @@ func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 // would wait for the queues in vain, it is refused before.
 func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	came = clock.Now()
-	if most, is := n.inner.TooExpensive(cost); is {
-		return came, 0, costError(cost, most)
-	}
+	ticket := limits.Ticket(ctx, cost)
 	if n.inner != nil {
-		if refused := n.inner.Check(limits.Ticket(ctx, cost)); refused != nil {
+		if refused := n.inner.Check(ticket); refused != nil {
 			return came, 0, refusalError(refused, cost)
 		}
 	}
@@ -89,7 +85,7 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 		}
 	}()
 	for _, x := range slices.Backward(foreign) {
-		if err := waitFor(ctx, x.limiter, cost); err != nil {
+		if err := waitFor(ctx, x.limiter, cost, ticket.Until); err != nil {
 			return came, 0, err
 		}
 		asked--
@@ -138,15 +134,6 @@ func (n *node) report(e result) {
 	}
 }
 
-// unblamed returns the result for limiters that the server did not blame.
-func (e result) unblamed() result {
-	e.quota, e.retryAfter = nil, 0
-	if e.outcome.refused() {
-		e.outcome = OutcomeDropped
-	}
-	return e
-}
-
 // blamed returns the node on the path to n whose scope a server blames. If its limiter cannot
 // learn, it is the next node above whose limiter can.
 func (n *node) blamed(scope string) *node {
@@ -185,4 +172,42 @@ func pauseOf(l Limiter) time.Duration {
 		return l.PauseLeft()
 	}
 	return 0
+}
+
+// stats returns the limiter's own account of its state.
+func (n *node) stats() (s Stats) {
+	switch l := n.limiter.(type) {
+	case interface{ Stats() Stats }:
+		s = l.Stats()
+		s.Learns = true
+	case interface{ Limit() rate.Limit }:
+		s.Limit = l.Limit()
+	}
+	s.Limit = min(s.Limit, rate.Inf) // a limiter of another package may have a float's infinity
+	if n.queue != nil {
+		s.Waiting, s.PauseLeft = n.queue.Report()
+		return s
+	}
+	if l, ok := n.limiter.(interface{ Waiting() int }); ok {
+		s.Waiting = l.Waiting()
+	}
+	s.PauseLeft = max(s.PauseLeft, pauseOf(n.limiter))
+	return s
+}
+
+// retries returns the retries left in the budget of the key.
+func (n *node) retries() float64 {
+	if b := n.budget.Load(); b != nil {
+		return b.Left()
+	}
+	return DefaultBudgetCapacity
+}
+
+// scopePath returns the scopes of a node, the outermost first.
+func (n *node) scopePath() (path []ScopeKey) {
+	for ; n.id.parent != nil; n = n.id.parent {
+		path = append(path, ScopeKey{n.id.scope, keys.Text(n.id.key)})
+	}
+	slices.Reverse(path)
+	return path
 }

@@ -397,36 +397,27 @@ func (t *tree) merged() Verdict {
 // Sources: RFC 9110, RFC 6585 section 4 (429), RFC 8470 (425), and the common use of 418, 430, 509,
 // 529 and 52x.
 func StatusOutcome(status int, retryAfter time.Duration) Outcome {
-	asked := retryAfter > 0
+	if retryAfter > 0 {
+		switch status {
+		case 403, 418, 430, 503:
+			return OutcomeThrottled
+		case 409, 413, 423:
+			return OutcomeTransient
+		}
+	}
 	switch status {
 	case 429, 509, 529:
 		return OutcomeThrottled
-	case 403, 418, 430:
-		if asked {
-			return OutcomeThrottled
-		}
-		return OutcomePermanent
-	case 409, 413, 423:
-		if asked {
-			return OutcomeTransient
-		}
-		return OutcomePermanent
-	case 503:
-		if asked {
-			return OutcomeThrottled
-		}
-		return OutcomeTransient
 	case 408, 425:
 		return OutcomeTransient
 	case 501, 505, 506, 510, 511:
 		return OutcomePermanent
 	}
-	switch {
-	case status >= 100 && status < 400:
+	switch status / 100 {
+	case 1, 2, 3:
 		return OutcomeSuccess
-	case status >= 400 && status < 500:
+	case 4:
 		return OutcomePermanent
-	default: // 5xx, and numbers that are no status
-		return OutcomeTransient
 	}
+	return OutcomeTransient // 5xx, and numbers that are no status
 }

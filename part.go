@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/law"
 	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -42,17 +43,14 @@ func (a adaptivePolicy) Part(now clock.Instant, q *queue.Queue, o limits.Options
 	return part.policy()
 }
 
-// Settle makes the law probe rarely: the rate has been found before.
-func (a adaptivePolicy) Settle() { a.law.Settle() }
+// Law returns the law of the limiter.
+func (a adaptivePolicy) Law() *law.Law { return a.law }
+
+// Refused returns the refusal of a call of cost n as an error.
+func (a adaptivePolicy) Refused(r *queue.Refusal, n int) error { return refusalError(r, n) }
 
 // Rate returns the rate in calls per second, +Inf for none.
 func (a adaptivePolicy) Rate() float64 { return a.law.Rate() }
-
-// Delivered returns the recent rate of the server.
-func (a adaptivePolicy) Delivered(now clock.Instant) float64 { return a.law.Delivered(now) }
-
-// Stop tells the law that no call goes before until, at any rate of the server.
-func (a adaptivePolicy) Stop(now, until clock.Instant) { a.law.Stop(now, until) }
 
 // Adapt changes the rate after a finished attempt. It returns the pause for the attempt, whether
 // the attempt says nothing new, and the cause of a change of the rate.

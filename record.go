@@ -7,6 +7,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/limits"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // record is the context of a call's attempts. It marks work under a Retrier, carries reports up to
@@ -34,6 +35,33 @@ func (r *record) Value(key any) any {
 	return r.Context.Value(key)
 }
 
+// eventContext is the context of a call's events: it knows the scope, and no work under it counts
+// as part of the call.
+type eventContext record
+
+func (c *eventContext) Value(key any) any {
+	if key == (scopePathKey{}) {
+		return c.retrier.path
+	}
+	return c.Context.Value(key)
+}
+
+// Ticket returns the call's demand on a queue.
+func (r *record) Ticket(cost int) queue.Ticket {
+	t := queue.Ticket{Cost: cost, Class: queue.First, MaxPause: r.retrier.maxServerDelay, Until: clock.Instant(r.maxWaitUntil.Load())}
+	background, retry := r.kind()
+	if background {
+		t.Class = queue.Background
+	}
+	if retry {
+		t.Class-- // to the retries of its kind
+	}
+	if o := r.retrier.observer; o != nil {
+		t.OnWait = func(outlook queue.Outlook) { notify((*eventContext)(r), o, Waiting(outlook)) }
+	}
+	return t
+}
+
 // Nested reports whether ctx is the context of another Retrier's attempt. Given such a ctx, Do
 // makes its call once and leaves retries to that Retrier, unless [WithNestedRetries] says
 // otherwise.
@@ -56,15 +84,6 @@ func (r *record) kind() (background, retry bool) {
 		retry = retry || r.retries.Load() > 0
 	}
 	return background, retry
-}
-
-// waitsUntil returns the end of the longest wait of the call for its limiter, zero if there is
-// none.
-func (r *record) waitsUntil() clock.Instant {
-	if r == nil {
-		return 0
-	}
-	return clock.Instant(r.maxWaitUntil.Load())
 }
 
 // Report tells the limiter the quota that the server reported. Call it from within the call, with

@@ -17,12 +17,12 @@ func TestBackoffRemembers(t *testing.T) {
 		"token bucket": func(b Backoff) (Learner, *brake) {
 			l := Must(NewTokenBucket(rate.Inf, 1))
 			l.brake.backoff = b
-			return l, &l.brake.brake
+			return l, &l.brake
 		},
 		"sliding window": func(b Backoff) (Learner, *brake) {
 			l := Must(NewSlidingWindow(Window{1000, time.Nanosecond}))
 			l.brake.backoff = b
-			return l, &l.brake.brake
+			return l, &l.brake
 		},
 		"adaptive": func(b Backoff) (Learner, *brake) {
 			l := Must(NewAdaptiveLimiter(WithTuning(Tuning{PauseBackoff: b})))

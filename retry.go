@@ -10,17 +10,10 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Defaults of a [Retrier], of its scopes, and of a [Budget].
+// Defaults of a [Retrier].
 const (
 	DefaultMaxAttempts    = 5
 	DefaultMaxServerDelay = 5 * time.Minute
-
-	DefaultMaxScopes = 10_000           // limiters kept
-	DefaultScopeIdle = 30 * time.Minute // without a call, until a limiter is forgotten
-
-	DefaultBudgetCapacity = 100.0 // retries
-	DefaultBudgetRatio    = 0.1   // retries per success
-	DefaultBudgetRefill   = 0.1   // retries per second
 
 	// Unlimited removes the limit of [WithMaxAttempts].
 	Unlimited = math.MaxInt
@@ -198,9 +191,6 @@ func (r *Retrier) Budget() *Budget {
 }
 
 var (
-	errNilFunc     = errors.New("cruise: nil function to call")
-	errNilReason   = errors.New("cruise: nil reason")
-	errZeroRetrier = errors.New("cruise: Retrier not made by New")
-	errLeft        = errors.New("cruise: left the loop")
-	errPanicked    = errors.New("cruise: call panicked or exited its goroutine")
+	errNilFunc   = errors.New("cruise: nil function to call")
+	errNilReason = errors.New("cruise: nil reason")
 )

@@ -2,9 +2,13 @@ package cruise
 
 import (
 	"context"
+	"iter"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/keys"
 	"github.com/a7df5faa/cruise/internal/limits"
 )
 
@@ -48,6 +52,41 @@ func (r *Retrier) Scope(scope, key string) *Retrier {
 		return r // Do will say so
 	}
 	return &Retrier{config: r.config, path: &path{scopes: r.path.scopes, parent: r.path, scope: scope, key: key}}
+}
+
+// Scopes yields the state of the limiters of r: first the Retrier's own, unless it has none, then
+// those of the kept scopes, the most recently used first, each before the scopes within it. On a
+// scope's Retrier it yields the same as on the Retrier of that scope.
+//
+// The list of scopes is fixed when the loop begins. Each limiter is asked in its turn, and no lock
+// is held in the loop's body. A limiter of another package shows Path, Limiter and BudgetLeft, and
+// the results of its methods Stats() [Stats], Limit() [rate.Limit], Waiting() int and PauseLeft()
+// [time.Duration], if it has them. Scopes does not keep a scope from being forgotten.
+func (r *Retrier) Scopes() iter.Seq[Stats] {
+	return func(yield func(Stats) bool) {
+		if r == nil || r.path == nil {
+			return
+		}
+		s := r.path.scopes
+		left := math.Inf(1)
+		if r.budget != nil {
+			left = r.budget.Left()
+		}
+		all := s.kept()
+		if s.root.limiter != nil {
+			all = slices.Insert(all, 0, s.root)
+		}
+		for _, e := range all {
+			stats := e.stats()
+			stats.Path, stats.Limiter, stats.BudgetLeft = e.scopePath(), e.limiter, left
+			if s.budgets && e != s.root {
+				stats.BudgetLeft = e.retries()
+			}
+			if !yield(stats) {
+				return
+			}
+		}
+	}
 }
 
 // A path lists the limiters of a call: first the Retrier's own, then the limiter of each scope
@@ -201,5 +240,5 @@ func (p *path) scopePath() []ScopeKey {
 	if p == nil || p.parent == nil {
 		return nil
 	}
-	return append(p.parent.scopePath(), scopeKeyOf(p.scope, shortKey(p.key)))
+	return append(p.parent.scopePath(), ScopeKey{p.scope, keys.Text(keys.Short(p.key))})
 }

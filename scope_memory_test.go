@@ -12,6 +12,8 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/time/rate"
+
+	"github.com/a7df5faa/cruise/internal/keys"
 )
 
 func TestScopesAreForgotten(t *testing.T) {
@@ -276,7 +278,7 @@ func TestScopeKeys(t *testing.T) {
 // kept of them is short.
 func FuzzScopeKeys(f *testing.F) {
 	f.Add("", "\x00")
-	f.Add(strings.Repeat("k", longKey), strings.Repeat("k", longKey+1))
+	f.Add(strings.Repeat("k", keys.Longest), strings.Repeat("k", keys.Longest+1))
 	f.Add("{a}", "a}\x00{\xff")
 	f.Fuzz(func(t *testing.T, a, b string) {
 		r := Must(New(buckets(rate.Inf, 1)))
@@ -286,7 +288,7 @@ func FuzzScopeKeys(f *testing.F) {
 		if got := r.Scope(a, "k").Limiter() == r.Scope(b, "k").Limiter(); got != (a == b) {
 			t.Errorf("scopes %q and %q have the same limiter: %v", a, b, got)
 		}
-		if n := len(shortKey(a)); n > longKey+1 {
+		if n := len(keys.Short(a)); n > keys.Longest+1 {
 			t.Errorf("%d bytes are kept", n)
 		}
 		if err := r.Scope("A", a).Scope("B", b).Do(t.Context(), ok); err != nil {

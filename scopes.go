@@ -1,9 +1,8 @@
 package cruise
 
 import (
-	"encoding/binary"
+	"context"
 	"errors"
-	"hash/maphash"
 	"slices"
 	"strings"
 	"sync"
@@ -11,7 +10,14 @@ import (
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/keys"
 	"github.com/a7df5faa/cruise/internal/nils"
+)
+
+// Defaults of the scopes of a [Retrier].
+const (
+	DefaultMaxScopes = 10_000           // limiters kept
+	DefaultScopeIdle = 30 * time.Minute // without a call, until a limiter is forgotten
 )
 
 // scopes keeps the limiters of all scopes below one limiter.
@@ -53,26 +59,6 @@ func newScopes(c *config) *scopes {
 	}
 	s.recent.next, s.recent.prev = &s.recent, &s.recent
 	return s
-}
-
-// Keys above a length are kept as their hash.
-const (
-	longKey   = 64
-	digestLen = 16 // of the hash; the rest is 0
-)
-
-var keySeeds = [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}
-
-// shortKey returns a key of bounded length that holds no memory of the caller's.
-func shortKey(key string) string {
-	if len(key) <= longKey {
-		return strings.Clone(key)
-	}
-	sum := make([]byte, 0, longKey+1)
-	for _, seed := range keySeeds {
-		sum = binary.LittleEndian.AppendUint64(sum, maphash.String(seed, key))
-	}
-	return string(sum[:longKey+1]) // longer than any key kept as text
 }
 
 var (
@@ -147,8 +133,8 @@ func (s *scopes) lookUp(p *path) (e *node, missing *path) {
 		return parent, missing
 	}
 	key := p.key
-	if len(key) > longKey {
-		key = shortKey(key)
+	if len(key) > keys.Longest {
+		key = keys.Short(key)
 	}
 	if e = s.nodes[nodeID{parent, p.scope, key}]; e == nil {
 		return parent, p
@@ -164,7 +150,7 @@ func (s *scopes) insert(parent *node, p *path, limiter Limiter) error {
 	if parent != s.root && s.nodes[parent.id] != parent {
 		return nil
 	}
-	id := nodeID{parent, strings.Clone(p.scope), shortKey(p.key)}
+	id := nodeID{parent, strings.Clone(p.scope), keys.Short(p.key)}
 	if s.nodes[id] != nil {
 		return nil
 	}
@@ -237,3 +223,37 @@ func (s *scopes) forget(now clock.Instant, few int) {
 		e.id.parent.uses--
 	}
 }
+
+// kept returns all nodes but the root, the most recently used first.
+func (s *scopes) kept() []*node {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	all := make([]*node, 0, len(s.nodes)+1) // the caller may add the root
+	for e := s.recent.next; e != &s.recent; e = e.next {
+		all = append(all, e)
+	}
+	return all
+}
+
+// scopeObserver passes events of a scope's limiter to an observer.
+type scopeObserver struct {
+	Observer
+	path []ScopeKey
+	context.Context
+}
+
+func newScopeObserver(o Observer, p *path) *scopeObserver {
+	return &scopeObserver{Observer: o, path: p.scopePath(), Context: context.Background()}
+}
+
+// Observe replaces the limiter's context, which is empty.
+func (o *scopeObserver) Observe(_ context.Context, e Event) { o.Observer.Observe(o, e) }
+
+func (o *scopeObserver) Value(key any) any {
+	if key == (scopePathKey{}) {
+		return o
+	}
+	return nil
+}
+
+func (o *scopeObserver) scopePath() []ScopeKey { return slices.Clone(o.path) }

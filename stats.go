@@ -2,11 +2,7 @@ package cruise
 
 import (
 	"context"
-	"encoding/hex"
 	"fmt"
-	"iter"
-	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -69,97 +65,8 @@ func (s Stats) String() string {
 	return text.String()
 }
 
-// Scopes yields the state of the limiters of r: first the Retrier's own, unless it has none, then
-// those of the kept scopes, the most recently used first, each before the scopes within it. On a
-// scope's Retrier it yields the same as on the Retrier of that scope.
-//
-// The list of scopes is fixed when the loop begins. Each limiter is asked in its turn, and no lock
-// is held in the loop's body. A limiter of another package shows Path, Limiter and BudgetLeft, and
-// the results of its methods Stats() [Stats], Limit() [rate.Limit], Waiting() int and PauseLeft()
-// [time.Duration], if it has them. Scopes does not keep a scope from being forgotten.
-func (r *Retrier) Scopes() iter.Seq[Stats] {
-	return func(yield func(Stats) bool) {
-		if r == nil || r.path == nil {
-			return
-		}
-		s := r.path.scopes
-		left := math.Inf(1)
-		if r.budget != nil {
-			left = r.budget.Left()
-		}
-		all := s.kept()
-		if s.root.limiter != nil {
-			all = slices.Insert(all, 0, s.root)
-		}
-		for _, e := range all {
-			stats := e.stats()
-			stats.Path, stats.Limiter, stats.BudgetLeft = e.scopePath(), e.limiter, left
-			if s.budgets && e != s.root {
-				stats.BudgetLeft = e.retries()
-			}
-			if !yield(stats) {
-				return
-			}
-		}
-	}
-}
-
-// kept returns all nodes but the root, the most recently used first.
-func (s *scopes) kept() []*node {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := make([]*node, 0, len(s.nodes)+1) // the caller may add the root
-	for e := s.recent.next; e != &s.recent; e = e.next {
-		all = append(all, e)
-	}
-	return all
-}
-
-// retries returns the retries left in the budget of the key.
-func (e *node) retries() float64 {
-	if b := e.budget.Load(); b != nil {
-		return b.Left()
-	}
-	return DefaultBudgetCapacity
-}
-
-// stats returns the limiter's own account of its state.
-func (n *node) stats() (s Stats) {
-	switch l := n.limiter.(type) {
-	case interface{ Stats() Stats }:
-		s = l.Stats()
-		s.Learns = true
-	case interface{ Limit() rate.Limit }:
-		s.Limit = l.Limit()
-	}
-	s.Limit = min(s.Limit, rate.Inf) // a limiter of another package may have a float's infinity
-	if n.queue != nil {
-		s.Waiting, s.PauseLeft = n.queue.Report()
-		return s
-	}
-	if l, ok := n.limiter.(interface{ Waiting() int }); ok {
-		s.Waiting = l.Waiting()
-	}
-	s.PauseLeft = max(s.PauseLeft, pauseOf(n.limiter))
-	return s
-}
-
-// scopePath returns the scopes of a node, the outermost first.
-func (n *node) scopePath() (path []ScopeKey) {
-	for e := n; e.id.parent != nil; e = e.id.parent {
-		path = append(path, scopeKeyOf(e.id.scope, e.id.key))
-	}
-	slices.Reverse(path)
-	return path
-}
-
-// scopeKeyOf shows a key as it is kept: a digest is no text.
-func scopeKeyOf(scope, kept string) ScopeKey {
-	if len(kept) > longKey {
-		kept = hex.EncodeToString([]byte(kept[:digestLen]))
-	}
-	return ScopeKey{scope, kept}
-}
+// scopePathKey is the key under which a context has its scopes.
+type scopePathKey struct{}
 
 // ScopeOf returns the scopes of ctx, the outermost first, as in [Stats]. Within a call, and for its
 // events, they are the scopes of the call's Retrier. For an event of a limiter, they are the scopes
@@ -173,39 +80,3 @@ func ScopeOf(ctx context.Context) []ScopeKey {
 	}
 	return nil
 }
-
-type scopePathKey struct{}
-
-// eventContext is the context of a call's events: it knows the scope, and no work under it counts
-// as part of the call.
-type eventContext record
-
-func (c *eventContext) Value(key any) any {
-	if key == (scopePathKey{}) {
-		return c.retrier.path
-	}
-	return c.Context.Value(key)
-}
-
-// scopeObserver passes events of a scope's limiter to an observer.
-type scopeObserver struct {
-	Observer
-	path []ScopeKey
-	context.Context
-}
-
-func newScopeObserver(o Observer, p *path) *scopeObserver {
-	return &scopeObserver{Observer: o, path: p.scopePath(), Context: context.Background()}
-}
-
-// Observe replaces the limiter's context, which is empty.
-func (o *scopeObserver) Observe(_ context.Context, e Event) { o.Observer.Observe(o, e) }
-
-func (o *scopeObserver) Value(key any) any {
-	if key == (scopePathKey{}) {
-		return o
-	}
-	return nil
-}
-
-func (o *scopeObserver) scopePath() []ScopeKey { return slices.Clone(o.path) }

@@ -1,7 +1,6 @@
 package cruise
 
 import (
-	"context"
 	"errors"
 	"math"
 	"time"
@@ -46,9 +45,8 @@ type Window struct {
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero value refuses every
 // call with an error that says so.
 type SlidingWindow struct {
-	base    // its lock guards the fields below too
-	windows pacer.Windows
-	brake   ownBrake
+	fixedLimiter // its lock guards the windows too
+	windows      pacer.Windows
 }
 
 var _ Learner = (*SlidingWindow)(nil)
@@ -60,7 +58,8 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &SlidingWindow{windows: pacer.NewWindows(all), brake: ownBrake{brake: newBrake()}}
+	s := &SlidingWindow{windows: pacer.NewWindows(all)}
+	s.brake = newBrake()
 	s.member = limits.Join(s, &s.queue)
 	s.queue.Init(&s.windows, queue.Config{})
 	return s, nil
@@ -93,39 +92,11 @@ func checkWindows(windows []Window) (all []pacer.Window, err error) {
 	return all, errors.Join(f...)
 }
 
-// WaitN waits until a call of cost n may go, and counts it n times. n of 0 does not wait. It
-// returns the context's error and cause if that ends first. It returns at once with an [*Error] of
-// [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the smallest Calls of
-// the windows, and with an error for a negative n.
-func (s *SlidingWindow) WaitN(ctx context.Context, n int) error {
-	_, _, err := s.admit(ctx, n)
-	return err
-}
-
-// Learn pauses the limiter if the attempt was throttled, or if a quota is exhausted for a known
-// time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
-func (s *SlidingWindow) Learn(f Feedback) {
-	s.learn(f.result())
-	reportToParents(&s.queue, f.result())
-}
-
-func (s *SlidingWindow) learn(e result) { s.brake.learn(&s.base, e) }
-
 // Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing.
 func (s *SlidingWindow) Pause(d time.Duration) { s.pauseFor(d) }
 
 // Resume ends a pause. Waiting calls are spread over the shortest window, a minute at most.
 func (s *SlidingWindow) Resume() { s.resumeNow() }
-
-// PauseLeft returns the time left of the current pause, 0 if there is none.
-func (s *SlidingWindow) PauseLeft() time.Duration { return s.pauseLeft() }
-
-// Waiting returns the number of waiting calls.
-func (s *SlidingWindow) Waiting() int {
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	return s.queue.Waiting()
-}
 
 // Free returns the number of calls of cost 1 that the windows would admit now, pauses apart.
 func (s *SlidingWindow) Free() int {

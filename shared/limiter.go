@@ -3,7 +3,6 @@ package shared
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -157,8 +156,11 @@ func New(store Store, opts ...Option) (*Limiter, error) {
 //
 // One [Limiter.Learn] must follow every WaitN that returned nil for n above 0.
 func (s *Limiter) WaitN(ctx context.Context, n int) error {
-	_, _, err := limits.Admit(ctx, &s.queue, n)
-	return explained(err, n)
+	err := limits.Admit(ctx, &s.queue, n)
+	if r, ok := err.(*queue.Refusal); ok {
+		return s.alone.Refused(r, n)
+	}
+	return err
 }
 
 // TryN lets a call of cost n go now, or returns false: it does not wait, and takes nothing then.
@@ -167,25 +169,6 @@ func (s *Limiter) WaitN(ctx context.Context, n int) error {
 //
 // One [Limiter.Learn] must follow every TryN of 1 or more that returned true.
 func (s *Limiter) TryN(n int) bool { return limits.Try(&s.queue, n) }
-
-var reasons = [...]error{
-	queue.DeadlineTooSoon: cruise.ErrDeadline,
-	queue.PauseTooLong:    cruise.ErrServerDelay,
-	queue.QuotaTooLong:    cruise.ErrQuotaExhausted,
-	queue.WaitTooLong:     cruise.ErrMaxWait,
-}
-
-// explained returns an error of the queue as the caller of cost n gets it.
-func explained(err error, n int) error {
-	r, ok := err.(*queue.Refusal)
-	switch {
-	case !ok:
-		return err
-	case r.Why == queue.TooExpensive:
-		return &cruise.Error{Reason: fmt.Errorf("%w: cost %d, at most %d", cruise.ErrCost, n, r.MaxCost)}
-	}
-	return &cruise.Error{Reason: reasons[r.Why], RetryAfter: r.RetryAfter, Paused: r.Paused, Ahead: r.Ahead}
-}
 
 // MaxCost returns the burst, if one was set.
 func (s policy) MaxCost() int {
@@ -360,19 +343,16 @@ func (s *Limiter) Limit() rate.Limit { return s.Stats().Limit }
 // Pause lets no call go for d, on any worker, unless a longer pause is in force already. The other
 // workers hear of it as they sync, and of [MaxPause] at most. d of 0 or less does nothing.
 func (s *Limiter) Pause(d time.Duration) {
-	if !s.queue.Ready() {
-		return
-	}
-	s.queue.Lock()
-	now := s.queue.Now()
-	paused := s.queue.Pause(now, now.Add(d))
-	s.pauseAll(now, d)
-	s.hurry(now)
-	if paused {
-		s.stopped(now)
-		s.queue.Slowed(now)
-	}
-	s.queue.Unlock()
+	paused := false
+	s.queue.Locked(func(now clock.Instant) {
+		paused = s.queue.Pause(now, now.Add(d))
+		s.pauseAll(now, d)
+		s.hurry(now)
+		if paused {
+			s.stopped(now)
+			s.queue.Slowed(now)
+		}
+	})
 	if paused {
 		s.tell([]cruise.Event{pausedFor(d)})
 	}
@@ -392,20 +372,16 @@ func (s *Limiter) pauseAll(now clock.Instant, d time.Duration) {
 // the pause of this worker. The pause of the others ends too if a sync reaches the store within 5
 // s. After that, call Resume again: it could end a pause that has begun since.
 func (s *Limiter) Resume() {
-	if !s.queue.Ready() {
-		return
-	}
-	s.queue.Lock()
-	now := s.queue.Now()
-	s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
-	left := s.queue.PauseLeft(now)
-	if left > 0 {
-		s.queue.CutPause(now, now)
-	}
-	s.stopped(now)
-	s.hurry(now)
-	s.queue.Reschedule(now)
-	s.queue.Unlock()
+	left := time.Duration(0)
+	s.queue.Locked(func(now clock.Instant) {
+		s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
+		if left = s.queue.PauseLeft(now); left > 0 {
+			s.queue.CutPause(now, now)
+		}
+		s.stopped(now)
+		s.hurry(now)
+		s.queue.Reschedule(now)
+	})
 	if left > 0 {
 		s.tell([]cruise.Event{cruise.Resumed{Left: left}})
 	}
@@ -414,14 +390,13 @@ func (s *Limiter) Resume() {
 // stopped tells the law of this worker that no call goes before the end of the pause, whatever the
 // server would give.
 func (s *Limiter) stopped(now clock.Instant) {
-	s.local.Stop(now, max(now, s.queue.PausedUntil()))
+	s.local.Law().Stop(now, max(now, s.queue.PausedUntil()))
 }
 
 // PauseLeft returns how long a pause still lasts, 0 without one.
 func (s *Limiter) PauseLeft() time.Duration {
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	return s.queue.PauseLeft(s.queue.Now())
+	_, left := s.queue.Report()
+	return left
 }
 
 // Stats returns the present state and the counters. While Degraded, Limit is the rate of this

@@ -6,6 +6,7 @@ import (
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/law"
 	"github.com/a7df5faa/cruise/internal/limits"
 	"github.com/a7df5faa/cruise/internal/queue"
 )
@@ -18,9 +19,9 @@ type local interface {
 	Backoff() cruise.Backoff
 	Notify(cruise.Event)
 	Part(now clock.Instant, q *queue.Queue, o limits.Options) queue.Policy
-	Settle()
+	Refused(r *queue.Refusal, n int) error
+	Law() *law.Law
 	Rate() float64
-	Stop(now, until clock.Instant)
 	Adapt(now clock.Instant, f cruise.Feedback, idle bool) (pause time.Duration, late bool, why cruise.Cause)
 	Brake(now clock.Instant, f cruise.Feedback) (pause time.Duration, late bool)
 }

@@ -159,7 +159,7 @@ func TestPauseOfAnotherIsNoSlowness(t *testing.T) {
 				over.Store(true)
 				busy.Wait()
 				if tt.given > 0 {
-					assert.InEpsilon(t, tt.given, b.local.(interface{ Delivered(clock.Instant) float64 }).Delivered(b.queue.Now()), .12)
+					assert.InEpsilon(t, tt.given, b.local.Law().Delivered(b.queue.Now()), .12)
 				}
 			})
 		})

@@ -292,7 +292,7 @@ func (s *Limiter) fairShare(now clock.Instant, throttled bool) local {
 		o.Burst = max(1, o.Burst/s.known.Workers)
 	}
 	l := s.newLocal(now, o)
-	l.Settle() // the shared rate was found before
+	l.Law().Settle() // the shared rate was found before
 	l.Pause(now, now)
 	return l
 }

@@ -91,19 +91,17 @@ var (
 	ErrNilContext = errors.New("cruise: nil context")
 )
 
-// Admit waits until a call of cost n may go, and returns when it came and when it went. The
-// error may be a [*queue.Refusal].
-func Admit(ctx context.Context, q *queue.Queue, n int) (came, sent clock.Instant, err error) {
-	switch {
-	case !q.Ready():
-		return came, sent, ErrZero
-	case n <= 0:
-		return Free(ctx, n)
+// Admit waits until a call of cost n may go. The error may be a [*queue.Refusal].
+func Admit(ctx context.Context, q *queue.Queue, n int) (err error) {
+	if !q.Ready() {
+		return ErrZero
 	}
-	if most, is := q.TooExpensive(n); is {
-		return came, sent, &queue.Refusal{Why: queue.TooExpensive, MaxCost: most}
+	if n <= 0 {
+		_, _, err = Free(ctx, n)
+		return err
 	}
-	return Enter(ctx, q, n)
+	_, _, err = Enter(ctx, q, n)
+	return err
 }
 
 // Free admits a call that costs nothing.
@@ -121,8 +119,11 @@ func Free(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	return now, now, nil
 }
 
-// Enter is Admit for a call that costs something, but not too much.
+// Enter is Admit for a call that costs something. It returns when the call came and when it went.
 func Enter(ctx context.Context, q *queue.Queue, n int) (came, sent clock.Instant, err error) {
+	if most, is := q.TooExpensive(n); is {
+		return came, sent, &queue.Refusal{Why: queue.TooExpensive, MaxCost: most}
+	}
 	if ctx == nil {
 		return came, sent, ErrNilContext
 	}

@@ -141,6 +141,17 @@ func (q *Queue) Lock() { q.mu.Lock() }
 // Unlock is the opposite of Lock.
 func (q *Queue) Unlock() { q.mu.Unlock() }
 
+// Locked calls f at the present time of q with the lock held, or returns false if q is not Ready.
+func (q *Queue) Locked(f func(now clock.Instant)) bool {
+	if !q.Ready() {
+		return false
+	}
+	q.Lock()
+	defer q.Unlock()
+	f(q.Now())
+	return true
+}
+
 // The methods below, up to Pass, want the lock held.
 
 // Now returns the present time of q.
@@ -312,7 +323,7 @@ func (q *Queue) Check(t Ticket) *Refusal {
 	q.Lock()
 	defer q.Unlock()
 	now := q.Now()
-	if t.Until != 0 && q.isFree(q.Reading(now), t.Cost) {
+	if _, never := q.TooExpensive(t.Cost); !never && t.Until != 0 && q.isFree(q.Reading(now), t.Cost) {
 		return nil
 	}
 	return q.refusal(now, &Waiter{Ticket: t}, q.ahead(t.Class))
