@@ -20,22 +20,21 @@ type closing struct {
 
 const (
 	closedRow   = 2               // throttles in a row by which a server counts as closed
-	longGaps    = 30              // call intervals: a longer Retry-After may close by itself, and no pause counts for more
+	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
 	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
 	openLike    = .25             // within which the second one agrees
 	openTo      = .95             // of what the window gives, to which the rate falls
 )
 
-// close is for a throttle that is not late. A long Retry-After closes by itself, but not after so few
-// calls that they may be what a bucket had saved.
+// close is for a throttle that is not late.
 func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 	l.shutAt = l.delivered.total(now)
 	if l.row == 0 {
 		l.closedAt = l.shutAt
 	}
 	l.row++
-	if retryAfter.Seconds() > longGaps*l.gap() && l.delivered.n-l.openCalls >= memoryShort {
+	if retryAfter.Seconds() > longGaps*l.gap() {
 		l.row = max(l.row, closedRow)
 	}
 	l.price, l.window = retryAfter.Seconds(), 1
@@ -44,12 +43,13 @@ func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 // open is for a success that was sent after the last throttle. The server opened somewhere
 // between that throttle and now.
 func (l *Law) open(now clock.Instant) {
-	row := l.row
+	row, calls := l.row, l.delivered.n-l.openCalls
 	l.row = 0
-	if row == 0 || row < closedRow && l.delivered.n > 1 {
+	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle after what a bucket had saved
+	if row == 0 || (row < closedRow || burst) && l.delivered.n > 1 {
 		return
 	}
-	total, calls := l.delivered.total(now), l.delivered.n-l.openCalls
+	total := l.delivered.total(now)
 	opened := (min(l.shutAt, total) + total) / 2
 	if took := (opened - l.openAt).Seconds(); took > 0 && l.delivered.n > 1 {
 		given := l.cost * float64(calls) / took

@@ -207,40 +207,31 @@ func TestClosing(t *testing.T) {
 	})
 }
 
-// A Retry-After that is longer than 30 calls take closes by itself, after as many calls as are no
-// burst.
+// A Retry-After that is longer than 30 calls take closes by itself.
 func TestClosingByRetryAfter(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		calls  int
 		asked  time.Duration
-		cost   int
+		cost   float64
 		closed bool
 	}{
-		{"short", memoryShort, 300 * ms, 1, false},
-		{"long", memoryShort, 301 * ms, 1, true},
-		{"long, after a burst", memoryShort - 1, 301 * ms, 1, false},
-		{"short for calls that cost ten", memoryShort, 3 * time.Second, 10, false},
-		{"long for them", memoryShort, 3001 * ms, 10, true},
-		{"endless", memoryShort, clock.Never, 1, true},
+		{"short", 300 * ms, 1, false},
+		{"long", 301 * ms, 1, true},
+		{"short for calls that cost ten", 3 * time.Second, 10, false},
+		{"long for them", 3001 * ms, 10, true},
+		{"endless", clock.Never, 1, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(100)
-			for range tt.calls {
-				d.after(10 * ms).end(Attempt{Kind: Success, Sent: d.send(), Cost: tt.cost})
-			}
-			d.rate = 100
-			d.cost = float64(tt.cost)
+			d.cost = tt.cost
 			d.throttle(tt.asked)
 			assert.Equal(t, tt.closed, d.row >= closedRow)
 		})
 	}
 	d := unpaced()
-	d.succeed(memoryShort, 10*ms)
 	d.throttle(time.Nanosecond)
 	assert.Equal(t, closedRow, d.row, "without a rate, any")
 	d = unpaced()
-	d.succeed(memoryShort, 10*ms)
 	d.throttle(0)
 	assert.Equal(t, 1, d.row, "but none")
 
@@ -249,6 +240,15 @@ func TestClosingByRetryAfter(t *testing.T) {
 	d.throttle(10 * time.Second)
 	d.after(10 * time.Second).end(Attempt{Kind: Success, Sent: d.send()})
 	assert.InEpsilon(t, 51./10, d.ceiling, 1e-6, "opened somewhere between the throttle and the success")
+	assert.NotZero(t, d.openCalls)
+
+	d = paced(100)
+	d.succeed(memoryShort-1, 10*ms)
+	d.throttle(10 * time.Second)
+	ceiling := d.ceiling
+	d.after(10 * time.Second).end(Attempt{Kind: Success, Sent: d.send()})
+	assert.Equal(t, ceiling, d.ceiling, "so few calls may be what a bucket had saved")
+	assert.Zero(t, d.openCalls)
 }
 
 // Pauses for throttles are time in which a window gives nothing, though they don't count as
