@@ -30,8 +30,8 @@ type throttleStreak struct {
 }
 
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
-// If so, it turns the result into that of an attempt that never went, and records whether all throttles since
-// the call's first one were its own.
+// If so, it turns the result into that of an attempt that never went, and records whether all
+// throttles since the call's first one were its own.
 func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 	switch e.outcome {
 	case OutcomeThrottled:

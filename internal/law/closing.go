@@ -8,7 +8,7 @@ import (
 )
 
 // closing measures a server that lets nothing through for a time. How much goes through from
-// one opening to the next is what a window gives in the long run, whatever it gives at once.
+// one opening to the next is the rate of a window in the long run, however fast a part of it goes.
 type closing struct {
 	row       int           // throttles until a call succeeds that was sent after the last of them
 	closedAt  time.Duration // total time at the first of them
@@ -24,7 +24,7 @@ const (
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
 	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
 	openLike    = .25             // within which the second one agrees
-	openTo      = .95             // of what the window gives, to which the rate falls
+	openTo      = .95             // of the window's rate, to which the rate falls
 )
 
 // close is for a throttle that is not late.
@@ -45,7 +45,7 @@ func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 func (l *Law) open(now clock.Instant) {
 	row, calls := l.row, l.delivered.n-l.openCalls
 	l.row = 0
-	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle after what a bucket had saved
+	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle, perhaps after the burst of a bucket
 	if row == 0 || (row < closedRow || burst) && l.delivered.n > 1 {
 		return
 	}
@@ -53,7 +53,7 @@ func (l *Law) open(now clock.Instant) {
 	opened := (min(l.shutAt, total) + total) / 2
 	if took := (opened - l.openAt).Seconds(); took > 0 && l.delivered.n > 1 {
 		given := l.cost * float64(calls) / took
-		// A few calls may be what a bucket had saved, and what others left. A window gives
+		// A few calls may be the burst of a bucket, or the rest that others left. A window gives
 		// the same again.
 		closed := opened - l.closedAt
 		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= openLike*l.given
@@ -62,7 +62,7 @@ func (l *Law) open(now clock.Instant) {
 			l.ceiling = max(l.Min, given)
 			l.rate = min(l.rate, max(l.Min, openTo*given))
 			if calls >= memoryShort {
-				l.peak = min(l.peak, given) // what a window gives at first is no peak
+				l.peak = min(l.peak, given) // the first calls of a window are no peak
 			}
 		}
 		l.given = given

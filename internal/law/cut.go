@@ -9,12 +9,12 @@ import (
 const (
 	agreeWithin = .1  // share of a ceiling within which the next one agrees with it
 	agreeMost   = 3   // cuts that agree, by which probing slows down
-	longShare   = .95 // of what the server gives is delivered in the long run: ways back take the rest
-	peakFades   = .1  // of what the peak is above the ceiling, with each cut
+	longShare   = .95 // of the server's limit is delivered in the long run: ways back take the rest
+	peakFades   = .1  // of the peak's height above the ceiling, with each cut
 )
 
 // cut is the multiplicative decrease, for a throttle that is not late. The ceiling is not the
-// rate that was throttled but what the server delivered at it.
+// rate that was throttled but the rate that the server delivered.
 func (l *Law) cut(now clock.Instant) {
 	if l.fresh == 0 {
 		return // nothing got through since the last cut: pauses are the answer
@@ -40,14 +40,14 @@ func (l *Law) cut(now clock.Instant) {
 	l.delivered.forgetBurst(now)
 }
 
-// before is what a throttle changes.
+// before is the state that a throttle changes.
 type before struct {
 	at                                    clock.Instant
 	rate, ceiling, peak, unspread, window float64
 	agreed                                int
 }
 
-// note keeps what a throttle changes, for Undo.
+// note keeps the state that a throttle changes, for Undo.
 func (l *Law) note(now clock.Instant) {
 	l.undo[1] = l.undo[0]
 	l.undo[0] = before{now, l.rate, l.ceiling, l.peak, l.unspread, l.window, l.agreed}
@@ -67,7 +67,7 @@ func (l *Law) Undo(since clock.Instant) {
 	l.undo = [2]before{}
 }
 
-// Delivered returns what the server delivers, +Inf where nothing can be said. Where there is no
+// Delivered returns the rate that the server delivers, +Inf if it is unknown. Where there is no
 // rate calls come ever faster, so the last ones count.
 func (l *Law) Delivered(now clock.Instant) float64 {
 	rate := l.delivered.over(now, memoryShort)

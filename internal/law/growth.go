@@ -12,7 +12,7 @@ const (
 	probeOver  = 100 // calls in which probing adds Config.Increase; fewer while few are known,
 	probeLeast = 16  // but no fewer than these
 	probeTime  = 4   // seconds that probing takes at least, times one more than the cuts that agree
-	probePrice = 10  // times what a throttle costs, the same
+	probePrice = 10  // times the price of a throttle, the same
 	pushOn     = 40  // times faster per unit of excess above the ceiling
 	creditOver = 3   // call intervals that one success can be credited with
 	peakTo     = .7  // of the peak, below which growth looks for it
@@ -30,14 +30,14 @@ func (l *Law) grow(now clock.Instant, late bool) {
 	seconds := min(now.Sub(l.credit).Seconds(), creditOver*l.gap())
 	l.credit = now
 	more := l.growth(l.ceiling, seconds)
-	// What fell far is back. Its peak has faded by then, so pushing on may be faster.
+	// A limit that fell far is back. Its peak has faded by then, so pushing on may be faster.
 	if back := peakTo * l.peak; l.ceiling < back && l.rate >= back {
 		more = max(more, l.growth(l.peak, seconds))
 	}
 	l.rate = min(l.Max, l.rate+more+l.spareGrowth(seconds))
 }
 
-// growth returns what the rate gains in some seconds. It never passes the ceiling in one step,
+// growth returns the gain of the rate in some seconds. It never passes the ceiling in one step,
 // as the slope beyond it is another one.
 func (l *Law) growth(ceiling, seconds float64) float64 {
 	more := l.slope(ceiling) * seconds
@@ -49,7 +49,7 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 
 // slope returns the growth of the rate per second: quickly back to just below the ceiling,
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
-// what a throttle costs; the evidence for the ceiling is the calls that it was measured by.
+// that of a throttle; the evidence for the ceiling is the number of calls that it was measured by.
 func (l *Law) slope(ceiling float64) float64 {
 	most := ceiling
 	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs

@@ -20,7 +20,7 @@ type latency struct {
 const (
 	queueGrown = 2  // times the long mean, by which the short one shows a queue
 	queueMost  = 4  // times the long mean that one call counts for, and by which that rises slower than it falls
-	queueTo    = .9 // of what comes out of a queue, to which the rate falls
+	queueTo    = .9 // of the output of a queue, to which the rate falls
 )
 
 // add notes a latency. From memoryLong on, the long mean rises slower than it falls, or it
@@ -39,8 +39,8 @@ func (l *latency) add(took float64) {
 	l.long += (took - l.long) / over
 }
 
-// queued reports whether calls stand in a queue. The rate then falls below what comes out of
-// it, so that the queue is worked off before callers give up. The ceiling stays as it is, so
+// queued reports whether calls stand in a queue. The rate then falls below the output of
+// the queue, so that the queue is worked off before callers give up. The ceiling stays as it is, so
 // the rate is back at once if it was something else.
 func (l *Law) queued(now clock.Instant) bool {
 	l.latency.add(l.took.Seconds())

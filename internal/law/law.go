@@ -15,7 +15,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Kind is what an attempt tells about the rate.
+// Kind is the news of an attempt about the rate.
 type Kind uint8
 
 // The kinds of attempts.
@@ -48,7 +48,7 @@ const (
 	ByLatency
 )
 
-// Decision is what the law makes of an attempt, beside the new rate.
+// Decision is the answer of the law to an attempt, beside the new rate.
 type Decision struct {
 	Why    Cause
 	Wait   time.Duration // everyone waits for so long, as a window is used up
@@ -56,7 +56,7 @@ type Decision struct {
 	AtMost time.Duration // a first pause takes no longer; [clock.Never] for no bound
 }
 
-// Config is what an owner can choose. Rates are in calls of cost 1 per second.
+// Config holds the choices of an owner. Rates are in calls of cost 1 per second.
 type Config struct {
 	Min, Max float64
 	Decrease float64 // factor of a cut
@@ -74,7 +74,7 @@ type Law struct {
 
 	undo    [2]before     // the last two cuts
 	rate    float64       // calls of cost 1 per second; +Inf before the first throttle
-	ceiling float64       // what the last congestion showed to be too much
+	ceiling float64       // the rate that the last congestion showed to be too much
 	peak    float64       // the most that was delivered over memoryLong calls; fades with each cut
 	price   float64       // seconds that the last throttle cost
 	known   int           // calls that the ceiling was known by before the first one here
@@ -104,7 +104,7 @@ func New(c Config) *Law {
 // Rate returns the rate in calls of cost 1 per second, +Inf for none.
 func (l *Law) Rate() float64 { return l.rate }
 
-// Soon returns what the rate can be within a few calls.
+// Soon returns the highest rate that is possible within a few calls.
 func (l *Law) Soon() float64 {
 	if l.unspread > 0 {
 		return l.rate // for the rest of a window
@@ -112,7 +112,7 @@ func (l *Law) Soon() float64 {
 	return max(l.rate, l.ceiling)
 }
 
-// Renewed returns how long from now the rate lasts at least, and what it can be then.
+// Renewed returns how long from now the rate lasts at least, and the highest rate possible then.
 func (l *Law) Renewed(now clock.Instant) (in time.Duration, rate float64) {
 	if l.unspread == 0 {
 		return clock.Never, l.rate
@@ -123,8 +123,8 @@ func (l *Law) Renewed(now clock.Instant) (in time.Duration, rate float64) {
 // InFlight returns how many attempts were let go and have not ended.
 func (l *Law) InFlight() int { return l.inflight }
 
-// SetRate makes the rate another one, from outside. What was delivered before says no more of
-// it. +Inf begins anew.
+// SetRate sets the rate from outside. Calls delivered before say no more about it. +Inf begins
+// anew.
 func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.rate, l.ceiling, l.peak, l.unspread, l.price, l.given, l.agreed, l.known = rate, rate, 0, 0, 0, 0, 0, 0
 	l.credit, l.window, l.undo = now, 1, [2]before{}
@@ -142,8 +142,8 @@ func (l *Law) Settle() {
 	l.agreed, l.price = agreeMost, settledPrice
 }
 
-// Stop tells that nobody goes before until, for a reason that says nothing of what the server
-// gives.
+// Stop tells that no call goes before until, for a reason that says nothing about the server's
+// limit.
 func (l *Law) Stop(now, until clock.Instant) {
 	l.resume = until
 	l.delivered.pause(now, until, 0, false)
@@ -261,7 +261,7 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Durati
 			why = ByQuota
 		}
 	}
-	spread := a.Quota == nil && l.unspread > 0 && now < l.resetAt // what is left stays spread
+	spread := a.Quota == nil && l.unspread > 0 && now < l.resetAt // the rest stays spread
 	if a.Kind == Success && l.queued(now) {
 		why = ByLatency
 	} else if !spread {

@@ -29,7 +29,7 @@ type pause struct {
 	counts, skips time.Duration // skips is 0 where the pause is for no throttle
 }
 
-// at returns the busy time, and what of pauses for throttles is left out of it.
+// at returns the busy time, and the part of pauses for throttles that it leaves out.
 func (m *meter) at(now clock.Instant) (busy, skipped time.Duration) {
 	if now >= m.since {
 		return m.elapsed + max(0, min(now, m.ends).Sub(m.since)), m.skipped
@@ -104,8 +104,7 @@ func (m *meter) add(now clock.Instant) {
 	m.n++
 }
 
-// forgetBurst leaves out what came before the first cut, once: a bucket that was full
-// flatters.
+// forgetBurst leaves out the calls before the first cut, once: a full bucket flatters.
 func (m *meter) forgetBurst(now clock.Instant) {
 	if !m.begun && m.n > memoryLeast {
 		m.restart(m.n, m.clock(now))

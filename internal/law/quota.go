@@ -7,22 +7,22 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Quota is what a server tells of a limit: its whole, 0 if not told, what is left, and the
-// time until that is whole again, 0 if not told.
+// Quota is a server's report of a limit: the whole, 0 if not told, the rest, and the time until the
+// rest is whole again, 0 if not told.
 type Quota struct {
 	Limit     int
 	Remaining int
 	Reset     time.Duration
 }
 
-// quotas is what the law remembers of quotas that it was told.
+// quotas is the memory of the quotas that the server told.
 type quotas struct {
 	told     Quota         // the last one
 	lowAt    clock.Instant // when the rest was last looked at
 	lowLeft  int           // Remaining then
 	lowCutAt clock.Instant // when a low rest last cut the rate
 	lowSame  int           // cuts in a row that did not change the rest
-	spare    float64       // how far the rest is above what must be left, relative to that
+	spare    float64       // how far the rest is above the reserve, relative to that
 	quotaWindow
 }
 
@@ -51,8 +51,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 		reserve = min(reserve, max(1, limit/4))
 	}
 	if left := float64(q.Remaining); left >= reserve {
-		// What is left is no reason to hurry while it grows less: it may be all that there is
-		// for a long time.
+		// A rest that shrinks is no reason to hurry: no more may come for a long time.
 		if q.Reset > 0 || q.Remaining >= l.lowLeft {
 			l.spare = min(spareMost, left/reserve-1)
 		}
@@ -95,8 +94,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	return true
 }
 
-// spareGrowth returns what the rate gains in some seconds as more of a quota is left than must
-// be.
+// spareGrowth returns the gain of the rate in some seconds from a quota's rest above the reserve.
 func (l *Law) spareGrowth(seconds float64) float64 {
 	return min(spareStep*l.rate, l.spare*spareGrow*math.Sqrt(l.rate)*seconds)
 }

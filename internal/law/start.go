@@ -10,7 +10,7 @@ import (
 type start struct {
 	window   float64       // most in flight
 	inflight int           // let go and not done
-	silent   int           // of these, those without an answer for so long that they don't count
+	silent   int           // of these, the calls without an answer for so long that they don't count
 	silentAt clock.Instant // when the last of the silent was let go
 	moved    clock.Instant // when a call was last let go or done
 	went     clock.Instant // when a call was last let go
@@ -29,7 +29,7 @@ const (
 	patienceMost = 10 * time.Second       // the same where it is twice the latency
 )
 
-// Wait returns how long from now a call must wait for those in flight: 0 if it need not. At a
+// Wait returns how long from now a call must wait for the calls in flight: 0 if it need not. At a
 // closed server one call at a time probes.
 func (l *Law) Wait(now clock.Instant) time.Duration {
 	closed := l.row >= closedRow

@@ -6,7 +6,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// quotaWindow is what the law knows of a quota that becomes whole at one moment.
+// quotaWindow is the law's knowledge of a quota that becomes whole at one moment.
 type quotaWindow struct {
 	resetAt   clock.Instant // its end
 	resetLeft int           // Remaining when that was first told
@@ -50,9 +50,9 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 		float64(q.Reset)*float64(used) > float64(slack)*float64(max(used, q.Limit-q.Remaining))
 }
 
-// ration makes what is left of a window last until its reset, once a tenth is left, or at once
+// ration makes the rest of a window last until its reset, once a tenth is left, or at once
 // if others use it too, and reports whether that slows the rate down. Calls in flight will be
-// taken from what is left.
+// taken from the rest.
 func (l *Law) ration(now clock.Instant, q Quota) bool {
 	part := l.ours.of(l.cost)
 	left := float64(q.Remaining) - l.cost/part*float64(l.inflight)
@@ -72,8 +72,8 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 	return true
 }
 
-// usedUp returns how long to wait for a new window: what is left is for others, and a rate
-// would let a call go by tokens that were saved before.
+// usedUp returns how long to wait for a new window: the rest is for others, and a rate would let a
+// call go by tokens that were saved before.
 func (l *Law) usedUp(q Quota) time.Duration {
 	if l.ours.of(l.cost)*float64(q.Remaining) < l.cost && q.Reset <= usedUpMost {
 		return q.Reset
@@ -81,9 +81,9 @@ func (l *Law) usedUp(q Quota) time.Duration {
 	return 0
 }
 
-// part learns how much of a quota is used for each call of here. That is more than the call
-// costs if others use the quota too, which do not know of each other. Where each of them takes
-// of what is left the part that it had of what was used, all is used, and no more.
+// part learns how much of a quota is used for each call of this process. That is more than the call
+// costs if other processes use the quota too. They do not know of each other. If each takes the same
+// part of the rest as it had of the used quota, the whole quota is used, and no more.
 type part struct {
 	each float64       // over about the last memoryLong calls, 0 at first
 	at   clock.Instant // when it was last learnt
@@ -94,8 +94,8 @@ type part struct {
 const partMost = 4
 
 // learn is told by how much a quota fell since the last time, unless it is a new one, how many
-// calls were let through by now, and how long one takes at most while there is demand: what
-// others use in quiet times does not count.
+// calls were let through by now, and how long one takes at most while there is demand: the use by
+// others in quiet times does not count.
 func (p *part) learn(now clock.Instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
 	switch {
 	case p.each == 0:
