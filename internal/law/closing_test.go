@@ -236,10 +236,10 @@ func TestClosingByRetryAfter(t *testing.T) {
 	assert.Equal(t, 1, d.row, "but none")
 
 	d = paced(100)
-	d.succeed(50, 100*ms)
+	d.succeed(memoryShort, 100*ms)
 	d.throttle(10 * time.Second)
 	d.after(10 * time.Second).end(Attempt{Kind: Success, Sent: d.send()})
-	assert.InEpsilon(t, 51./10, d.ceiling, 1e-6, "opened somewhere between the throttle and the success")
+	assert.InEpsilon(t, 33/8.2, d.ceiling, 1e-6, "opened somewhere between the throttle and the success")
 	assert.NotZero(t, d.openCalls)
 
 	d = paced(100)
