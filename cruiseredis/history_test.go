@@ -60,11 +60,11 @@ func (h *history) step(line string) error {
 		}
 		words = append(words, n)
 	}
-	if len(words) != 1+29+12 {
+	if len(words) != 1+27+12 {
 		return fmt.Errorf("%d words", len(words))
 	}
-	at, q := words[0], requestOf(words[1:30])
-	got, err := cruiseredis.Parse(words[30:])
+	at, q := words[0], requestOf(words[1:28])
+	got, err := cruiseredis.Parse(words[28:])
 	if err != nil {
 		return err
 	}
@@ -116,12 +116,12 @@ func requestOf(a []int64) shared.Request {
 	q := shared.Request{
 		Law:  shared.Law{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
 		Want: int(a[8]), Least: int(a[9]), Epoch: a[10], Rate: a[11], Ceiling: a[12],
-		Throttled: a[13] == 1, Elsewhere: a[14] == 1, Backoff: us(a[15]), Successes: a[16], Failed: a[17], Throttles: a[18],
-		Pause: us(a[19]), NewPause: a[20] == 1, Resume: a[21] == 1, Resumes: a[22], Count: a[23], Held: us(a[24]),
+		Throttled: a[13] == 1, Backoff: us(a[14]), Successes: a[15], Failed: a[16],
+		Pause: us(a[17]), NewPause: a[18] == 1, Resume: a[19] == 1, Resumes: a[20], Count: a[21], Held: us(a[22]),
 	}
-	if a[25] >= 0 {
-		q.QuotaAge = us(a[25])
-		q.Quota = &cruise.Quota{Limit: int(a[26]), Remaining: int(a[27]), Reset: us(a[28])}
+	if a[23] >= 0 {
+		q.QuotaAge = us(a[23])
+		q.Quota = &cruise.Quota{Limit: int(a[24]), Remaining: int(a[25]), Reset: us(a[26])}
 	}
 	return q
 }

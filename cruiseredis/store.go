@@ -162,7 +162,7 @@ func args(q shared.Request) []any {
 	}
 	return []any{
 		q.Law.Min, q.Law.Max, q.Law.Initial, q.Law.Decrease, q.Law.Increase, q.Law.Burst, q.Law.Forgive, micros(q.Law.PauseBase),
-		q.Want, q.Least, q.Epoch, q.Rate, q.Ceiling, number(q.Throttled), number(q.Elsewhere), micros(q.Backoff), q.Successes, q.Failed, q.Throttles,
+		q.Want, q.Least, q.Epoch, q.Rate, q.Ceiling, number(q.Throttled), micros(q.Backoff), q.Successes, q.Failed,
 		micros(q.Pause), number(q.NewPause), number(q.Resume), q.Resumes, q.Count, micros(q.Held),
 		age, quota.Limit, quota.Remaining, micros(quota.Reset),
 	}

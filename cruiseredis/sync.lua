@@ -14,21 +14,12 @@ local MAX_TURN = 5 * MILLION
 local COUNT = 5 * MILLION
 local MEMORY = MILLION
 local CALLS = 20
-local USED = .75
-local START = .5
+local USED = .5
 local TOLD = MILLION / 4
 local MIN_AGE = 5 * MILLION
 local MAX_AGE = 50 * MILLION
-local STEP = .1
-local LEAP = 1
-local PEAK = 10 * PERIOD
 local PEAK_TO = .7
-local FEW_MOST = .03
-local FEW_OVER = 300
-local KEEPS = .98
-local FADES = .2
-local MEMORY_LONG = 250
-local CLOSED = HORIZON
+local FADES = .1
 local PART = 4
 local QUEUE = PERIOD / 8
 local MOST = MILLION
@@ -38,7 +29,7 @@ local MOST_EPOCH = 4503599627370496
 local MAX_PAUSE = 31 * 86400000000
 local CLOSED_ROW = 2
 local REOPEN_TO = .9
-local REOPEN_AFTER = 2
+local WINDOW_CALLS = 32
 local BACK_TO = .9
 local BACK_OVER = 5
 local PROBE_OVER = 100
@@ -49,8 +40,6 @@ local PUSH_ON = 40
 local CREDIT_OVER = 3
 local PAUSE_GAPS = 2
 local OUTAGE_LEAST = 180 * MILLION
-local OUTAGE_APART = 10
-local OUTAGE_GAP = 20
 local RESET_SLACK = 1500000
 local RATION_AFTER = 3
 local USED_UP_MOST = 10000000
@@ -60,8 +49,7 @@ local HINT_GAPS = 2
 local HINT_GROW = .01
 local HINT_GROW_MOST = .25
 local HINT_MOST = 100
-local REFILL_TO = .5
-local FLAT_AFTER = 5
+local HINT_SAME = 10
 local SUCCESS, THROTTLE, QUOTA = 0, 1, 2
 local IDLE = 600 * MILLION -- for which the key outlives what it says
 
@@ -69,7 +57,7 @@ local floor, ceil, min, max, abs, sqrt = math.floor, math.ceil, math.min, math.m
 
 local q, names = {}, {
   'min', 'max', 'initial', 'decrease', 'increase', 'burst', 'forgive', 'pauseBase',
-  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'elsewhere', 'backoff', 'successes', 'failed', 'throttles',
+  'want', 'least', 'epoch', 'rate', 'ceiling', 'throttled', 'backoff', 'successes', 'failed',
   'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
   'quotaAge', 'quotaLimit', 'quotaLeft', 'quotaReset',
 }
@@ -81,11 +69,10 @@ for i, name in ipairs(names) do
 end
 
 local fields = {
-  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'outageAt', 'quotaAt', 'hintAt', 'resetAt',
-  'epoch', 'resumes', 'rate', 'ceiling', 'peak', 'why', 'agreed', 'doubted', 'flow', 'busy',
-  'answers', 'refused', 'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
-  'hintLeft', 'resetLeft', 'unspread', 'leftStays', 'leftFlat',
-  'peakTotal', 'peakTime', 'refillTotal', 'refillLow', 'elsewhere',
+  'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'quotaAt', 'hintAt', 'resetAt',
+  'epoch', 'resumes', 'rate', 'ceiling', 'peak', 'why', 'agreed', 'flow', 'busy',
+  'oks', 'total', 'openTotal', 'openTime', 'row', 'level', 'passed', 'most',
+  'hintLeft', 'resetLeft', 'unspread', 'hintSame',
   'count', 'countEnd', 'counted', 'before', 'cap', 'capBefore', 'lifted',
 }
 local s, stored = {}, redis.call('HMGET', KEYS[1], unpack(fields))
@@ -98,9 +85,9 @@ for i, name in ipairs(fields) do
   s[name] = v
 end
 -- What no sync leaves behind: workers would refuse each answer, or wait for it in vain.
-if s.epoch ~= 0 and (s.rate < 1 or s.epoch > MOST_EPOCH or min(s.ceiling, s.peak, s.answers, s.refused, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA or s.refused > MILLION
+if s.epoch ~= 0 and (s.rate < 1 or s.epoch > MOST_EPOCH or min(s.ceiling, s.peak, s.why, s.level, s.resumes, s.cap, s.capBefore) < 0 or s.why > QUOTA
   or max(s['until'], s.lifted) - s.at > MAX_PAUSE or s.tat - s.at > 100 * YEAR or s.countEnd - s.at > COUNT
-  or max(s.credit, s.cutAt, s.born, s.closedAt, s.outageAt, s.quotaAt, s.hintAt) > s.at) then
+  or max(s.credit, s.cutAt, s.born, s.closedAt, s.quotaAt, s.hintAt) > s.at) then
   s.epoch = 0
 end
 
@@ -112,19 +99,18 @@ if s.epoch == 0 then
     s[name] = 0
   end
   s.at, s.tat, s['until'], s.credit, s.cutAt, s.born = t, t + min(q.held, HORIZON), t, t, t - GAP, t
-  s.closedAt, s.outageAt = t, t - YEAR
-  s.quotaAt, s.hintAt, s.resetAt, s.hintLeft, s.lifted = t - YEAR, t, t, 2147483647, t
-  s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
+  s.closedAt, s.quotaAt, s.hintAt, s.resetAt, s.hintLeft, s.lifted = t, t - YEAR, t, t, 2147483647, t
+  s.resumes, s.rate, s.flow, s.count, s.countEnd = q.resumes, q.initial, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
-  s.at, s.tat, s['until'], s.credit = t, s.tat - back, s['until'] - back, s.credit - back
-  s.cutAt, s.born, s.countEnd = s.cutAt - back, s.born - back, s.countEnd - back
-  s.closedAt, s.outageAt = s.closedAt - back, s.outageAt - back
-  s.quotaAt, s.hintAt, s.resetAt = s.quotaAt - back, s.hintAt - back, s.resetAt - back
-  s.lifted = s.lifted - back
+  for _, name in ipairs({
+    'at', 'tat', 'until', 'credit', 'cutAt', 'born', 'closedAt', 'quotaAt', 'hintAt', 'resetAt', 'countEnd', 'lifted',
+  }) do
+    s[name] = s[name] - back
+  end
 end
 if q.epoch > s.epoch then
-  s.epoch, s.rate, s.ceiling, s.peak, s.agreed, s.doubted, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0, 0, 0
+  s.epoch, s.rate, s.ceiling, s.peak, s.agreed, s.unspread = q.epoch, q.rate, q.ceiling, 0, 0, 0
   s.resumes = max(s.resumes, q.resumes)
   s.born = min(s.born, s.at - 1)
 end
@@ -179,42 +165,27 @@ local function measure()
   s.flow = floor((s.flow * memory + through * 1e12) / (memory + dt))
   s.busy = floor((s.busy * memory + busy * 1e6) / (memory + dt))
   s.total = s.total + through
-  if s.row > 0 then
-    busy = dt
-  end
-  s.openTime = s.openTime + busy
-  local n = through + q.throttles
-  if n > 0 then
-    s.answers = min(s.answers + n, max(n, FEW_OVER * cost))
-    s.refused = floor((s.refused * (s.answers - n) + MILLION * q.throttles) / s.answers)
-  end
+  s.openTime = s.openTime + (s.row > 0 and dt or busy)
   s.at = t
 end
 
-local function grow(spare, refill)
+local function grow(spare)
   local r, c = s.rate, s.ceiling
   local dt = min(t - s.credit, max(PERIOD, CREDIT_OVER * cost * 1e12 / r)) / 1e6
-  local used = s.flow / r
+  if s.flow < USED * r then
+    return
+  end
   if c == 0 then
-    if used >= START then
-      change(r + r * dt, SUCCESS)
-    end
+    change(r + r * dt, SUCCESS)
     return
   end
-  local most, least, step = c, USED, STEP
+  local most = c
   if r < PEAK_TO * s.peak then
-    most, least, step = sqrt(c * max(c, s.peak)), START, LEAP
-  end
-  if used < least then
-    return
+    most = sqrt(c * max(c, s.peak))
   end
   local age = min(max(PROBE_AGE * (t - s.born), MIN_AGE), MAX_AGE)
   local rarely = 1 + s.agreed
-  local over = max(rarely * PROBE_OVER * cost * 1e12 / most, age)
-  if s.doubted > 0 then
-    most, over = c, age
-  end
-  local slope = q.increase / 1e6 * most / over * 1e6
+  local slope = q.increase / 1e6 * most / max(rarely * PROBE_OVER * cost * 1e12 / most, age) * 1e6
   local back = floor(BACK_TO * c)
   if r < back then
     slope = max(slope, (BACK_TO - q.decrease / 1e6) * c / 1e6 * c / (BACK_OVER * cost))
@@ -223,9 +194,9 @@ local function grow(spare, refill)
     if r > c then
       slope = slope * (1 + PUSH_ON * (1 + rarely) / 2 * (r / c - 1))
     end
-    r = r + min(slope * dt, step * r)
+    r = r + slope * dt
   end
-  r = r + min(HINT_GROW_MOST * r, spare * HINT_GROW * sqrt(r * 1e6) * dt) + refill * r
+  r = r + min(HINT_GROW_MOST * r, spare * HINT_GROW * sqrt(r * 1e6) * dt)
   change(r, SUCCESS)
 end
 
@@ -266,82 +237,48 @@ local function ration()
   change(pace, QUOTA)
 end
 
-local function flat(left, enough)
-  local still = s.leftFlat >= FLAT_AFTER
-  if still and left <= s.leftStays then
-    return true
-  end
-  if still or left >= enough then
-    s.leftFlat = 0
-  end
-  if s.leftFlat == 0 or left > s.leftStays then
-    s.leftStays = left
-  end
-  return false
-end
-
-local function refilled(left, limit, untold)
-  if limit <= 0 then
-    return 0
-  end
-  local part = max(RATION_AFTER, floor(limit / 4), untold)
-  local step = left - s.hintLeft >= part
-  if not step and s.total - s.refillTotal < max(HINT_LEAST, part) then
-    return 0
-  end
-  local more = 0
-  if not step and left >= s.refillLow then
-    local used = max(0, 1 - left / limit)
-    more = min(1, max(0, REFILL_TO / used - 1))
-  end
-  s.refillTotal, s.refillLow = s.total, left
-  return more
-end
-
--- Returns whether that is all for the successes, and if not, what it leaves for growth.
+-- Returns whether that is all for the successes, and the spare calls that growth goes by.
 local function hint()
   local r, left, limit = s.rate, q.quotaLeft, q.quotaLimit
   if s.resetLeft < 0 then
-    return false, 0, 0
+    return false, 0
   end
-  local untold = 2 * (1 + floor(r * PERIOD / 1e12))
-  local reserve = max(HINT_LEAST, untold)
+  local reserve = max(HINT_LEAST, 2 * (1 + floor(r * PERIOD / 1e12)))
   if limit > 0 then
     if limit < reserve then
-      return false, 0, 0
+      return false, 0
     end
     reserve = min(reserve, max(1, limit / 4))
   end
-  if flat(left, min(reserve, HINT_LEAST)) then
-    return false, 0, 0
-  end
   local was = s.hintLeft
   if left >= reserve then
-    local spare, refill = 0, 0
-    if s.elsewhere == 0 then
-      if q.quotaReset > 0 or left >= was then
-        spare = min(HINT_MOST, left / reserve - 1)
-      end
-      refill = refilled(left, limit, untold)
+    local spare = 0
+    if q.quotaReset > 0 or left >= was then
+      spare = min(HINT_MOST, left / reserve - 1)
     end
-    s.hintAt, s.hintLeft = t, left
-    return false, spare, refill
+    s.hintAt, s.hintLeft, s.hintSame = t, left, 0
+    return false, spare
   end
   local since = (t - s.hintAt) / 1e6
   if s.ceiling > 0 and since < max(HINT_GAPS * cost * 1e6 / r, GAP / 1e6) then
-    return true
-  end
-  if s.ceiling == 0 or left <= was then
-    if s.ceiling == 0 or left < was then
-      s.ceiling = s.rate
-    end
-    change(HINT_CUT * r, QUOTA)
-    s.leftFlat = s.leftFlat + 1
-  elseif left > was + 1 then
-    change(r + min(HINT_GROW_MOST * r, HINT_GROW * sqrt(r * 1e6) * since), QUOTA)
+    return s.hintSame < HINT_SAME, 0
   end
   s.hintAt, s.hintLeft = t, left
-  return true
+  if s.ceiling == 0 or left < was then
+    s.ceiling, s.hintSame = s.rate, 0
+    r = r * HINT_CUT
+  elseif left == was then
+    if s.hintSame == HINT_SAME then
+      return false, 0
+    end
+    s.hintSame = s.hintSame + 1
+    r = r * HINT_CUT
+  elseif left > was + 1 then
+    s.hintSame = 0
+    r = r + min(HINT_GROW_MOST * r, HINT_GROW * sqrt(r * 1e6) * since)
+  end
+  change(r, QUOTA)
+  return true, 0
 end
 
 -- What was under way when the door closed does not open it.
@@ -350,33 +287,16 @@ local function late()
 end
 
 local function reopen()
-  local closed = t - s.closedAt
-  local long = closed > OUTAGE_LEAST
-  local outage = long and s.closedAt - s.outageAt > OUTAGE_APART * closed
-  local one = s.ceiling > 0 and s.total - s.openTotal < REOPEN_AFTER * cost
-  if one and not outage then
-    return
-  end
-  local took = max(1, s.openTime - floor((t - s.cutAt) / 2))
-  local given = floor((s.total - s.openTotal) * 1e12 / took)
-  if not one and given < s.ceiling then
-    if outage then
-      given = max(given, min(s.ceiling, floor(cost * 1e6 / OUTAGE_GAP)))
-      s.agreed, s.doubted = 0, 1
-    end
+  local calls = s.total - s.openTotal
+  local given = floor(calls * 1e12 / max(1, s.openTime - floor((t - s.cutAt) / 2)))
+  if given < s.ceiling then
     s.ceiling = max(q.min, given)
     change(min(s.rate, REOPEN_TO * given), SUCCESS)
   end
-  if long then
-    s.outageAt = t
-  end
-  if s.total - s.openTotal >= MEMORY_LONG * cost then
+  if calls >= WINDOW_CALLS * cost and t - s.closedAt <= OUTAGE_LEAST then
     s.peak = min(s.peak, given)
   end
-  s.openTime, s.openTotal, s.peakTime = 0, s.total, 0
-  if s.peakTotal > 0 then
-    s.peakTotal = s.total
-  end
+  s.openTime, s.openTotal = 0, s.total
 end
 
 local function success()
@@ -400,13 +320,13 @@ local function success()
     s.quotaAt = t - q.quotaAge
   end
   local window = told and windowed()
-  local settled, spare, refill = false, 0, 0
+  local settled, spare = false, 0
   if told and not window then
-    settled, spare, refill = hint()
+    settled, spare = hint()
   end
   local spread = not told and s.unspread > 0 and t < s.resetAt
   if not settled and not spread and q.throttled == 0 and q.epoch == s.epoch then
-    grow(spare, refill)
+    grow(spare)
   end
   s.credit = t
   if window then
@@ -423,40 +343,17 @@ local function turn()
   return max(PERIOD, min(floor(two), floor(HORIZON * workers / 8)))
 end
 
-local function spent()
-  return s.unspread > 0 and q.elsewhere == 0 and abs(s.resetAt - t) <= HORIZON
-end
-
-local function peak(r, was)
-  if r >= was then
-    s.peak = s.peak - floor(FADES * max(0, s.peak - s.ceiling))
-  end
-  local calls, took = s.total - s.peakTotal, s.openTime - s.peakTime
-  if s.peakTotal > 0 then
-    if calls < MEMORY_LONG * cost or took < PEAK then
-      return
-    end
-    s.peak = max(s.peak, floor(min(r, calls * 1e12 / took)))
-  end
-  s.peakTotal, s.peakTime = s.total, s.openTime
-end
-
 local function throttle()
   local again = s.row > 0
   if not again then
     s.closedAt = t
   end
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
-  s.elsewhere = q.elsewhere
-  if s.oks > 0 and not spent() then
+  if s.oks > 0 then
     local r = max(s.rate, s.unspread)
     local given = r
     if s.busy >= TOLD and s.unspread == 0 then
       given = min(r, s.flow * 1e6 / s.busy)
-    end
-    given = max(given, r / 2)
-    if r < s.ceiling and s.refused < FEW_MOST * MILLION then
-      given = max(given, KEEPS * s.ceiling)
     end
     if abs(given - s.ceiling) <= AGREE_WITHIN * s.ceiling then
       s.agreed = min(s.agreed + 1, AGREE_MOST)
@@ -464,8 +361,11 @@ local function throttle()
       s.agreed = 0
     end
     local was = s.ceiling
-    s.ceiling, s.doubted = floor(given), 0
-    peak(r, was)
+    s.ceiling = floor(given)
+    s.peak = s.peak - floor(FADES * max(0, s.peak - s.ceiling))
+    if was > 0 then
+      s.peak = max(s.peak, s.ceiling)
+    end
     local rate = given * q.decrease / 1e6
     if s.unspread > 0 then
       s.unspread = min(s.unspread, floor(rate))
@@ -497,7 +397,7 @@ local function give()
   local want, least = q.want, cost
   local gap = 1e12 / s.rate
   if s.row >= CLOSED_ROW then
-    gap, want = max(4 * gap, CLOSED), least
+    gap, want = max(4 * gap, HORIZON), least
   end
   local saved = floor((q.burst - 1) * gap)
   local start = max(s.tat, t - saved, s['until'])

@@ -16,32 +16,26 @@ const (
 	countTime    = 5 * million          // how long a count of workers takes
 	flowMemory   = 1_000_000            // of Flow and Busy, at least
 	flowCalls    = 20                   // Flow and Busy remember the time of this many calls, if that is longer
-	leastUsed    = .75                  // of the rate must be in use for growth
-	startUsed    = .5                   // the same before the first throttle, and far below the peak
+	leastUsed    = .5                   // of the rate must be in use for growth
 	leastTold    = million / 4          // of the time must have been in use to show how much the server gives
 	minAge       = 5 * million          // that probing takes, at least
 	maxAge       = 50 * million         // that probing takes, at most
-	mostStep     = .1                   // of the rate is the most that one sync adds above .9 of the ceiling
-	mostLeap     = 1.                   // the same where the rate is far below the peak
-	ceilingKeeps = .98                  // of the ceiling: a cut from below it goes no further where throttles are few
-	peakFades    = .2                   // of its distance from the ceiling, with each cut at or above the previous one
-	peakOver     = 10 * reportPeriod    // over which a peak is measured, at least
+	peakFades    = .1                   // of its distance from the ceiling, with each cut
 	closedGap    = horizon              // between calls to a closed server, at least, so that one is under way
 	reopenTo     = .9                   // of the rate that the server gave in the long run, when it opens again
 	slotParts    = 4                    // one sync gets at most a fourth of the free slots
 	queueAhead   = reportPeriod / 8     // how far ahead slots are given out where they are not short
 	mostSlots    = 1_000_000            // slots in one sync
 	yearMicros   = 365 * 86_400_000_000 // bound of Most
+	outageLeast  = 180 * million        // closed, by which it may have been an outage
 	shortWindow  = 3 * million          // a window that is over before its rest is known
 )
 
 // The constants that the law of one process has too, with other values here and there.
 const (
-	closedRow   = 2                // throttles in a row by which the server counts as closed
-	outageLeast = 3 * time.Minute  // closed, by which it may have been an outage
-	outageApart = 10               // times its length since the last one; a closing that comes sooner is a window
-	outageGap   = 20 * time.Second // call interval that is learnt from one at most
-	reopenAfter = 2                // calls by which a closing is a measure
+	closedRow = 2 // throttles in a row by which the server counts as closed
+
+	windowCalls = 32 // by which a closing is that of a window, unless it is longer than outageLeast
 
 	backTo      = .9 // of the ceiling, to which the rate returns quickly after a cut
 	backOver    = 5  // calls that the way back takes
@@ -52,10 +46,7 @@ const (
 	pushOn      = 40
 	creditOver  = 3
 	peakTo      = .7
-	memoryLong  = 250
 	pauseGaps   = 2
-	fewMost     = .03 // share of throttles below which they are few, and may come by chance,
-	fewOver     = 300 // among this many answers
 
 	hintLeast    = 10
 	hintCut      = .75
@@ -63,8 +54,7 @@ const (
 	hintGrow     = .01
 	hintGrowMost = .25
 	hintMost     = 100
-	refillTo     = .5
-	flatAfter    = 5
+	hintSame     = 10
 	resetSlack   = 1500 * time.Millisecond
 	rationAfter  = 3
 	usedUpMost   = 10 * time.Second

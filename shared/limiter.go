@@ -62,12 +62,10 @@ type Limiter struct {
 	// The next request to the store.
 	oks       int64
 	errs      int64         // cost of calls that the server let through, and that failed
-	refused   int64         // cost of calls that were throttled
 	cost      int           // of the last call that was answered
 	quota     cruise.Quota  // the last that came with a success
 	quotaAt   clock.Instant // when it came; zero if the store knows it
 	throttled bool
-	elsewhere bool // see Request
 	backoff   time.Duration
 	common    clock.Instant // end of the shared pause; the queue may pause for this worker alone
 	newPause  bool
@@ -246,9 +244,6 @@ func (s *Limiter) result(now, sent clock.Instant, e cruise.Feedback) (events []c
 		}
 	case cruise.OutcomeThrottled:
 		s.stats.Throttles++
-		if !s.conf.pauseOnly {
-			s.refused += int64(e.Cost)
-		}
 		if !late && (closed || !s.isAlone()) {
 			s.congested(e)
 		}
@@ -296,7 +291,6 @@ func (s *Limiter) answered(now clock.Instant, e cruise.Feedback, late bool) {
 // congested notes a throttle, to be reported at once.
 func (s *Limiter) congested(e cruise.Feedback) {
 	s.throttled, s.urgent = true, true
-	s.elsewhere = elsewhere(e.Quota, s.quota)
 	s.backoff = 0
 	if e.RetryAfter <= 0 {
 		s.backoff = min(s.alone.Backoff().Delay(int(s.known.Level)+1, 0), MaxPause)

@@ -264,7 +264,6 @@ func TestCounts(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 4, store.last.Failed)
 		assert.EqualValues(t, 2, store.last.Successes)
-		assert.EqualValues(t, 2, store.last.Throttles)
 		st := s.Stats()
 		assert.Equal(t, []uint64{5, 0, 1, uint64(store.syncs), 0}, []uint64{st.Admitted, st.Successes, st.Throttles, st.Syncs, st.Failures})
 	})
@@ -290,42 +289,6 @@ func TestQuotaIsToldWithinBounds(t *testing.T) {
 				synctest.Wait()
 				require.NotNil(t, store.last.Quota)
 				assert.Equal(t, tt.want, *store.last.Quota)
-			})
-		})
-	}
-}
-
-// Others hear from the store that a throttle came though enough was left of the quota, by
-// what it said itself or a success before it.
-func TestThrottleTellsWhatWasLeft(t *testing.T) {
-	left := func(n int) *cruise.Quota { return &cruise.Quota{Limit: 10, Remaining: n} }
-	for _, tt := range []struct {
-		name         string
-		before, with *cruise.Quota
-		want         bool
-	}{
-		{"nothing said", nil, nil, false},
-		{"nothing left", left(9), left(0), false},
-		{"some left", left(0), left(1), true},
-		{"most left before", left(9), nil, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := newFaultyStore()
-				s := fleet(t, store, 1, steady(10)...)[0]
-				for _, f := range []cruise.Feedback{
-					{Outcome: cruise.OutcomeSuccess, Cost: 1, Quota: tt.before},
-					{Outcome: cruise.OutcomeThrottled, Cost: 1, Quota: tt.with},
-				} {
-					require.NoError(t, s.WaitN(t.Context(), 1))
-					f.Sent = time.Now()
-					time.Sleep(time.Second)
-					s.Learn(f)
-					synctest.Wait()
-				}
-				assert.True(t, store.last.Throttled)
-				assert.Equal(t, tt.want, store.last.Elsewhere)
-				assert.Zero(t, store.last.Want, "nobody waits for slots")
 			})
 		})
 	}

@@ -24,17 +24,12 @@ type Request struct {
 
 	// Throttled reports that an attempt sent in Epoch was throttled. Backoff is how long all
 	// workers pause for it at most, 0 if Pause says how long.
-	//
-	// Elsewhere reports that it was throttled though enough was left of the quota, so that
-	// something else limits calls. If the throttle came with a Quota, anything left is enough.
-	// Otherwise the Quota of the last success counts: more than half of its Limit is enough, or
-	// more than 10 if it has none.
-	Throttled, Elsewhere bool
-	Backoff              time.Duration
-	// Successes, Failed and Throttles are the costs of the attempts since the last sync, of any
-	// epoch. Successes counts attempts that succeeded or failed for good, Failed other attempts
-	// that the server let through, and Throttles attempts that were throttled.
-	Successes, Failed, Throttles int64
+	Throttled bool
+	Backoff   time.Duration
+	// Successes and Failed are the costs of the attempts since the last sync, of any epoch.
+	// Successes counts attempts that succeeded or failed for good, Failed other attempts that the
+	// server let through.
+	Successes, Failed int64
 	// Quota is the last one that came with a success, nil if none did, and QuotaAge its age.
 	Quota    *cruise.Quota
 	QuotaAge time.Duration

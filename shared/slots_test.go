@@ -190,12 +190,12 @@ func TestStaleSlots(t *testing.T) {
 
 // A cost that no call can have had counts as the highest.
 func TestLearnsOfNoCostThatWasNeverLetGo(t *testing.T) {
-	for _, outcome := range []cruise.Outcome{cruise.OutcomeSuccess, cruise.OutcomeTransient, cruise.OutcomeThrottled} {
+	for _, outcome := range []cruise.Outcome{cruise.OutcomeSuccess, cruise.OutcomeTransient} {
 		synctest.Test(t, func(t *testing.T) {
 			store, good := newFaultyStore(), NewMemoryStore()
 			told := int64(0)
 			store.fails(func(ctx context.Context, q Request) (Reply, error) {
-				told += q.Successes + q.Failed + q.Throttles
+				told += q.Successes + q.Failed
 				return good.Sync(ctx, q)
 			})
 			s := fleet(t, store, 1)[0]

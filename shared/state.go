@@ -28,7 +28,6 @@ type State struct {
 	Born   int64 // when the rate began
 
 	ClosedAt int64 // of the first of the throttles that Row counts
-	OutageAt int64 // when a closing ended that may have been an outage
 
 	QuotaAt int64 // when the last quota was told
 	HintAt  int64 // when the rate last followed one
@@ -38,15 +37,11 @@ type State struct {
 	Resumes int64 // how often a pause was lifted
 	Rate    int64 // in force
 	Ceiling int64 // the rate that the last throttle showed to be too high, 0 before the first
-	Peak    int64 // the highest rate let through between two cuts; fades with each cut that found Ceiling
+	Peak    int64 // the highest Ceiling since the first one; fades with each cut
 	Why     int64 // of the last fall of Rate: 0 none yet, 1 CauseThrottle, 2 CauseQuota
 	Agreed  int64 // cuts in a row that found Ceiling where it was, at most 3
-	Doubted int64 // 1 if Ceiling may come from an outage, else 0
 	Flow    int64 // calls let through, as a rate
 	Busy    int64 // share of the time for which slots were given out, in millionths
-
-	Answers int64 // cost of throttles and of calls let through, bounded by the memory of Refused
-	Refused int64 // share of throttles among about the last Answers, in millionths
 
 	Oks       int64 // cost of successes since the last cut
 	Total     int64 // cost of calls let through in all
@@ -60,29 +55,12 @@ type State struct {
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt; -1 if that window is too short to use
 	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
-	LeftFlat, LeftStays int64 // cuts after which too little was Remaining, flatAfter at most, and the most Remaining meanwhile
-
-	PeakTotal, PeakTime    int64 // Total and OpenTime at the start of the measure of a peak; 0 before the first cut
-	RefillTotal, RefillLow int64 // Total and Remaining, when the quota was last searched for used calls that have come back
-	Elsewhere              int64 // 1 if enough was left at the last throttle, else 0
+	HintSame            int64 // cuts in a row that did not change HintLeft, hintSame at most
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
 	Cap, CapBefore  int64 // the lowest maximum rate of their workers, 0 for none
 	Lifted          int64 // the end of a pause that was lifted: the state must be kept until then
-}
-
-// elsewhere reports whether a throttle came though enough was left, by its own quota or else by
-// the quota of the last success: then something else limits calls.
-func elsewhere(throttle *cruise.Quota, last cruise.Quota) bool {
-	if throttle != nil {
-		return throttle.Remaining > 0
-	}
-	enough := hintLeast
-	if last.Limit > 0 {
-		enough = last.Limit / 2
-	}
-	return last.Remaining > enough
 }
 
 // causes are the values of Why, which the constants below number.
@@ -160,10 +138,10 @@ func (s *State) Sync(now time.Duration, q Request) Reply {
 // damaged reports whether s cannot come from a Sync: workers would refuse each answer, or wait for
 // it in vain.
 func (s *State) damaged() bool {
-	return s.Rate < 1 || s.Epoch > mostEpoch || min(s.Ceiling, s.Peak, s.Answers, s.Refused, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 ||
-		s.Why > whyQuota || s.Refused > million ||
+	return s.Rate < 1 || s.Epoch > mostEpoch || min(s.Ceiling, s.Peak, s.Why, s.Level, s.Resumes, s.Cap, s.CapBefore) < 0 ||
+		s.Why > whyQuota ||
 		max(s.Until, s.Lifted)-s.At > micros(MaxPause) || s.Tat-s.At > 100*yearMicros || s.CountEnd-s.At > countTime ||
-		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.OutageAt, s.QuotaAt, s.HintAt) > s.At
+		max(s.Credit, s.CutAt, s.Born, s.ClosedAt, s.QuotaAt, s.HintAt) > s.At
 }
 
 // awake begins a state that is new, damaged, or older than the worker's knowledge.
@@ -172,18 +150,19 @@ func (s *State) awake(t int64, q Request) {
 	case s.Epoch == 0 || s.damaged():
 		*s = State{
 			At: t, Tat: t + min(micros(q.Held), horizon), Until: t, Credit: t, CutAt: t - cutGap, Born: t, Lifted: t,
-			ClosedAt: t, OutageAt: t - yearMicros, QuotaAt: t - yearMicros, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32, Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
+			ClosedAt: t, QuotaAt: t - yearMicros, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32,
+			Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
+			Flow: q.Law.Initial, // counts as in use until calls tell
 		}
 	case t < s.At:
 		back := s.At - t
 		s.At, s.Tat, s.Until, s.Credit = t, s.Tat-back, s.Until-back, s.Credit-back
 		s.CutAt, s.Born, s.CountEnd = s.CutAt-back, s.Born-back, s.CountEnd-back
-		s.ClosedAt, s.OutageAt = s.ClosedAt-back, s.OutageAt-back
-		s.QuotaAt, s.HintAt, s.ResetAt = s.QuotaAt-back, s.HintAt-back, s.ResetAt-back
-		s.Lifted -= back
+		s.ClosedAt, s.QuotaAt, s.HintAt = s.ClosedAt-back, s.QuotaAt-back, s.HintAt-back
+		s.ResetAt, s.Lifted = s.ResetAt-back, s.Lifted-back
 	}
 	if q.Epoch > s.Epoch {
-		s.Epoch, s.Rate, s.Ceiling, s.Peak, s.Agreed, s.Doubted, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0, 0, 0
+		s.Epoch, s.Rate, s.Ceiling, s.Peak, s.Agreed, s.Unspread = q.Epoch, q.Rate, q.Ceiling, 0, 0, 0
 		s.Resumes = max(s.Resumes, q.Resumes)
 		s.Born = min(s.Born, s.At-1) // it is no beginning
 	}
@@ -226,10 +205,6 @@ func (s *State) measure(t int64, q Request) {
 		busy = dt // closed for all workers
 	}
 	s.OpenTime += int64(busy)
-	if n := through + q.Throttles; n > 0 {
-		s.Answers = min(s.Answers+n, max(n, fewOver*int64(q.cost())))
-		s.Refused = (s.Refused*(s.Answers-n) + million*q.Throttles) / s.Answers
-	}
 	s.At = t
 }
 
@@ -255,15 +230,14 @@ func (s *State) success(t int64, q Request) {
 		s.QuotaAt = at
 	}
 	window := q.Quota != nil && s.windowed(q)
-	var more surplus
-	settled := false
+	spare, settled := 0., false
 	if q.Quota != nil && !window {
-		more, settled = s.hint(t, q)
+		spare, settled = s.hint(t, q)
 	}
 	// A report without a quota must not raise a rate that was spread for a window.
 	spread := q.Quota == nil && s.Unspread > 0 && t < s.ResetAt
 	if !settled && !spread && !q.Throttled && q.Epoch == s.Epoch {
-		s.grow(t, q, more)
+		s.grow(t, q, spare)
 	}
 	s.Credit = t
 	if window {
@@ -283,66 +257,41 @@ func (s *State) late(t int64, q Request) bool {
 
 // reopen takes the success that ends a closed time. The long-run rate, with the closed time
 // included, becomes the new measure of the server: so the law learns a limit per window in one
-// closing. The closed time ended somewhere between the last throttle and now. A long one that
-// comes alone may have been an outage: its lesson is bounded, and doubted. One call alone is no
-// measure, and counts with the next calls, unless the closed time was an outage.
+// closing. The closed time ended somewhere between the last throttle and now.
+//
+// The burst at the start of a window is no peak. A long closing may be an outage, and few calls a
+// brownout: the peak then stays, and brings the rate back.
 func (s *State) reopen(t int64, q Request) {
-	closed := t - s.ClosedAt
-	long := closed > micros(outageLeast)
-	outage := long && s.ClosedAt-s.OutageAt > outageApart*closed
-	one := s.Ceiling > 0 && float64(s.Total-s.OpenTotal) < reopenAfter*q.cost()
-	if one && !outage {
-		return
-	}
-	took := max(1, s.OpenTime-(t-s.CutAt)/2)
-	given := math.Floor(float64(s.Total-s.OpenTotal) * 1e12 / float64(took))
-	if !one && given < float64(s.Ceiling) {
-		if outage {
-			given = max(given, min(float64(s.Ceiling), math.Floor(q.cost()*1e6/outageGap.Seconds())))
-			s.Agreed, s.Doubted = 0, 1
-		}
+	calls := float64(s.Total - s.OpenTotal)
+	given := math.Floor(calls * 1e12 / float64(max(1, s.OpenTime-(t-s.CutAt)/2)))
+	if given < float64(s.Ceiling) {
 		s.Ceiling = max(q.Law.Min, int64(given))
 		s.change(&q.Law, min(float64(s.Rate), reopenTo*given), whySuccess)
 	}
-	if long {
-		s.OutageAt = t
+	if calls >= windowCalls*q.cost() && t-s.ClosedAt <= outageLeast {
+		s.Peak = int64(min(float64(s.Peak), given))
 	}
-	if float64(s.Total-s.OpenTotal) >= memoryLong*q.cost() {
-		s.Peak = int64(min(float64(s.Peak), given)) // the burst at the start of a window is no peak
-	}
-	s.OpenTime, s.OpenTotal, s.PeakTime = 0, s.Total, 0
-	if s.PeakTotal > 0 {
-		s.PeakTotal = s.Total
-	}
+	s.OpenTime, s.OpenTotal = 0, s.Total
 }
 
-// grow is the additive increase.
-func (s *State) grow(t int64, q Request, quota surplus) {
+// grow is the additive increase. A quota's rest above the reserve, relative to that, is spare.
+func (s *State) grow(t int64, q Request, spare float64) {
 	r, c, cost := float64(s.Rate), float64(s.Ceiling), q.cost()
 	dt := min(float64(t-s.Credit), max(reportPeriod, creditOver*cost*1e12/r)) / 1e6
-	used := float64(s.Flow) / r
+	if float64(s.Flow) < leastUsed*r {
+		return
+	}
 	if c == 0 {
-		if used >= startUsed {
-			s.change(&q.Law, r+float64(r*dt), whySuccess)
-		}
+		s.change(&q.Law, r+float64(r*dt), whySuccess)
 		return
 	}
-	// A rate that fell far may come back to its peak, and grows as at first: with so few calls,
-	// steps of a tenth take hours, and Flow lags behind.
-	most, least, step := c, leastUsed, mostStep
-	if peak := float64(s.Peak); r < peakTo*peak {
-		most, least, step = math.Sqrt(c*max(c, peak)), startUsed, mostLeap
-	}
-	if used < least {
-		return
+	most := c
+	if peak := float64(s.Peak); r < peakTo*peak { // the further it fell, the more a delay costs
+		most = math.Sqrt(c * max(c, peak))
 	}
 	age := min(max(probeAge*float64(t-s.Born), minAge), maxAge)
 	rarely := 1 + float64(s.Agreed)
-	over := max(rarely*probeOver*cost*1e12/most, age)
-	if s.Doubted > 0 {
-		most, over = c, age
-	}
-	slope := float64(q.Law.Increase) / 1e6 * most / over * 1e6
+	slope := float64(q.Law.Increase) / 1e6 * most / max(rarely*probeOver*cost*1e12/most, age) * 1e6
 	if back := math.Floor(backTo * c); r < back {
 		slope = max(slope, (backTo-float64(q.Law.Decrease)/1e6)*c/1e6*c/(backOver*cost))
 		r = min(back, r+float64(slope*dt))
@@ -350,9 +299,9 @@ func (s *State) grow(t int64, q Request, quota surplus) {
 		if r > c {
 			slope *= 1 + float64(pushOn*(1+rarely)/2*(r/c-1))
 		}
-		r += min(float64(slope*dt), step*r)
+		r += float64(slope * dt)
 	}
-	r += min(hintGrowMost*r, float64(quota.spare*hintGrow*math.Sqrt(r*1e6)*dt)) + float64(quota.refill*r)
+	r += min(hintGrowMost*r, float64(spare*hintGrow*math.Sqrt(r*1e6)*dt))
 	s.change(&q.Law, r, whySuccess)
 }
 
@@ -363,20 +312,11 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 		s.ClosedAt = t
 	}
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
-	s.Elsewhere = 0
-	if q.Elsewhere {
-		s.Elsewhere = 1
-	}
-	if s.Oks > 0 && !s.spent(t, q) { // else pauses are the answer
+	if s.Oks > 0 { // else pauses are the answer
 		r := float64(max(s.Rate, s.Unspread))
 		given := r
 		if s.Busy >= leastTold && s.Unspread == 0 { // a spread rate tells of itself
 			given = min(r, float64(s.Flow)*1e6/float64(s.Busy))
-		}
-		// Reports of successes lag behind a rate that grows.
-		given = max(given, r/2)
-		if r < float64(s.Ceiling) && float64(s.Refused) < fewMost*million {
-			given = max(given, ceilingKeeps*float64(s.Ceiling)) // the throttle may have come by chance
 		}
 		if c := float64(s.Ceiling); math.Abs(given-c) <= agreeWithin*c {
 			s.Agreed = min(s.Agreed+1, agreeMost)
@@ -384,8 +324,11 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 			s.Agreed = 0
 		}
 		was := s.Ceiling
-		s.Ceiling, s.Doubted = int64(math.Floor(given)), 0
-		s.peak(q, r, was)
+		s.Ceiling = int64(math.Floor(given))
+		s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
+		if was > 0 { // before the first cut a full bucket flatters
+			s.Peak = max(s.Peak, s.Ceiling)
+		}
 		rate := given * float64(q.Law.Decrease) / 1e6
 		if s.Unspread > 0 { // the rate is slower already, for the rest of a window
 			s.Unspread = min(s.Unspread, int64(math.Floor(rate)))
@@ -408,32 +351,6 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 	if q.Backoff > 0 {
 		s.Until = max(s.Until, t+min(micros(q.Backoff), s.Most))
 	}
-}
-
-// peak measures the peak at a cut from r, from the previous ceiling was. It counts the calls let
-// through since the last cut, or since an earlier one if they were too few, or the time too short,
-// as successes are reported late. A rate above r is chance. Calls before the first cut do not
-// count, as a full bucket flatters.
-func (s *State) peak(q Request, r float64, was int64) {
-	if r >= float64(was) { // else others or chance may have caused it
-		s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
-	}
-	calls, took := float64(s.Total-s.PeakTotal), s.OpenTime-s.PeakTime
-	if s.PeakTotal > 0 {
-		if calls < memoryLong*q.cost() || took < peakOver {
-			return // the next measure includes it
-		}
-		s.Peak = max(s.Peak, int64(math.Floor(min(r, calls*1e12/float64(took)))))
-	}
-	s.PeakTotal, s.PeakTime = s.Total, s.OpenTime
-}
-
-// spent reports whether a throttle only shows that a window, whose rest was spread, is used up
-// just before its reset: the rest was known too late for slots that had been given out. The next
-// window begins at the rate before the spread.
-func (s *State) spent(t int64, q Request) bool {
-	left := s.ResetAt - t
-	return s.Unspread > 0 && !q.Elsewhere && max(left, -left) <= horizon
 }
 
 // spacing returns the time from one slot to the next.

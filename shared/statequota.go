@@ -2,12 +2,6 @@ package shared
 
 import "math"
 
-// surplus is the growth that a quota allows.
-type surplus struct {
-	spare  float64 // Remaining above the reserve, relative to the reserve
-	refill float64 // growth, relative to the rate, since used calls have come back
-}
-
 // windowed reports whether a quota belongs to a window.
 func (s *State) windowed(q Request) bool {
 	if q.Quota.Reset <= 0 {
@@ -49,83 +43,48 @@ func (s *State) ration(q Request) {
 	s.change(&q.Law, pace, whyQuota)
 }
 
-// hint follows a quota. It returns the growth that the quota allows, and reports whether it has
-// set the rate.
-func (s *State) hint(t int64, q Request) (more surplus, settled bool) {
+// hint follows a quota. It returns how far the rest is above the reserve, relative to that, and
+// reports whether it has set the rate. A low rest that cuts do not change tells nothing.
+func (s *State) hint(t int64, q Request) (spare float64, settled bool) {
 	r, left, limit := float64(s.Rate), int64(q.Quota.Remaining), float64(q.Quota.Limit)
 	if s.ResetLeft < 0 {
-		return surplus{}, false
+		return 0, false
 	}
 	// Remaining is from before the calls of a period.
-	untold := 2 * (1 + math.Floor(r*reportPeriod/1e12))
-	reserve := max(hintLeast, untold)
+	reserve := max(hintLeast, 2*(1+math.Floor(r*reportPeriod/1e12)))
 	if limit > 0 {
 		if limit < reserve {
-			return surplus{}, false
+			return 0, false
 		}
 		reserve = min(reserve, max(1, limit/4))
 	}
-	if s.flat(left, min(reserve, hintLeast)) {
-		return surplus{}, false
-	}
 	was := s.HintLeft
 	if float64(left) >= reserve {
-		if s.Elsewhere == 0 {
-			if q.Quota.Reset > 0 || left >= was {
-				more.spare = min(hintMost, float64(left)/reserve-1)
-			}
-			more.refill = s.refilled(left, int64(q.Quota.Limit), int64(untold))
+		if q.Quota.Reset > 0 || left >= was {
+			spare = min(hintMost, float64(left)/reserve-1)
 		}
-		s.HintAt, s.HintLeft = t, left
-		return more, false
+		s.HintAt, s.HintLeft, s.HintSame = t, left, 0
+		return spare, false
 	}
 	since := float64(t-s.HintAt) / 1e6
 	if s.Ceiling > 0 && since < max(hintGaps*q.cost()*1e6/r, cutGap/1e6) {
-		return surplus{}, true // the last decision has not shown yet
-	}
-	switch {
-	case s.Ceiling == 0 || left <= was:
-		if s.Ceiling == 0 || left < was {
-			s.Ceiling = s.Rate
-		}
-		s.change(&q.Law, hintCut*r, whyQuota)
-		s.LeftFlat++
-	case left > was+1:
-		s.change(&q.Law, r+min(hintGrowMost*r, float64(hintGrow*math.Sqrt(r*1e6)*since)), whyQuota)
+		return 0, s.HintSame < hintSame // the last decision has not shown yet
 	}
 	s.HintAt, s.HintLeft = t, left
-	return surplus{}, true
-}
-
-// refilled returns the growth, relative to the rate, since used calls of a limit have come back.
-func (s *State) refilled(left, limit, untold int64) (more float64) {
-	if limit <= 0 {
-		return 0
+	switch {
+	case s.Ceiling == 0 || left < was:
+		s.Ceiling, s.HintSame = s.Rate, 0
+		r *= hintCut
+	case left == was:
+		if s.HintSame == hintSame {
+			return 0, false
+		}
+		s.HintSame++
+		r *= hintCut
+	case left > was+1:
+		s.HintSame = 0
+		r += min(hintGrowMost*r, float64(hintGrow*math.Sqrt(r*1e6)*since))
 	}
-	part := max(rationAfter, limit/4, untold)
-	step := left-s.HintLeft >= part
-	if !step && s.Total-s.RefillTotal < max(hintLeast, part) {
-		return 0
-	}
-	if !step && left >= s.RefillLow {
-		used := max(0, 1-float64(left)/float64(limit))
-		more = min(1, max(0, refillTo/used-1))
-	}
-	s.RefillTotal, s.RefillLow = s.Total, left
-	return more
-}
-
-// flat reports whether less than enough is left however slowly calls come, until more is seen.
-func (s *State) flat(left int64, enough float64) bool {
-	flat := s.LeftFlat >= flatAfter
-	if flat && left <= s.LeftStays {
-		return true
-	}
-	if flat || float64(left) >= enough {
-		s.LeftFlat = 0
-	}
-	if s.LeftFlat == 0 || left > s.LeftStays {
-		s.LeftStays = left
-	}
-	return false
+	s.change(&q.Law, r, whyQuota)
+	return 0, true
 }

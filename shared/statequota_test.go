@@ -25,35 +25,6 @@ func TestQuotaNewestCounts(t *testing.T) {
 	assert.Less(t, told(12*time.Second, 2, 0), slow)
 }
 
-// Where what was used of a limit is back already, the shared rate doubles as that of one
-// process does. Of a window nothing comes back before its end, when everything does.
-func TestRateFollowsWhatComesBack(t *testing.T) {
-	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
-	grown := func(elsewhere bool, limit int, left func(used int) int) float64 {
-		at, used := int64(1e15), 0
-		s := State{
-			At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6,
-			Epoch: 1, Rate: 10e6, Ceiling: 10e6, Flow: 10e6, Busy: 1e6, CountEnd: at + 1,
-		}
-		s.Sync(time.Duration(at)*time.Microsecond, Request{Law: law, Epoch: 1, Throttled: true, Elsewhere: elsewhere})
-		for range 20 {
-			at += 500_000
-			calls := int(s.Rate / 2e6)
-			used += calls
-			q := Request{Law: law, Epoch: 2, Want: calls, Least: 1, Successes: int64(calls)}
-			if limit > 0 {
-				q.Quota = &cruise.Quota{Limit: limit, Remaining: left(used)}
-			}
-			s.Sync(time.Duration(at)*time.Microsecond, q)
-		}
-		return float64(s.Rate) / 10e6
-	}
-	assert.InDelta(t, 28, grown(false, 100, func(int) int { return 90 }), 8)
-	assert.Less(t, grown(false, 100, func(int) int { return 50 }), 1.5, "half of it is in use")
-	assert.Less(t, grown(false, 100, func(used int) int { return 99 - used%70 }), 1.5, "a window")
-	assert.Equal(t, grown(false, 0, nil), grown(true, 100, func(int) int { return 90 }), "something else limits calls")
-}
-
 // Where little is left of a quota the shared rate falls while less is left each time, and
 // grows again with what is left.
 func TestStateFollowsWhatIsLeft(t *testing.T) {
@@ -82,9 +53,10 @@ func TestStateFollowsWhatIsLeft(t *testing.T) {
 		{"less than that", 20, cruise.Quota{Limit: 20, Remaining: 4}, nil, 7.5, 10},
 		{"a limit that is used up and whole again within a period", 9, cruise.Quota{Limit: 11, Remaining: 1}, nil, heedless, 20},
 		{"a window that is over when this is known", 9, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.ResetLeft = -1 }, heedless, 20},
-		{"it stays low", 5, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.LeftStays, s.LeftFlat = 5, flatAfter }, heedless, 20},
-		{"it stayed low, and is more now", 9, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.LeftStays, s.LeftFlat = 4, flatAfter }, 7.5, 10},
-		{"it has stayed low not long enough", 5, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.LeftStays, s.LeftFlat = 5, flatAfter-1 }, 7.5, 20},
+		{"it stays low", 5, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.HintSame = hintSame }, heedless, 20},
+		{"it stays low, a moment later", 5, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.HintSame, s.HintAt = hintSame, s.At }, heedless, 20},
+		{"it stayed low, and is less now", 9, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.HintSame = hintSame }, 7.5, 10},
+		{"it has stayed low not long enough", 5, cruise.Quota{Limit: 100, Remaining: 5}, func(s *State) { s.HintSame = hintSame - 1 }, 7.5, 20},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
@@ -101,16 +73,12 @@ func TestStateFollowsWhatIsLeft(t *testing.T) {
 			assert.Equal(t, tt.wantCeiling*1e6, s.Ceiling)
 		})
 	}
-	for left, want := range map[int64][]int64{4: {5, flatAfter - 1}, 6: {6, flatAfter - 1}, hintLeast: {hintLeast, 0}} {
+	for left, want := range map[int]int64{4: 0, 5: 4, 6: 3, 7: 0, 50: 0} {
 		s := calledState(1e15)
-		s.LeftStays, s.LeftFlat = 5, flatAfter-1
-		assert.False(t, s.flat(left, hintLeast))
-		assert.Equal(t, want, []int64{s.LeftStays, s.LeftFlat}, "%d is left", left)
+		s.HintLeft, s.HintSame = 5, 3
+		s.Sync(time.Duration(s.At+500_000)*time.Microsecond, Request{Law: law, Epoch: 1, Count: s.Count, Successes: 5, Quota: &cruise.Quota{Limit: 100, Remaining: left}})
+		assert.Equal(t, want, s.HintSame, "%d is left", left)
 	}
-	s := calledState(1e15)
-	s.LeftStays, s.LeftFlat = 4, flatAfter-1
-	s.Sync(time.Duration(s.At+500_000)*time.Microsecond, Request{Law: law, Epoch: 1, Count: s.Count, Successes: 5, Quota: &cruise.Quota{Limit: 20, Remaining: 5}})
-	assert.Zero(t, s.LeftFlat, "a quarter of the limit is enough")
 }
 
 // A rest that stays where it is however slowly calls come means nothing, though more was seen
@@ -137,8 +105,8 @@ func TestStateHeedsNoRestThatStays(t *testing.T) {
 	assert.GreaterOrEqual(t, s.Rate, was)
 	pass(4*time.Hour, 5)
 	assert.GreaterOrEqual(t, s.Rate, was)
-	pass(10*time.Second, 6)
-	assert.Less(t, s.Rate, was, "more is seen")
+	pass(10*time.Second, 4)
+	assert.Less(t, s.Rate, was, "it falls again")
 }
 
 // What is left of a window is spread over the time until its reset, once half of it is used.
@@ -211,38 +179,4 @@ func TestStateRationsForWhoIsToldNothing(t *testing.T) {
 		s.Sync(at, Request{Law: law, Epoch: s.Epoch, Count: s.Count, Want: 1, Least: 1, Successes: int64(s.Rate/2e6 + 1)})
 	}
 	assert.Greater(t, s.Rate, 2*slow, "after the reset")
-}
-
-// A throttle just before the reset of a window whose rest was spread says that this is used
-// up, and nothing of the next one.
-func TestStateSpentWindow(t *testing.T) {
-	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
-	for _, tt := range []struct {
-		name      string
-		reset     time.Duration // from now
-		unspread  int64
-		elsewhere bool
-		cut       bool
-	}{
-		{"just before the reset", time.Second, 40e6, false, false},
-		{"just after it", -time.Second, 40e6, false, false},
-		{"before that", time.Second + time.Microsecond, 40e6, false, true},
-		{"long after it", -time.Second - time.Microsecond, 40e6, false, true},
-		{"the rest was not spread", time.Second, 0, false, true},
-		{"enough was left", time.Second, 40e6, true, true},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			s := calledState(1e15)
-			s.Unspread, s.ResetAt = tt.unspread, s.At+tt.reset.Microseconds()
-			was := s
-			r := s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Epoch: 1, Count: s.Count, Throttled: true, Elsewhere: tt.elsewhere, Backoff: time.Second})
-			assert.EqualValues(t, 2, s.Epoch)
-			assert.Positive(t, r.Pause)
-			if !tt.cut {
-				assert.Equal(t, []int64{was.Ceiling, was.Rate, was.Unspread}, []int64{s.Ceiling, s.Rate, s.Unspread})
-				return
-			}
-			assert.Less(t, max(s.Rate, s.Unspread), max(was.Rate, was.Unspread))
-		})
-	}
 }

@@ -200,7 +200,7 @@ func TestStateRemembersALiftedPause(t *testing.T) {
 func calledState(at int64) State {
 	return State{
 		At: at, Tat: at, Until: at, Credit: at, CutAt: at - 10e6, Born: at - 100e6, CountEnd: at + countTime,
-		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1, Answers: 100, Refused: 30_000,
+		HintAt: at - 10e6, Epoch: 1, Rate: 10e6, Ceiling: 20e6, Flow: 10e6, Busy: 1e6, Oks: 1,
 	}
 }
 
@@ -212,9 +212,6 @@ func TestStateThatIsDamaged(t *testing.T) {
 		"rate":       func(s *State) { s.Rate = 0 },
 		"ceiling":    func(s *State) { s.Ceiling = -1 },
 		"peak":       func(s *State) { s.Peak = -1 },
-		"answers":    func(s *State) { s.Answers = -1 },
-		"refused":    func(s *State) { s.Refused = -1 },
-		"too many":   func(s *State) { s.Refused = million + 1 },
 		"cause":      func(s *State) { s.Why = whyQuota + 1 },
 		"no cause":   func(s *State) { s.Why = -1 },
 		"level":      func(s *State) { s.Level = -1 },
@@ -229,7 +226,6 @@ func TestStateThatIsDamaged(t *testing.T) {
 		"cut":        func(s *State) { s.CutAt = s.At + 1 },
 		"born":       func(s *State) { s.Born = s.At + 1 },
 		"closed":     func(s *State) { s.ClosedAt = s.At + 1 },
-		"outage":     func(s *State) { s.OutageAt = s.At + 1 },
 		"quota":      func(s *State) { s.QuotaAt = s.At + 1 },
 		"hint":       func(s *State) { s.HintAt = s.At + 1 },
 	} {

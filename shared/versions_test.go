@@ -14,14 +14,14 @@ import (
 )
 
 // A mixedStore is one key at which workers of two versions meet. The older one knows nothing of
-// the two fields that were added last, nor of what is reported for them. As in Redis, it leaves
-// alone the fields that it does not know, and a state that lacks a field begins anew.
+// the field that was added last. As in Redis, it leaves alone a field that it does not know, and a
+// state that lacks a field begins anew.
 type mixedStore struct {
 	mu    sync.Mutex // guards the fields below
 	begun clock.Instant
 	state State
 	whole bool // a newer worker has been there
-	anew  int  // how often a newer one found a state without its fields
+	anew  int  // how often a newer one found a state without its field
 }
 
 func (m *mixedStore) begunAnew() int {
@@ -38,17 +38,17 @@ type versionOf struct {
 func (v versionOf) Sync(_ context.Context, q Request) (Reply, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	answers, refused := v.state.Answers, v.state.Refused
+	same := v.state.HintSame
 	switch {
 	case v.older:
-		v.state.Answers, v.state.Refused, q.Throttles = 0, 0, 0
+		v.state.HintSame = 0
 	case !v.whole && v.state.Epoch > 0:
 		v.anew++
 		v.state.Epoch = 0
 	}
 	r := v.state.Sync(clock.Now().Sub(v.begun), q)
 	if v.older {
-		v.state.Answers, v.state.Refused = answers, refused
+		v.state.HintSame = same
 	}
 	v.whole = v.whole || !v.older
 	return r, nil
@@ -88,7 +88,7 @@ func TestWorkersOfTwoVersions(t *testing.T) {
 	}
 }
 
-// A newer worker that meets a state without its fields begins it anew, once, with the rate that
+// A newer worker that meets a state without its field begins it anew, once, with the rate that
 // workers know: they go on where they were.
 func TestNewerWorkerMeetsAnOlderState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
