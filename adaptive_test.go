@@ -19,7 +19,7 @@ import (
 )
 
 // steadyPause is a pause backoff without chance: 1 s, doubled to 8 s.
-var steadyPause = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(8*time.Second), WithJitter(NoJitter())))
+var steadyPause = Must(NewBackoff(WithBase(time.Second), WithMaxDelay(8*time.Second), NoJitter()))
 
 func TestAdaptiveOptions(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(1)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -101,7 +102,7 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 					defer cancel()
-					r := Must(New(WithLimiter(limiter()), WithoutBudget(), WithMaxAttempts(Unlimited)))
+					r := Must(New(WithLimiter(limiter()), WithoutBudget(), WithMaxAttempts(math.MaxInt)))
 					go func() {
 						_ = r.Do(ctx, func(context.Context) error { return Throttled(errors.New("this record"), RetryAfter(after)) })
 					}()

@@ -22,7 +22,7 @@ type Backoff struct {
 	base, max  time.Duration
 	multiplier float64       // >= 1; multiplies the delay with each retry
 	step       time.Duration // added to the delay with each retry; see LinearBackoff
-	jitter     Jitter
+	jitter     jitter
 	retries    int // 0: no limit
 }
 
@@ -63,16 +63,6 @@ func WithMaxDelay(d time.Duration) BackoffOption {
 	}
 }
 
-// WithJitter sets the jitter of the delay. Default: [FullJitter]. A share or an extra out of its
-// range is an error.
-func WithJitter(j Jitter) BackoffOption {
-	return func(c *backoffConfig) {
-		c.jitter = j
-		c.Check(j.share >= 0 && j.share <= 1, "ProportionalJitter(%v): want 0 to 1", j.share)
-		c.Check(j.extra >= 0, "AdditiveJitter(%v): want 0 or more", j.extra)
-	}
-}
-
 // WithRetries sets the number of retries before giving up. A [Retrier] without [WithMaxAttempts]
 // obeys the number of its [WithBackoff], and ignores that of its [WithThrottleBackoff]. Default: no
 // limit. Range: 1 or more. 0 or less is an error, since 0 could mean no retry as well as no limit.
@@ -83,14 +73,8 @@ func WithRetries(n int) BackoffOption {
 	}
 }
 
-// Jitter draws the wait at random from a range around a delay d, which has grown to at most the
-// maximum. Every kind stays between 0 and the maximum. All except [NoJitter] still spread the wait
-// once d has reached the maximum, so that a crowd does not line up there. The zero Jitter is
-// [FullJitter].
-//
-// For full, equal and decorrelated jitter see Marc Brooker, Exponential Backoff And Jitter,
-// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
-type Jitter struct {
+// jitter draws the wait from a range around a delay d, which has grown to at most the maximum.
+type jitter struct {
 	kind  jitterKind
 	share float64       // of proportional jitter
 	extra time.Duration // of additive jitter
@@ -107,39 +91,52 @@ const (
 	additiveJitter
 )
 
-// FullJitter draws from 0 to d. It spreads callers the most, for half the mean delay.
-func FullJitter() Jitter { return Jitter{kind: fullJitter} }
+func withJitter(j jitter) BackoffOption { return func(c *backoffConfig) { c.jitter = j } }
 
-// EqualJitter draws from d/2 to d.
-func EqualJitter() Jitter { return Jitter{kind: equalJitter} }
+// FullJitter draws the wait from 0 to d, the delay before jitter. It spreads callers the most, for
+// half the mean delay. It is the default of [NewBackoff].
+//
+// For full, equal and decorrelated jitter see Marc Brooker, Exponential Backoff And Jitter,
+// https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
+func FullJitter() BackoffOption { return withJitter(jitter{}) }
 
-// DecorrelatedJitter draws from the base to 3 times the previous delay, or to
-// the maximum if that is less. The previous delay counts as the base at least,
-// so the first retry draws from the base to 3 times the base. Neither the
-// number of the retry nor the multiplier matters.
-func DecorrelatedJitter() Jitter { return Jitter{kind: decorrelatedJitter} }
+// EqualJitter draws the wait from d/2 to d.
+func EqualJitter() BackoffOption { return withJitter(jitter{kind: equalJitter}) }
 
-// NoJitter keeps d. Callers that failed together come back together.
-func NoJitter() Jitter { return Jitter{kind: noJitter} }
+// DecorrelatedJitter draws the wait from the base to 3 times the previous wait, or to the maximum
+// if that is less. The previous wait counts as the base at least, so the first retry draws from the
+// base to 3 times the base. Neither the number of the retry nor the multiplier matters.
+func DecorrelatedJitter() BackoffOption { return withJitter(jitter{kind: decorrelatedJitter}) }
 
-// ProportionalJitter draws from d - share·d to d + share·d. The share is from 0
-// to 1. At the maximum, d is lowered so that the range ends there.
-func ProportionalJitter(share float64) Jitter {
-	return Jitter{kind: proportionalJitter, share: share}
+// NoJitter waits d. Callers that failed together come back together.
+func NoJitter() BackoffOption { return withJitter(jitter{kind: noJitter}) }
+
+// ProportionalJitter draws the wait from d - share·d to d + share·d. At the maximum, d is lowered
+// so that the range ends there. Range of the share: 0 to 1. Any other value is an error.
+func ProportionalJitter(share float64) BackoffOption {
+	return func(c *backoffConfig) {
+		c.jitter = jitter{kind: proportionalJitter, share: share}
+		c.Check(share >= 0 && share <= 1, "ProportionalJitter(%v): want 0 to 1", share)
+	}
 }
 
-// AdditiveJitter draws from d to d + extra. The extra is from 0 to the maximum
-// delay. At the maximum, d is lowered so that the range ends there.
-func AdditiveJitter(extra time.Duration) Jitter {
-	return Jitter{kind: additiveJitter, extra: extra}
+// AdditiveJitter draws the wait from d to d + extra. At the maximum, d is lowered so that the range
+// ends there. Range of the extra: 0 to the maximum delay. Any other value is an error.
+func AdditiveJitter(extra time.Duration) BackoffOption {
+	return func(c *backoffConfig) {
+		c.jitter = jitter{kind: additiveJitter, extra: extra}
+		c.Check(extra >= 0, "AdditiveJitter(%v): want 0 or more", extra)
+	}
 }
 
 // NewBackoff returns an exponential backoff: the n-th retry waits
 //
 //	d = base·multiplierⁿ⁻¹, at most the maximum
 //
-// with jitter. By default d is 100 ms, 200 ms, 400 ms … 20 s, the jitter is full, and retries never
-// end. The error names every option that is out of range or contradicts another.
+// with jitter around d. By default d is 100 ms, 200 ms, 400 ms … 20 s, with [FullJitter], and
+// retries never end. Every kind of jitter stays between 0 and the maximum. All except [NoJitter]
+// still spread the wait once d has reached the maximum, so that a crowd does not line up there. The
+// error names every option that is out of range or contradicts another.
 func NewBackoff(opts ...BackoffOption) (Backoff, error) {
 	b := Backoff{base: 100 * time.Millisecond, multiplier: 2, max: 20 * time.Second}
 	return b.with(opts)
@@ -153,7 +150,7 @@ func NewBackoff(opts ...BackoffOption) (Backoff, error) {
 func GoogleBackoff() Backoff {
 	return Backoff{
 		base: time.Second, multiplier: 2, max: 17 * time.Second,
-		jitter: AdditiveJitter(time.Second), retries: 5,
+		jitter: jitter{kind: additiveJitter, extra: time.Second}, retries: 5,
 	}
 }
 
@@ -173,7 +170,7 @@ func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff
 	if step <= 0 || maxDelay < step {
 		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): want a step above 0 and at most the maximum", step, maxDelay)
 	}
-	b := Backoff{base: step, multiplier: 1, step: step, max: maxDelay, jitter: NoJitter()}
+	b := Backoff{base: step, multiplier: 1, step: step, max: maxDelay, jitter: jitter{kind: noJitter}}
 	return b.with(opts)
 }
 
@@ -184,7 +181,7 @@ func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if d <= 0 {
 		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): want above 0", d)
 	}
-	b := Backoff{base: d, multiplier: 1, max: d, jitter: NoJitter()}
+	b := Backoff{base: d, multiplier: 1, max: d, jitter: jitter{kind: noJitter}}
 	return b.with(opts)
 }
 

@@ -11,7 +11,7 @@ func ExampleNewBackoff() {
 	backoff, err := cruise.NewBackoff(
 		cruise.WithBase(200*time.Millisecond),
 		cruise.WithMaxDelay(5*time.Second),
-		cruise.WithJitter(cruise.NoJitter()),
+		cruise.NoJitter(),
 	)
 	if err != nil {
 		fmt.Println(err)
@@ -44,7 +44,7 @@ func ExampleNewBackoff_errors() {
 }
 
 func ExampleBackoff_Schedule() {
-	backoff := cruise.Must(cruise.NewBackoff(cruise.WithJitter(cruise.EqualJitter())))
+	backoff := cruise.Must(cruise.NewBackoff(cruise.EqualJitter()))
 	fmt.Print(backoff.Schedule(10))
 	// Output:
 	// retry  least   most  total least  total most
@@ -76,7 +76,7 @@ func ExampleGoogleBackoff() {
 
 func ExampleLinearBackoff() {
 	backoff, err := cruise.LinearBackoff(time.Second, 4*time.Second,
-		cruise.WithJitter(cruise.ProportionalJitter(0.25)))
+		cruise.ProportionalJitter(0.25))
 	if err != nil {
 		fmt.Println(err)
 		return

@@ -13,7 +13,7 @@ const ms = time.Millisecond
 
 var justBelow1 = math.Nextafter(1, 0)
 
-var everyJitter = map[string]Jitter{
+var everyJitter = map[string]BackoffOption{
 	"full":             FullJitter(),
 	"equal":            EqualJitter(),
 	"decorrelated":     DecorrelatedJitter(),
@@ -32,7 +32,7 @@ var farRetries = []int{63, 64, 65, 1000, 1 << 20, math.MaxInt32, math.MaxInt - 1
 func TestBackoffDelay(t *testing.T) {
 	for _, tt := range []struct {
 		name              string
-		jitter            Jitter
+		jitter            BackoffOption
 		retry             int
 		previous          time.Duration
 		least, mean, most time.Duration // at u = 0, 0.5 and just below 1
@@ -40,7 +40,7 @@ func TestBackoffDelay(t *testing.T) {
 		{"full, first", FullJitter(), 1, 0, 0, 50 * ms, 100 * ms},
 		{"full, fifth", FullJitter(), 5, 0, 0, 800 * ms, 1600 * ms},
 		{"full, capped", FullJitter(), 9, 0, 0, 10 * time.Second, 20 * time.Second},
-		{"zero jitter is full", Jitter{}, 5, 0, 0, 800 * ms, 1600 * ms},
+		{"full by default", WithMultiplier(2), 5, 0, 0, 800 * ms, 1600 * ms},
 
 		{"equal, first", EqualJitter(), 1, 0, 50 * ms, 75 * ms, 100 * ms},
 		{"equal, fifth", EqualJitter(), 5, 0, 800 * ms, 1200 * ms, 1600 * ms},
@@ -69,7 +69,7 @@ func TestBackoffDelay(t *testing.T) {
 		{"additive, capped", AdditiveJitter(time.Second), 9, 0, 19 * time.Second, 19500 * ms, 20 * time.Second},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := Must(NewBackoff(WithJitter(tt.jitter)))
+			b := Must(NewBackoff(tt.jitter))
 			retries := []int{tt.retry}
 			switch tt.retry {
 			case 1: // what is below the first retry counts as the first
@@ -156,11 +156,11 @@ func TestBackoffPresets(t *testing.T) {
 			{0, second}, {0, 2 * second}}},
 		{"linear", Must(LinearBackoff(second, 3*second)), 0, [][2]time.Duration{
 			{second, second}, {2 * second, 2 * second}, {3 * second, 3 * second}, {3 * second, 3 * second}}},
-		{"linear with options", Must(LinearBackoff(second, 3*second, WithJitter(FullJitter()), WithRetries(2))), 2, [][2]time.Duration{
+		{"linear with options", Must(LinearBackoff(second, 3*second, FullJitter(), WithRetries(2))), 2, [][2]time.Duration{
 			{0, second}, {0, 2 * second}}},
 		{"constant", Must(ConstantBackoff(second)), 0, [][2]time.Duration{
 			{second, second}, {second, second}, {second, second}}},
-		{"constant with room for jitter", Must(ConstantBackoff(second, WithMaxDelay(2*second), WithJitter(ProportionalJitter(0.5)))), 0, [][2]time.Duration{
+		{"constant with room for jitter", Must(ConstantBackoff(second, WithMaxDelay(2*second), ProportionalJitter(0.5))), 0, [][2]time.Duration{
 			{500 * ms, 1500 * ms}, {500 * ms, 1500 * ms}}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestBackoffAWSCap(t *testing.T) {
 
 // Where all is jitter, it takes nothing to grow.
 func TestBackoffOfJitterAlone(t *testing.T) {
-	b := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Second), WithJitter(AdditiveJitter(time.Second))))
+	b := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Second), AdditiveJitter(time.Second)))
 	for _, retry := range []int{1, 2, 100} {
 		if least, most := b.bounds(retry); least != 0 || most != time.Second {
 			t.Errorf("retry %d: from %v to %v", retry, least, most)
@@ -228,19 +228,19 @@ func TestBackoffErrors(t *testing.T) {
 		{"multiplier negative", []BackoffOption{WithMultiplier(-2)}, []string{"WithMultiplier(-2): want 1 or more, and finite"}},
 		{"multiplier NaN", []BackoffOption{WithMultiplier(nan)}, []string{"WithMultiplier(NaN): want 1 or more, and finite"}},
 		{"multiplier Inf", []BackoffOption{WithMultiplier(inf)}, []string{"WithMultiplier(+Inf): want 1 or more, and finite"}},
-		{"share negative", []BackoffOption{WithJitter(ProportionalJitter(-0.1))}, []string{"ProportionalJitter(-0.1): want 0 to 1"}},
-		{"share above 1", []BackoffOption{WithJitter(ProportionalJitter(1.1))}, []string{"ProportionalJitter(1.1): want 0 to 1"}},
-		{"share NaN", []BackoffOption{WithJitter(ProportionalJitter(nan))}, []string{"ProportionalJitter(NaN): want 0 to 1"}},
-		{"share Inf", []BackoffOption{WithJitter(ProportionalJitter(inf))}, []string{"ProportionalJitter(+Inf): want 0 to 1"}},
-		{"extra negative", []BackoffOption{WithJitter(AdditiveJitter(-1))}, []string{"AdditiveJitter(-1ns): want 0 or more"}},
-		{"extra above the maximum", []BackoffOption{WithJitter(AdditiveJitter(21 * second))}, []string{"AdditiveJitter(21s): want at most the maximum of 20s, see WithMaxDelay"}},
+		{"share negative", []BackoffOption{ProportionalJitter(-0.1)}, []string{"ProportionalJitter(-0.1): want 0 to 1"}},
+		{"share above 1", []BackoffOption{ProportionalJitter(1.1)}, []string{"ProportionalJitter(1.1): want 0 to 1"}},
+		{"share NaN", []BackoffOption{ProportionalJitter(nan)}, []string{"ProportionalJitter(NaN): want 0 to 1"}},
+		{"share Inf", []BackoffOption{ProportionalJitter(inf)}, []string{"ProportionalJitter(+Inf): want 0 to 1"}},
+		{"extra negative", []BackoffOption{AdditiveJitter(-1)}, []string{"AdditiveJitter(-1ns): want 0 or more"}},
+		{"extra above the maximum", []BackoffOption{AdditiveJitter(21 * second)}, []string{"AdditiveJitter(21s): want at most the maximum of 20s, see WithMaxDelay"}},
 		{"retries 0", []BackoffOption{WithRetries(0)}, []string{"WithRetries(0): want 1 or more; leave it out for no limit"}},
 		{"retries negative", []BackoffOption{WithRetries(-1)}, []string{"WithRetries(-1): want 1 or more; leave it out for no limit"}},
 		{"nil option", []BackoffOption{WithBase(1), nil}, []string{"option 2 is nil"}},
 		{"bad and then good", []BackoffOption{WithBase(0), WithBase(1)}, []string{"WithBase(0s): want above 0"}},
 		{
 			"everything",
-			[]BackoffOption{WithBase(-1), nil, WithMultiplier(nan), WithJitter(ProportionalJitter(2)), WithRetries(-7), WithMaxDelay(-1)},
+			[]BackoffOption{WithBase(-1), nil, WithMultiplier(nan), ProportionalJitter(2), WithRetries(-7), WithMaxDelay(-1)},
 			[]string{
 				"WithBase(-1ns): want above 0",
 				"option 2 is nil",
@@ -294,7 +294,7 @@ func TestBackoffSpreadsAtTheMaximum(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			b := Must(NewBackoff(WithMaxDelay(time.Second), WithJitter(jitter)))
+			b := Must(NewBackoff(WithMaxDelay(time.Second), jitter))
 			var bins [100]int
 			least, most := b.bounds(1000)
 			if most != time.Second || most-least < 300*ms {
@@ -329,7 +329,7 @@ func TestBackoffDelayIsRandom(t *testing.T) {
 
 // A chain of decorrelated delays stays in the schedule, and can get to its ends.
 func TestBackoffDecorrelatedChain(t *testing.T) {
-	b := Must(NewBackoff(WithJitter(DecorrelatedJitter())))
+	b := Must(NewBackoff(DecorrelatedJitter()))
 	for range 100 {
 		var d time.Duration
 		for _, row := range b.Schedule(20) {
@@ -357,11 +357,11 @@ func TestBackoffSchedule(t *testing.T) {
 	if got := len(Must(NewBackoff(WithRetries(1))).Schedule(2)); got != 1 {
 		t.Errorf("%d rows for one retry", got)
 	}
-	if got := len(Must(NewBackoff()).Schedule(Unlimited)); got != 10_000 {
+	if got := len(Must(NewBackoff()).Schedule(math.MaxInt)); got != 10_000 {
 		t.Errorf("%d rows where retries have no end", got)
 	}
 
-	b = Must(ConstantBackoff(1<<62, WithJitter(EqualJitter())))
+	b = Must(ConstantBackoff(1<<62, EqualJitter()))
 	last := b.Schedule(5)[4]
 	if last.TotalLeast != math.MaxInt64 || last.TotalMost != math.MaxInt64 {
 		t.Errorf("totals overflow: %+v", last)
@@ -385,7 +385,7 @@ func TestFourDigits(t *testing.T) {
 }
 
 func TestBackoffIsShared(t *testing.T) {
-	b := Must(NewBackoff(WithJitter(DecorrelatedJitter())))
+	b := Must(NewBackoff(DecorrelatedJitter()))
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
@@ -431,15 +431,15 @@ func FuzzBackoffDelay(f *testing.F) {
 			u = 0
 		}
 		u = min(u, justBelow1)
-		for _, jitter := range []Jitter{
+		for _, jitter := range []BackoffOption{
 			FullJitter(), EqualJitter(), DecorrelatedJitter(), NoJitter(), ProportionalJitter(share), AdditiveJitter(time.Duration(extra)),
 		} {
 			for _, newBackoff := range []func() (Backoff, error){
 				func() (Backoff, error) {
-					return NewBackoff(WithBase(time.Duration(base)), WithMaxDelay(time.Duration(most)), WithMultiplier(multiplier), WithJitter(jitter))
+					return NewBackoff(WithBase(time.Duration(base)), WithMaxDelay(time.Duration(most)), WithMultiplier(multiplier), jitter)
 				},
 				func() (Backoff, error) {
-					return LinearBackoff(time.Duration(step), time.Duration(most), WithJitter(jitter))
+					return LinearBackoff(time.Duration(step), time.Duration(most), jitter)
 				},
 			} {
 				b, err := newBackoff()
@@ -497,10 +497,12 @@ func FuzzBackoffOptions(f *testing.F) {
 	f.Add(int64(2), int64(1), math.NaN(), math.NaN(), int64(2), -1)
 	f.Add(int64(math.MaxInt64), int64(math.MaxInt64), math.Inf(1), math.Inf(-1), int64(math.MinInt64), math.MinInt)
 	f.Fuzz(func(t *testing.T, base, most int64, multiplier, share float64, extra int64, retries int) {
-		for _, jitter := range []Jitter{ProportionalJitter(share), AdditiveJitter(time.Duration(extra))} {
-			b, err := NewBackoff(WithBase(time.Duration(base)), WithMaxDelay(time.Duration(most)), WithMultiplier(multiplier), WithJitter(jitter), WithRetries(retries))
-			badShare := jitter.kind == proportionalJitter && (math.IsNaN(share) || share < 0 || share > 1)
-			badExtra := jitter.kind == additiveJitter && (extra < 0 || most > 0 && base > 0 && extra > most)
+		for kind, jitter := range map[jitterKind]BackoffOption{
+			proportionalJitter: ProportionalJitter(share), additiveJitter: AdditiveJitter(time.Duration(extra)),
+		} {
+			b, err := NewBackoff(WithBase(time.Duration(base)), WithMaxDelay(time.Duration(most)), WithMultiplier(multiplier), jitter, WithRetries(retries))
+			badShare := kind == proportionalJitter && (math.IsNaN(share) || share < 0 || share > 1)
+			badExtra := kind == additiveJitter && (extra < 0 || most > 0 && base > 0 && extra > most)
 			for name, bad := range map[string]bool{
 				"WithBase(":           base <= 0,
 				"WithMaxDelay(":       most <= 0 || most < base,
@@ -526,14 +528,14 @@ func FuzzBackoffOptions(f *testing.F) {
 func BenchmarkBackoffDelay(b *testing.B) {
 	for _, bb := range []struct {
 		name   string
-		jitter Jitter
+		jitter BackoffOption
 	}{
 		{"full", FullJitter()},
 		{"decorrelated", DecorrelatedJitter()},
 		{"proportional", ProportionalJitter(0.2)},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
-			backoff := Must(NewBackoff(WithJitter(bb.jitter)))
+			backoff := Must(NewBackoff(bb.jitter))
 			b.ReportAllocs()
 			for b.Loop() {
 				backoff.Delay(5, time.Second)

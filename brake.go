@@ -35,7 +35,7 @@ const (
 func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
 
 // defaultPause is the pause for a throttle without a Retry-After: the constants of the control law.
-var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(time.Minute), WithJitter(EqualJitter())))
+var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(time.Minute), EqualJitter()))
 
 // late reports whether an attempt was sent before the level last rose, so that its
 // throttle says nothing new.

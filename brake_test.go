@@ -15,7 +15,7 @@ func TestBrakeKeepsToItsBound(t *testing.T) {
 	const most = 100 * ms
 	throttled, ok := result{outcome: OutcomeThrottled, cost: 1}, result{outcome: OutcomeSuccess, cost: 1}
 	for range 200 {
-		b := brake{backoff: Must(NewBackoff(WithBase(10*time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
+		b := brake{backoff: Must(NewBackoff(WithBase(10*time.Second), WithMaxDelay(time.Minute), NoJitter())), forgive: 1}
 		now := clock.Instant(0)
 		for throttle := range 4 {
 			now = now.Add(time.Second)
@@ -41,10 +41,10 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 		gap     time.Duration // from one throttle to the next attempt, at least
 		want    []time.Duration
 	}{
-		{"the pause is longer", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), ms, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second}},
-		{"the rate is slower", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), 1500 * ms, []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}},
-		{"nobody wanted anything", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), time.Hour, []time.Duration{20 * time.Second, 40 * time.Second, time.Minute}},
-		{"it grows threefold", Must(NewBackoff(WithBase(ms), WithMultiplier(3), WithMaxDelay(10*time.Second), WithJitter(NoJitter()))), time.Second, []time.Duration{3 * time.Second, 9 * time.Second, 10 * time.Second}},
+		{"the pause is longer", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), NoJitter())), ms, []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 8 * time.Second, 10 * time.Second}},
+		{"the rate is slower", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(10*time.Second), NoJitter())), 1500 * ms, []time.Duration{3 * time.Second, 6 * time.Second, 10 * time.Second}},
+		{"nobody wanted anything", Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), NoJitter())), time.Hour, []time.Duration{20 * time.Second, 40 * time.Second, time.Minute}},
+		{"it grows threefold", Must(NewBackoff(WithBase(ms), WithMultiplier(3), WithMaxDelay(10*time.Second), NoJitter())), time.Second, []time.Duration{3 * time.Second, 9 * time.Second, 10 * time.Second}},
 		{"it grows by steps", Must(LinearBackoff(time.Second, time.Minute)), 5 * time.Second, []time.Duration{6 * time.Second, 7 * time.Second, 8 * time.Second}},
 		{"it stays as it is", Must(ConstantBackoff(3 * time.Second)), time.Second, []time.Duration{3 * time.Second, 3 * time.Second, 3 * time.Second}},
 		{"none at all", Backoff{}, time.Second, []time.Duration{0, 0}},
@@ -66,7 +66,7 @@ func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
 
 // Where pauses have no bound, the backoff goes by the throttles alone, however far apart.
 func TestBrakeWithoutABound(t *testing.T) {
-	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
+	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), NoJitter())), forgive: 1}
 	now := clock.Instant(0)
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		now = now.Add(time.Hour)
@@ -144,7 +144,7 @@ func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
 
 // A pause that no server asks for grows from the last one, whoever asked for that.
 func TestBrakeGrowsFromTheServersWait(t *testing.T) {
-	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter()))), forgive: 1}
+	b := brake{backoff: Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), NoJitter())), forgive: 1}
 	now := clock.Instant(time.Hour)
 	for _, tt := range []struct{ asked, want time.Duration }{
 		{3 * time.Second, 3 * time.Second}, {0, 6 * time.Second}, {0, 12 * time.Second}, {time.Hour, time.Hour}, {0, time.Minute},

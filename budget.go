@@ -10,13 +10,6 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Defaults of a [Budget].
-const (
-	DefaultBudgetCapacity = 100.0 // retries
-	DefaultBudgetRatio    = 0.1   // retries per success
-	DefaultBudgetRefill   = 0.1   // retries per second
-)
-
 // A Budget limits the retries of all calls that share it, so that retries cannot multiply the load
 // of a failing server. It is an account of tokens: a retry takes one, a success gives back a part
 // of one, and time gives back slowly, so that it always recovers. First attempts are free.
@@ -55,9 +48,10 @@ func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 	return b, nil
 }
 
-func newDefaultBudget() *Budget {
-	return Must(NewBudget(DefaultBudgetCapacity, DefaultBudgetRatio, DefaultBudgetRefill))
-}
+// defaultCapacity is the number of retries in a full default budget.
+const defaultCapacity = 100.0
+
+func newDefaultBudget() *Budget { return Must(NewBudget(defaultCapacity, 0.1, 0.1)) }
 
 // Left returns the number of retries that the budget allows now, +Inf for nil, which limits
 // nothing.

@@ -19,7 +19,7 @@ import (
 
 // spending is a Retrier that retries at once, for as long as the budget pays.
 func spending(b *cruise.Budget) *cruise.Retrier {
-	return cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBudget(b), cruise.WithBackoff(cruise.Backoff{}), cruise.WithMaxAttempts(cruise.Unlimited)))
+	return cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithBudget(b), cruise.WithBackoff(cruise.Backoff{}), cruise.WithMaxAttempts(math.MaxInt)))
 }
 
 // spend makes n retries, paid from b.
@@ -72,8 +72,17 @@ func TestBudget(t *testing.T) {
 	})
 }
 
+// Defaults, as the documentation has them.
+const (
+	budgetCapacity = 100.0
+	budgetRatio    = 0.1
+	budgetRefill   = 0.1
+	maxAttempts    = 5
+	maxScopes      = 10_000
+)
+
 func TestTenSuccessesPayForOneRetry(t *testing.T) {
-	for _, capacity := range []float64{1, 10, cruise.DefaultBudgetCapacity, 12345} {
+	for _, capacity := range []float64{1, 10, budgetCapacity, 12345} {
 		b := cruise.Must(cruise.NewBudget(capacity, .1, 0))
 		spend(t, b, int(capacity))
 		for range 20 {
@@ -308,9 +317,9 @@ func TestAScopeThatIsDownTakesNoRetriesFromOthers(t *testing.T) {
 			time.Sleep(10 * time.Millisecond)
 		}
 		assert.InDelta(t, calls*1.1, attempts["up"], 1)
-		const refill = cruise.DefaultBudgetRefill * calls / 100 // in those seconds
-		assert.InDelta(t, calls+cruise.DefaultBudgetCapacity+refill, attempts["down"], 1)
-		assert.Equal(t, cruise.DefaultBudgetCapacity, r.Budget().Left(), "nothing is paid by the Retrier itself")
+		const refill = budgetRefill * calls / 100 // in those seconds
+		assert.InDelta(t, calls+budgetCapacity+refill, attempts["down"], 1)
+		assert.Equal(t, budgetCapacity, r.Budget().Left(), "nothing is paid by the Retrier itself")
 		assert.Less(t, r.Scope("HOST", "down").Budget().Left(), 1.01)
 		assert.Greater(t, r.Scope("HOST", "up").Budget().Left(), 98.)
 		for s := range r.Scopes() {
@@ -388,7 +397,7 @@ func TestWithBudgetIsForAllScopes(t *testing.T) {
 // A budget goes with the limiter of its key. With the default values nothing is
 // lost by that: until a key may be forgotten, time has given back everything.
 func TestBudgetsAreForgottenWithTheirScopes(t *testing.T) {
-	assert.GreaterOrEqual(t, cruise.DefaultBudgetRefill*cruise.DefaultScopeIdle.Seconds(), cruise.DefaultBudgetCapacity)
+	assert.GreaterOrEqual(t, budgetRefill*(30*time.Minute).Seconds(), budgetCapacity)
 	synctest.Test(t, func(t *testing.T) {
 		r := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithMaxScopes(2), cruise.WithBackoff(cruise.Backoff{})))
 		spend := func(key string) {
@@ -399,7 +408,7 @@ func TestBudgetsAreForgottenWithTheirScopes(t *testing.T) {
 		for _, key := range []string{"b", "c", "d"} {
 			spend(key)
 		}
-		assert.Equal(t, cruise.DefaultBudgetCapacity, r.Scope("A", "a").Budget().Left())
+		assert.Equal(t, budgetCapacity, r.Scope("A", "a").Budget().Left())
 	})
 }
 
@@ -426,6 +435,6 @@ func TestBudgetOfAScopeUnderConcurrency(t *testing.T) {
 	}
 	wg.Wait()
 	retries := float64(attempts.Load() - calls.Load())
-	assert.LessOrEqual(t, retries, cruise.DefaultBudgetCapacity+cruise.DefaultBudgetRatio*float64(successes.Load())+10)
-	assert.GreaterOrEqual(t, retries, cruise.DefaultBudgetCapacity)
+	assert.LessOrEqual(t, retries, budgetCapacity+budgetRatio*float64(successes.Load())+10)
+	assert.GreaterOrEqual(t, retries, budgetCapacity)
 }

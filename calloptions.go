@@ -59,7 +59,7 @@ func (p *perCall) apply(o CallOption) error {
 	case attemptsOption:
 		p.maxAttempts = int(o.n)
 		if o.n < 1 {
-			return fmt.Errorf("cruise: WithMaxAttempts(%d): want 1 or more, or Unlimited", o.n)
+			return fmt.Errorf("cruise: WithMaxAttempts(%d): want 1 or more", o.n)
 		}
 	case elapsedOption:
 		p.maxElapsed = d
@@ -98,8 +98,8 @@ func WithBackground() CallOption { return CallOption{kind: backgroundOption} }
 // unless that is WithoutRetries too.
 func WithoutRetries() CallOption { return CallOption{kind: onceOption} }
 
-// WithMaxAttempts caps the attempts of a call, the first included: 1 or more, or [Unlimited].
-// Default: 5. 0 or less is an error.
+// WithMaxAttempts caps the attempts of a call, the first included: 1 or more, or [math.MaxInt] for
+// no limit. Default: 5. 0 or less is an error.
 func WithMaxAttempts(n int) CallOption { return CallOption{attemptsOption, int64(n)} }
 
 // WithMaxElapsed bounds a call to d since Do was called: no attempt starts later, and no wait that

@@ -29,7 +29,7 @@ func TestOptionsOfOneCall(t *testing.T) {
 				{nil, 3, 2 * time.Second, cruise.ErrAttemptsExhausted},
 				{[]cruise.CallOption{cruise.WithMaxAttempts(7)}, 7, 6 * time.Second, cruise.ErrAttemptsExhausted},
 				{[]cruise.CallOption{cruise.WithMaxAttempts(7), cruise.WithMaxAttempts(1)}, 1, 0, cruise.ErrAttemptsExhausted},
-				{[]cruise.CallOption{cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithMaxElapsed(9500 * time.Millisecond)}, 10, 9 * time.Second, cruise.ErrMaxElapsed},
+				{[]cruise.CallOption{cruise.WithMaxAttempts(math.MaxInt), cruise.WithMaxElapsed(9500 * time.Millisecond)}, 10, 9 * time.Second, cruise.ErrMaxElapsed},
 				{[]cruise.CallOption{cruise.WithMaxElapsed(1)}, 1, 0, cruise.ErrMaxElapsed},
 				{[]cruise.CallOption{cruise.WithMaxElapsed(math.MaxInt64)}, 3, 2 * time.Second, cruise.ErrAttemptsExhausted},
 			} {
@@ -61,10 +61,10 @@ func TestAttemptTimeoutOfOneCall(t *testing.T) {
 
 func TestCallOptionsOutOfBounds(t *testing.T) {
 	for want, opt := range map[string]cruise.CallOption{
-		"cruise: WithCost(-1): want 0 or more":                     cruise.WithCost(-1),
-		"cruise: WithMaxAttempts(0): want 1 or more, or Unlimited": cruise.WithMaxAttempts(0),
-		"cruise: WithMaxElapsed(0s): want above 0":                 cruise.WithMaxElapsed(0),
-		"cruise: WithAttemptTimeout(-1ns): want above 0":           cruise.WithAttemptTimeout(-1),
+		"cruise: WithCost(-1): want 0 or more":           cruise.WithCost(-1),
+		"cruise: WithMaxAttempts(0): want 1 or more":     cruise.WithMaxAttempts(0),
+		"cruise: WithMaxElapsed(0s): want above 0":       cruise.WithMaxElapsed(0),
+		"cruise: WithAttemptTimeout(-1ns): want above 0": cruise.WithAttemptTimeout(-1),
 	} {
 		_, err := cruise.New(opt)
 		assert.EqualError(t, err, want)

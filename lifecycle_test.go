@@ -3,6 +3,7 @@ package cruise_test
 import (
 	"context"
 	"errors"
+	"math"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -502,7 +503,7 @@ func TestRateInTheLongRun(t *testing.T) {
 func TestEndlessAttemptsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		fails := func(context.Context) error { return errBoom }
-		for _, n := range []int{cruise.Unlimited, cruise.Unlimited - 1, cruise.Unlimited/2 + 1} {
+		for _, n := range []int{math.MaxInt, math.MaxInt - 1, math.MaxInt/2 + 1} {
 			r := cruise.Must(cruise.New(cruise.WithMaxAttempts(n), cruise.WithBackoff(cruise.Backoff{})))
 			err := r.Do(t.Context(), fails)
 			assert.ErrorIs(t, err, cruise.ErrBudgetExhausted)
@@ -514,7 +515,7 @@ func TestEndlessAttemptsEnd(t *testing.T) {
 		}
 		err := cruise.Must(cruise.New(cruise.WithBackoff(cruise.Backoff{}))).Do(t.Context(), fails)
 		assert.ErrorIs(t, err, cruise.ErrAttemptsExhausted)
-		assert.Equal(t, cruise.DefaultMaxAttempts, gaveUp(t, err).Attempts)
+		assert.Equal(t, maxAttempts, gaveUp(t, err).Attempts)
 	})
 }
 

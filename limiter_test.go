@@ -201,7 +201,7 @@ func TestTokenBucketPausesAtLeastShortly(t *testing.T) {
 // A limiter pauses for what its calls learn, and keeps its limit.
 func TestTokenBucketLearns(t *testing.T) {
 	const second = time.Second
-	fixed := Must(NewBackoff(WithBase(300*ms), WithMaxDelay(time.Minute), WithJitter(NoJitter())))
+	fixed := Must(NewBackoff(WithBase(300*ms), WithMaxDelay(time.Minute), NoJitter()))
 	throttled := Feedback{Outcome: OutcomeThrottled, Cost: 1}
 	asked := func(d time.Duration) Feedback {
 		return Feedback{Outcome: OutcomeThrottled, Cost: 1, RetryAfter: d}
@@ -269,7 +269,7 @@ func TestTokenBucketLearns(t *testing.T) {
 func TestTokenBucketLateThrottles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(1000, 1))
-		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), WithJitter(NoJitter())))
+		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), NoJitter()))
 		sent := clock.Now()
 		time.Sleep(100 * ms)
 		for range 6 {
@@ -334,7 +334,7 @@ func TestThrottleRefusesWhoWaits(t *testing.T) {
 func TestThrottlesOfAnUnknownTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(1000, 1))
-		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), WithJitter(NoJitter())))
+		b.brake.backoff = Must(NewBackoff(WithBase(300*ms), NoJitter()))
 		require.Zero(t, b.PauseLeft())
 		time.Sleep(11 * clock.Year) // which the limiter takes for another clock
 		require.Zero(t, b.PauseLeft())

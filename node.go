@@ -200,7 +200,7 @@ func (n *node) retries() float64 {
 	if b := n.budget.Load(); b != nil {
 		return b.Left()
 	}
-	return DefaultBudgetCapacity
+	return defaultCapacity
 }
 
 // scopePath returns the scopes of a node, the outermost first.

@@ -36,12 +36,12 @@ type config struct {
 	nested             bool
 	budget             *Budget
 	budgetSet          bool
-	classifier         Classifier
+	classifier         func(error) Verdict
 	permanent          []error // see WithPermanent
 	observer           Observer
 	scopeLimiter       func(scope, key string) (Limiter, error)
-	maxScopes          int           // 0: not set
-	scopeIdle          time.Duration // 0: not set
+	maxScopes          int
+	scopeIdle          time.Duration
 }
 
 // WithLimiter sets the limiter that every attempt passes, first or retry. Retriers may share it.
@@ -129,7 +129,7 @@ func WithNestedRetries() Option {
 }
 
 // WithBudget sets the budget that pays for all retries, including retries in scopes. Retriers may
-// share it. Default: a [NewBudget] with the default values for the Retrier, and another one for
+// share it. Default: a [NewBudget] of 100, 0.1 and 0.1 for the Retrier, and another one for
 // each key of each scope, so that one failing host does not stop the retries of others: see
 // [Retrier.Scope]. nil is an error.
 func WithBudget(b *Budget) Option {
@@ -145,11 +145,13 @@ func WithoutBudget() Option {
 	return option(func(c *config) { c.budget, c.budgetSet = nil, true })
 }
 
-// WithClassifier asks f about an error before [Classify]. If given more than once, the last one is
-// asked first, and the one before it if that declines. nil is an error.
-func WithClassifier(f Classifier) Option {
+// WithClassifier asks f for the meaning of a call's error before [Classify]. An f that returns the
+// zero [Verdict], or an Outcome that does not exist, declines. f is never asked about nil, the end
+// of the caller's own context, or an [*Error], which has been retried already. If given more than
+// once, the last f is asked first, and the one before it if that declines. nil is an error.
+func WithClassifier(f func(error) Verdict) Option {
 	return option(func(c *config) {
-		if before := c.classifier; c.Check(f != nil, "WithClassifier(nil): want a Classifier") && before != nil {
+		if before := c.classifier; c.Check(f != nil, "WithClassifier(nil): want a function") && before != nil {
 			last := f
 			f = func(err error) Verdict {
 				if v := last(err); v.valid() {

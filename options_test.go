@@ -27,15 +27,15 @@ func TestNewErrors(t *testing.T) {
 		{"nil limiter", []cruise.Option{cruise.WithLimiter(nil)}, "cruise: WithLimiter(nil): want a Limiter, or WithoutLimiter"},
 		{"nil bucket", []cruise.Option{cruise.WithLimiter(noBucket)}, "cruise: WithLimiter(nil *cruise.TokenBucket): want what its constructor returns without an error"},
 		{"nil limiter of x/time", []cruise.Option{cruise.WithLimiter(noXTime)}, "cruise: WithLimiter(nil *rate.Limiter): want what its constructor returns without an error"},
-		{"no attempts", []cruise.Option{cruise.WithMaxAttempts(0)}, "cruise: WithMaxAttempts(0): want 1 or more, or Unlimited"},
-		{"fewer", []cruise.Option{cruise.WithMaxAttempts(-1)}, "cruise: WithMaxAttempts(-1): want 1 or more, or Unlimited"},
+		{"no attempts", []cruise.Option{cruise.WithMaxAttempts(0)}, "cruise: WithMaxAttempts(0): want 1 or more"},
+		{"fewer", []cruise.Option{cruise.WithMaxAttempts(-1)}, "cruise: WithMaxAttempts(-1): want 1 or more"},
 		{"no time", []cruise.Option{cruise.WithMaxElapsed(0)}, "cruise: WithMaxElapsed(0s): want above 0"},
 		{"less time", []cruise.Option{cruise.WithMaxElapsed(-time.Second)}, "cruise: WithMaxElapsed(-1s): want above 0"},
 		{"no server delay", []cruise.Option{cruise.WithMaxServerDelay(0)}, "cruise: WithMaxServerDelay(0s): want above 0"},
 		{"no attempt timeout", []cruise.Option{cruise.WithAttemptTimeout(0)}, "cruise: WithAttemptTimeout(0s): want above 0"},
 		{"nil budget", []cruise.Option{cruise.WithBudget(nil)}, "cruise: WithBudget(nil): want a Budget, or WithoutBudget"},
 		{"zero budget", []cruise.Option{cruise.WithBudget(new(cruise.Budget))}, "cruise: WithBudget(zero Budget): want one made by NewBudget"},
-		{"nil classifier", []cruise.Option{cruise.WithClassifier(nil)}, "cruise: WithClassifier(nil): want a Classifier"},
+		{"nil classifier", []cruise.Option{cruise.WithClassifier(nil)}, "cruise: WithClassifier(nil): want a function"},
 		{"nil observer", []cruise.Option{cruise.WithObserver(nil)}, "cruise: WithObserver(nil): want an Observer"},
 		{"nil function to observe", []cruise.Option{cruise.WithObserver(cruise.ObserverFunc(nil))}, "cruise: WithObserver(nil): want an Observer"},
 		{
@@ -53,7 +53,7 @@ func TestNewErrors(t *testing.T) {
 		},
 		{
 			"several", []cruise.Option{cruise.WithMaxAttempts(-7), nil, cruise.WithAttemptTimeout(-1)},
-			"cruise: WithMaxAttempts(-7): want 1 or more, or Unlimited\ncruise: option 2 is nil\ncruise: WithAttemptTimeout(-1ns): want above 0",
+			"cruise: WithMaxAttempts(-7): want 1 or more\ncruise: option 2 is nil\ncruise: WithAttemptTimeout(-1ns): want above 0",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -80,7 +80,7 @@ func TestNewDefaults(t *testing.T) {
 	assert.IsType(t, &cruise.AdaptiveLimiter{}, a.Limiter())
 	assert.NotSame(t, a.Limiter(), b.Limiter())
 	assert.NotSame(t, a.Budget(), b.Budget())
-	assert.Equal(t, cruise.DefaultBudgetCapacity, a.Budget().Left())
+	assert.Equal(t, budgetCapacity, a.Budget().Left())
 
 	bare := cruise.Must(cruise.New(cruise.WithoutLimiter(), cruise.WithoutBudget()))
 	assert.Nil(t, bare.Limiter())

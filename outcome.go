@@ -82,7 +82,7 @@ type Feedback struct {
 	Quota *Quota
 }
 
-// Verdict is the result of a [Classifier].
+// Verdict is the meaning of an error: see [Classify].
 type Verdict struct {
 	// Outcome of the attempt; OutcomeUnknown declines.
 	Outcome Outcome
@@ -97,11 +97,6 @@ type Verdict struct {
 
 // valid reports whether a classifier has decided.
 func (v Verdict) valid() bool { return v.Outcome != OutcomeUnknown && v.Outcome <= OutcomeDropped }
-
-// Classifier returns the meaning of a call's error. It is never asked about nil, the end of the
-// caller's own context, or an [*Error], which has been retried already. A Classifier that returns
-// the zero Verdict, or an Outcome that does not exist, declines, and [Classify] decides.
-type Classifier func(error) Verdict
 
 // Shapes of SDK errors, which need no import of the SDK.
 type (
@@ -162,14 +157,12 @@ func Classify(err error) Verdict {
 	return all.merged()
 }
 
-// ClassifyAs returns a [Classifier] that asks f about the first error of type E in a tree. It
-// declines if there is none, if f panics, and if an error is marked by [Permanent] and its like. It
-// suits SDKs whose errors keep in fields the facts that [Classify] finds by methods alone:
+// ClassifyAs returns a function for [WithClassifier] that asks f about the first error of type E in
+// a tree. It declines if there is none, if f is nil or panics, and if an error is marked by
+// [Permanent] and its like. It suits SDKs whose errors keep in fields the facts that [Classify]
+// finds by methods alone:
 //
 //	cruise.ClassifyAs(func(e *slack.RateLimitedError) cruise.Verdict {
-//		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
-//	})
-//	cruise.ClassifyAs(func(e *discordgo.RateLimitError) cruise.Verdict {
 //		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
 //	})
 //	cruise.ClassifyAs(func(e *apierrors.StatusError) cruise.Verdict { // of Kubernetes
@@ -183,17 +176,10 @@ func Classify(err error) Verdict {
 //		}
 //		return v
 //	})
-//	cruise.ClassifyAs(func(e kafka.Error) (v cruise.Verdict) {
-//		if e == kafka.ThrottlingQuotaExceeded {
-//			v.Outcome = cruise.OutcomeThrottled
-//		}
-//		return v
-//	})
 //
-// Package cruisehttp has VerdictOf for errors that keep a response, with a line for each of a dozen
-// SDKs. Module cruisegrpc has a Classifier for gRPC. A nil f makes a Classifier that always
-// declines.
-func ClassifyAs[E error](f func(E) Verdict) Classifier {
+// Package cruisehttp has VerdictOf for errors that keep a response, and there the lines for a dozen
+// SDKs. Module cruisegrpc classifies errors of gRPC.
+func ClassifyAs[E error](f func(E) Verdict) func(error) Verdict {
 	return func(err error) (v Verdict) {
 		defer func() {
 			if recover() != nil { // an error made by hand, without its response

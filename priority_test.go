@@ -224,7 +224,7 @@ func TestDeadlineBehindATurnOfTheBackground(t *testing.T) {
 func TestBackgroundRetries(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := Must(NewTokenBucket(1, 1))
-		r := Must(New(WithLimiter(b), WithBackoff(Must(NewBackoff(WithBase(1), WithJitter(NoJitter()))))))
+		r := Must(New(WithLimiter(b), WithBackoff(Must(NewBackoff(WithBase(1), NoJitter())))))
 		var mu sync.Mutex
 		var order []string
 		went := func(who string) error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -154,7 +155,7 @@ func TestBackoffBeginsAnewAfterAHealthyWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const healthy = time.Minute
 		second := func(retry int, _ time.Duration) time.Duration { return time.Duration(retry) * time.Second }
-		api := cruise.Must(cruise.New(cruise.WithBackoff(second), cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithoutBudget()))
+		api := cruise.Must(cruise.New(cruise.WithBackoff(second), cruise.WithMaxAttempts(math.MaxInt), cruise.WithoutBudget()))
 		lasts := []time.Duration{0, 0, 0, time.Hour, 0, 0, 2 * time.Hour, 0}
 		var waits []time.Duration
 		ended := time.Now()

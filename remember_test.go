@@ -32,7 +32,7 @@ func TestBackoffRemembers(t *testing.T) {
 	for name, makeLimiter := range limiters {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				pauses := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), WithJitter(NoJitter())))
+				pauses := Must(NewBackoff(WithBase(time.Second), WithMaxDelay(time.Minute), NoJitter()))
 				l, brake := makeLimiter(pauses)
 				r := Must(New(WithLimiter(l), WithoutBudget()))
 				call := func(throttles int) (took time.Duration) {

@@ -10,14 +10,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Defaults of a [Retrier].
-const (
-	DefaultMaxAttempts    = 5
-	DefaultMaxServerDelay = 5 * time.Minute
-
-	// Unlimited removes the limit of [WithMaxAttempts].
-	Unlimited = math.MaxInt
-)
+const defaultMaxAttempts = 5
 
 // A Retrier makes calls. Each attempt passes the limiter and reports its outcome to it. A failed
 // attempt is followed by another if a retry can help.
@@ -44,13 +37,15 @@ func (*noCopy) Unlock() {}
 //     them: at most 1.5 s in all, unless the server throttles;
 //   - a wait that the server asks for is obeyed up to 5 minutes.
 //
-// To wait out an outage, use [WithMaxAttempts] of [Unlimited], [WithoutBudget], and
+// To wait out an outage, use [WithMaxAttempts] of [math.MaxInt], [WithoutBudget], and
 // [WithMaxElapsed] or a deadline to end it.
 //
 // A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those of its scopes.
 // The error names every option that is out of range or contradicts another.
 func New(opts ...Option) (*Retrier, error) {
-	r := &Retrier{config: config{maxServerDelay: DefaultMaxServerDelay, backoff: defaultBackoff, perCall: perCall{cost: 1}}}
+	r := &Retrier{config: config{
+		maxServerDelay: 5 * time.Minute, backoff: defaultBackoff, perCall: perCall{cost: 1}, maxScopes: 10_000, scopeIdle: 30 * time.Minute,
+	}}
 	c := &r.config
 	for i, opt := range opts {
 		if c.Check(opt != nil, "option %d is nil", i+1) {
@@ -78,9 +73,9 @@ func New(opts ...Option) (*Retrier, error) {
 		c.budget = newDefaultBudget()
 	}
 	if c.maxAttempts == 0 {
-		c.maxAttempts = DefaultMaxAttempts
+		c.maxAttempts = defaultMaxAttempts
 		if c.retries > 0 {
-			c.maxAttempts = min(c.retries, Unlimited-1) + 1
+			c.maxAttempts = min(c.retries, math.MaxInt-1) + 1
 		}
 	}
 	if len(c.Errors) > 0 {

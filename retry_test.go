@@ -21,7 +21,7 @@ var errBoom = errors.New("boom")
 
 // doubling waits base, 2·base, 4·base … to the millisecond.
 func doubling(base time.Duration) cruise.Backoff {
-	return cruise.Must(cruise.NewBackoff(cruise.WithBase(base), cruise.WithMaxDelay(time.Hour), cruise.WithJitter(cruise.NoJitter())))
+	return cruise.Must(cruise.NewBackoff(cruise.WithBase(base), cruise.WithMaxDelay(time.Hour), cruise.NoJitter()))
 }
 
 // plain is a Retrier without limiter or chance: retries wait 100, 200, 400 ms,
@@ -143,7 +143,7 @@ func TestDo(t *testing.T) {
 		{"the longest time that there is", []cruise.Option{cruise.WithMaxElapsed(math.MaxInt64)},
 			[]step{{errBoom, transient, 100 * ms, 9}, {nil, success, 0, 9.5}}, end{}},
 
-		{"budget exhausted", []cruise.Option{cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithBackoff(doubling(ms))}, []step{
+		{"budget exhausted", []cruise.Option{cruise.WithMaxAttempts(math.MaxInt), cruise.WithBackoff(doubling(ms))}, []step{
 			{errBoom, transient, ms, 9}, {errBoom, transient, 2 * ms, 8}, {errBoom, transient, 4 * ms, 7}, {errBoom, transient, 8 * ms, 6},
 			{errBoom, transient, 16 * ms, 5}, {errBoom, transient, 32 * ms, 4}, {errBoom, transient, 64 * ms, 3}, {errBoom, transient, 128 * ms, 2},
 			{errBoom, transient, 256 * ms, 1}, {errBoom, transient, 512 * ms, 0}, {errBoom, transient, 0, 0},
@@ -212,7 +212,7 @@ func TestJitterNeverShortensTheServersWait(t *testing.T) {
 // Nor is a throttle that does not count the previous delay of another failure.
 func TestUncountedThrottlesLengthenNoDecorrelatedDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := plain(cruise.WithoutBudget(), cruise.WithUncountedThrottles(), cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithJitter(cruise.DecorrelatedJitter())))))
+		r := plain(cruise.WithoutBudget(), cruise.WithUncountedThrottles(), cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.DecorrelatedJitter()))))
 		for range 20 {
 			calls, failed := 0, time.Time{}
 			require.NoError(t, r.Do(t.Context(), func(context.Context) error {
@@ -605,7 +605,7 @@ func TestWithoutRetries(t *testing.T) {
 				assert.Equal(t, &cruise.Error{Reason: cruise.ErrAttemptsExhausted, Attempts: 1, RetryAfter: tt.pause, Last: tt.fails}, err)
 				assert.Equal(t, 1, calls)
 				assert.Equal(t, tt.pause, limiter.PauseLeft())
-				assert.Equal(t, cruise.DefaultBudgetCapacity, r.Budget().Left())
+				assert.Equal(t, budgetCapacity, r.Budget().Left())
 			})
 		})
 	}

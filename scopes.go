@@ -14,12 +14,6 @@ import (
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
-// Defaults of the scopes of a [Retrier].
-const (
-	DefaultMaxScopes = 10_000           // limiters kept
-	DefaultScopeIdle = 30 * time.Minute // without a call, until a limiter is forgotten
-)
-
 // scopes keeps the limiters of all scopes below one limiter.
 //
 // Its lock may be held while the lock of a queue is taken, never the other way round. No code of
@@ -50,12 +44,6 @@ func newScopes(c *config) *scopes {
 			return NewAdaptiveLimiter(append(opts, WithObserver(newScopeObserver(observer, p)))...)
 		}
 		return NewAdaptiveLimiter(opts...)
-	}
-	if s.max == 0 {
-		s.max = DefaultMaxScopes
-	}
-	if s.idle == 0 {
-		s.idle = DefaultScopeIdle
 	}
 	s.recent.next, s.recent.prev = &s.recent, &s.recent
 	return s

@@ -181,7 +181,7 @@ func TestScopesTellTheRetriesOfEach(t *testing.T) {
 		require.Error(t, api.Do(t.Context(), fails))
 		require.Error(t, api.Scope("A", "1").Do(t.Context(), fails))
 		require.NoError(t, api.Scope("A", "2").Do(t.Context(), succeeds))
-		all := float64(cruise.DefaultBudgetCapacity)
+		all := budgetCapacity
 		for s := range api.Scopes() {
 			switch {
 			case len(s.Path) == 0, s.Path[0].Key == "1":
@@ -307,7 +307,7 @@ func TestScopesCountACallThatWaitsOnce(t *testing.T) {
 
 func BenchmarkScopesOfTenThousand(b *testing.B) {
 	api := cruise.Must(cruise.New())
-	for i := range cruise.DefaultMaxScopes {
+	for i := range maxScopes {
 		_ = api.Scope("S", fmt.Sprint(i)).Do(b.Context(), succeeds)
 	}
 	for b.Loop() {
@@ -379,7 +379,7 @@ func TestAnObserversOwnCallsAreNotNested(t *testing.T) {
 	require.NoError(t, api.Do(t.Context(), succeeds))
 	require.NoError(t, api.Do(t.Context(), succeeds)) // waits
 	assert.Equal(t, map[string]int{
-		"cruise.AttemptStarted": 2 * cruise.DefaultMaxAttempts,
-		"cruise.Waiting":        cruise.DefaultMaxAttempts,
+		"cruise.AttemptStarted": 2 * maxAttempts,
+		"cruise.Waiting":        maxAttempts,
 	}, attempts)
 }

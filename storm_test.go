@@ -84,7 +84,7 @@ func TestAmplificationOfTheWholeStack(t *testing.T) {
 func TestOutageEndsWithoutAStorm(t *testing.T) {
 	const limit, burst = 50., 10.
 	bucket := func() cruise.Option { return cruise.WithLimiter(cruise.Must(cruise.NewTokenBucket(limit, burst))) }
-	nothing := func() cruise.Option { return cruise.WithMaxAttempts(cruise.DefaultMaxAttempts) }
+	nothing := func() cruise.Option { return cruise.WithMaxAttempts(maxAttempts) }
 	rated := func() cruise.Option { return cruise.WithInitialRate(100) }
 	for _, tt := range []struct {
 		name     string

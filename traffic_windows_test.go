@@ -120,7 +120,7 @@ func TestWindowToldNowAndThen(t *testing.T) {
 	takesLong(t)
 	learners(t, []int{2, 5, 20}, func(t *testing.T, r *Retrier, each int) {
 		s := &hourly{unit: 1, each: each}
-		n, longest := s.work(r, 4*time.Hour-time.Second, Unlimited)
+		n, longest := s.work(r, 4*time.Hour-time.Second, math.MaxInt)
 		assert.Greater(t, n, 19_000)
 		assert.Less(t, longest, 2*time.Minute)
 	})
@@ -130,7 +130,7 @@ func TestWindowToldNowAndThen(t *testing.T) {
 func TestWindowThatEndsBeforeTheDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := &hourly{unit: 1}, bulk()
-		s.work(r, 50*time.Minute, Unlimited)
+		s.work(r, 50*time.Minute, math.MaxInt)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
 		defer cancel()
 		var got atomic.Int64
@@ -193,7 +193,7 @@ func TestWindowOfSeveral(t *testing.T) {
 				var group sync.WaitGroup
 				for range tt.processes {
 					group.Go(func() {
-						n, longest := s.work(Must(New()), 2*time.Hour-time.Second, Unlimited)
+						n, longest := s.work(Must(New()), 2*time.Hour-time.Second, math.MaxInt)
 						all.Add(int64(n))
 						assert.InEpsilon(t, 10_000/tt.processes, n, .5)
 						assert.Less(t, longest, time.Duration(tt.processes)*10*time.Second)
@@ -215,9 +215,9 @@ func TestWindowOfOthersWhoEnd(t *testing.T) {
 			s := &hourly{unit: 1}
 			var group sync.WaitGroup
 			for range 9 {
-				group.Go(func() { s.work(Must(New()), 20*time.Minute, Unlimited) })
+				group.Go(func() { s.work(Must(New()), 20*time.Minute, math.MaxInt) })
 			}
-			n, _ := s.work(Must(New()), time.Hour-time.Second, Unlimited)
+			n, _ := s.work(Must(New()), time.Hour-time.Second, math.MaxInt)
 			group.Wait()
 			assert.Greater(t, n, 2500)
 			assert.Zero(t, s.refused)

@@ -23,7 +23,7 @@ import (
 //   - A call has at most 5 attempts, cruise's default backoff and the SDK's own retry quota (500
 //     tokens; 14 for a retry, 5 after a throttle; in the older mode, up to v1.47, 5, or 10 after a
 //     timeout). It has no retry after an answer that asks for a longer wait than
-//     [cruise.DefaultMaxServerDelay].
+//     5 minutes.
 //   - Its table is unknown, and a limit around all operations does not hold for it.
 //   - The limiters, one for each operation, belong to this Retryer alone. They learn of every
 //     attempt that is sent. An attempt that the SDK gives up before it is sent, since its body
@@ -49,18 +49,24 @@ type sharedRetryer struct {
 	pauses   atomic.Bool // the limiters do
 }
 
+// Defaults of a [cruise.Retrier].
+const (
+	maxAttempts    = 5
+	maxServerDelay = 5 * time.Minute
+)
+
 var (
 	sharedBackoff         = cruise.Must(cruise.NewBackoff())
-	sharedThrottleBackoff = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second), cruise.WithRetries(2)))
+	sharedThrottleBackoff = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second)))
 )
 
 func (s *sharedRetryer) IsErrorRetryable(err error) bool {
 	v := s.throttle.ofAttempt(err, 1)
 	again := !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
-	return again && v.RetryAfter <= cruise.DefaultMaxServerDelay
+	return again && v.RetryAfter <= maxServerDelay
 }
 
-func (s *sharedRetryer) MaxAttempts() int { return cruise.DefaultMaxAttempts }
+func (s *sharedRetryer) MaxAttempts() int { return maxAttempts }
 
 func (s *sharedRetryer) GetInitialToken() func(error) error { return func(error) error { return nil } }
 

@@ -49,7 +49,7 @@ type Option func(*config)
 type config struct {
 	errs       []error
 	retrier    []cruise.Option
-	classifier cruise.Classifier
+	classifier func(error) cruise.Verdict
 	scope      func(Operation) string
 }
 
@@ -102,10 +102,10 @@ func WithScope(scope func(Operation) string) Option {
 }
 
 // WithClassifier asks f for the verdict on an error before [Classify].
-func WithClassifier(f cruise.Classifier) Option {
+func WithClassifier(f func(error) cruise.Verdict) Option {
 	return func(c *config) {
 		if f == nil {
-			c.errs = append(c.errs, errors.New("cruiseaws: WithClassifier(nil): want a Classifier"))
+			c.errs = append(c.errs, errors.New("cruiseaws: WithClassifier(nil): want a function"))
 		}
 		c.classifier = f
 	}

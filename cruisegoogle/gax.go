@@ -53,7 +53,7 @@ func DisableRetries(callOptions ...any) error {
 // place of their own retries. A call is retried if [Classify] calls it throttled or transient, so
 // give the option only to methods that may be called twice. The wait follows b and is never shorter
 // than the server asks for. The call gives up if the server asks for more than
-// [cruise.DefaultMaxServerDelay]. A Backoff without [cruise.WithRetries] makes 4 retries. Nothing
+// 5 minutes. A Backoff without [cruise.WithRetries] makes 4 retries. Nothing
 // is paced, and no call learns from another.
 func WithRetry(b cruise.Backoff) gax.CallOption {
 	return gax.WithRetry(func() gax.Retryer { return &retryer{backoff: b} })
@@ -69,10 +69,10 @@ func (r *retryer) Retry(err error) (pause time.Duration, again bool) {
 	v := Classify(err)
 	most := r.backoff.Retries()
 	if most == 0 {
-		most = cruise.DefaultMaxAttempts - 1
+		most = 4
 	}
 	again = !v.NoRetry && (v.Outcome == cruise.OutcomeThrottled || v.Outcome == cruise.OutcomeTransient)
-	if !again || r.retries >= most || v.RetryAfter > cruise.DefaultMaxServerDelay {
+	if !again || r.retries >= most || v.RetryAfter > 5*time.Minute {
 		return 0, false
 	}
 	r.retries++

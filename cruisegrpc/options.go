@@ -21,7 +21,7 @@ type Option func(*config)
 type config struct {
 	errs       []error
 	retrier    []cruise.Option
-	classifier cruise.Classifier
+	classifier func(error) cruise.Verdict
 	strict     bool
 	scope      func(ctx context.Context, target, method string) string
 	named      map[string]bool
@@ -90,10 +90,10 @@ func WithIdempotent(methods ...string) Option {
 // WithClassifier asks f for the verdict on an error before [Classify]. An error that f calls
 // transient is retried for every method. If f calls Classify, it must pass on its own error, or one
 // that wraps it: that error holds the trailer, and knows whether the method may be called twice.
-func WithClassifier(f cruise.Classifier) Option {
+func WithClassifier(f func(error) cruise.Verdict) Option {
 	return func(c *config) {
 		if f == nil {
-			c.errs = append(c.errs, errors.New("cruisegrpc: WithClassifier(nil): want a Classifier"))
+			c.errs = append(c.errs, errors.New("cruisegrpc: WithClassifier(nil): want a function"))
 		}
 		c.classifier = f
 	}

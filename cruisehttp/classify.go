@@ -16,8 +16,8 @@ import (
 	"github.com/a7df5faa/cruise/cruisehttp/signal"
 )
 
-// Classify classifies the error of an [http.Client] or [http.RoundTripper]. It is a
-// [cruise.Classifier]. A name that does not exist, a certificate that is not trusted, a server that
+// Classify classifies the error of an [http.Client] or [http.RoundTripper]. It suits
+// [cruise.WithClassifier]. A name that does not exist, a certificate that is not trusted, a server that
 // speaks no TLS and a request that net/http cannot send are permanent. The error code
 // ENHANCE_YOUR_CALM of HTTP/2 (RFC 9113 section 7) is a throttle. A proxy's refusal to connect is
 // classified by its status, as [cruise.StatusOutcome] has it. nil is a success. Classify declines
@@ -61,6 +61,24 @@ func Classify(err error) cruise.Verdict {
 //	cruise.ClassifyAs(func(e *discordgo.RESTError) cruise.Verdict { return cruisehttp.VerdictOf(e.Response.StatusCode, e.Response.Header) })
 //	cruise.ClassifyAs(func(e *vault.ResponseError) cruise.Verdict { return cruisehttp.VerdictOf(e.StatusCode, nil) })
 //	cruise.ClassifyAs(func(e twirp.Error) cruise.Verdict { return cruisehttp.VerdictOf(twirp.ServerHTTPStatusFromErrorCode(e.Code()), nil) })
+//
+// An error that keeps no status tells the outcome itself:
+//
+//	cruise.ClassifyAs(func(e *discordgo.RateLimitError) cruise.Verdict {
+//		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
+//	})
+//	cruise.ClassifyAs(func(e *connect.Error) (v cruise.Verdict) {
+//		if e.Code() == connect.CodeResourceExhausted {
+//			v.Outcome = cruise.OutcomeThrottled
+//		}
+//		return v
+//	})
+//	cruise.ClassifyAs(func(e kafka.Error) (v cruise.Verdict) {
+//		if e == kafka.ThrottlingQuotaExceeded {
+//			v.Outcome = cruise.OutcomeThrottled
+//		}
+//		return v
+//	})
 //
 // Where an SDK takes an [http.RoundTripper], prefer a [Transport], which sees every attempt.
 func VerdictOf(status int, header http.Header) cruise.Verdict {

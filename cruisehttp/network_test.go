@@ -118,7 +118,7 @@ func TestTransportHoldsNoConnectionWhileItWaits(t *testing.T) {
 		_, _ = io.WriteString(w, "body")
 	})
 	base.MaxConnsPerHost = 1
-	tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(2*time.Second), cruise.WithJitter(cruise.NoJitter()))))))
+	tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithBase(2*time.Second), cruise.NoJitter())))))
 	var group sync.WaitGroup
 	group.Go(func() {
 		resp, err := tr.RoundTrip(request(t, "GET", srv.URL, nil))

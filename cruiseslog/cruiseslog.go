@@ -54,6 +54,9 @@ type Observer struct {
 // one.
 const maxTracks = 1000
 
+// scopeIdle is the time after which a Retrier forgets the limiter of a scope, by default.
+const scopeIdle = 30 * time.Minute
+
 // A track holds the known state of a limiter.
 type track struct {
 	*Observer
@@ -243,7 +246,7 @@ func (o *Observer) forget() bool {
 	for id, t := range o.scopes {
 		if t.mu.TryLock() { // a track in use most likely has trouble
 			well := !now.Before(t.pausedTo) && now.Sub(t.gaveUpAt) >= o.every &&
-				(!t.throttled && t.pausedAt.IsZero() || now.Sub(t.seen) >= cruise.DefaultScopeIdle)
+				(!t.throttled && t.pausedAt.IsZero() || now.Sub(t.seen) >= scopeIdle)
 			t.mu.Unlock()
 			if well {
 				delete(o.scopes, id)

@@ -122,7 +122,7 @@ func HerokuBackoff() cruise.Backoff { return herokuBackoff }
 
 // A delay from d to 1.1 d is 1.05 d with a jitter of a 21st.
 var herokuBackoff = cruise.Must(cruise.NewBackoff(cruise.WithBase(herokuSleep*105/100), cruise.WithMultiplier(herokuFactor),
-	cruise.WithMaxDelay(15*time.Minute), cruise.WithJitter(cruise.ProportionalJitter(1./21))))
+	cruise.WithMaxDelay(15*time.Minute), cruise.ProportionalJitter(1./21)))
 
 func (r Rule) check() error {
 	var e check.Errors

@@ -132,7 +132,7 @@ const ms = time.Millisecond
 var errBusy = errors.New("busy")
 
 // steadyPause is a pause backoff without chance: 1 s, doubled to 8 s.
-var steadyPause = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second), cruise.WithMaxDelay(8*time.Second), cruise.WithJitter(cruise.NoJitter())))
+var steadyPause = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second), cruise.WithMaxDelay(8*time.Second), cruise.NoJitter()))
 
 func ok(context.Context) error { return nil }
 

@@ -102,7 +102,7 @@ func TestLimitWithoutStore(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				long := cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Hour), cruise.WithMaxDelay(time.Hour), cruise.WithJitter(cruise.NoJitter())))
+				long := cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Hour), cruise.WithMaxDelay(time.Hour), cruise.NoJitter()))
 				store := newFaultyStore()
 				workers := fleet(t, store, 2, append(tt.opts, cruise.WithInitialRate(10), cruise.WithMaxRate(10), cruise.WithTuning(cruise.Tuning{PauseBackoff: long}))...)
 				assert.EqualValues(t, 10, workers[0].Limit(), "before the first call")

@@ -309,7 +309,7 @@ func TestPauseOfMonths(t *testing.T) {
 func TestBackoffOfMonths(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const base = 2 * MaxPause
-		long := cruise.Must(cruise.NewBackoff(cruise.WithBase(base), cruise.WithMaxDelay(base), cruise.WithJitter(cruise.NoJitter())))
+		long := cruise.Must(cruise.NewBackoff(cruise.WithBase(base), cruise.WithMaxDelay(base), cruise.NoJitter()))
 		l := fleet(t, nearStore(), 1, cruise.WithTuning(cruise.Tuning{PauseBackoff: long}))[0]
 		letGo(t, l, 1).ends(cruise.OutcomeSuccess, 0)
 		for range 2 {

@@ -278,7 +278,7 @@ func told(set map[string]bool, name string, value float64) string {
 // goesOn describes the simulated clients' behaviour beyond the limiter, which gives all of them the
 // same work.
 const goesOn = `// Where callers make one call after the other, the simulator gives up none, as if you also
-// set cruise.WithMaxAttempts(cruise.Unlimited), cruise.WithoutBudget() and
+// set cruise.WithMaxAttempts(math.MaxInt), cruise.WithoutBudget() and
 // cruise.WithMaxServerDelay(math.MaxInt64).
 `
 

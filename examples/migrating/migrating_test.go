@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -62,7 +63,7 @@ func patient() *cruise.Retrier {
 	// doc
 	api := cruise.Must(cruise.New(
 		cruise.WithMaxElapsed(5*time.Minute), // the only bound
-		cruise.WithMaxAttempts(cruise.Unlimited),
+		cruise.WithMaxAttempts(math.MaxInt),
 		cruise.WithoutBudget(),
 	))
 	// end
@@ -285,7 +286,7 @@ func TestOutageIsWaitedOut(t *testing.T) {
 		}
 	}
 	timeAlone := cruise.WithMaxElapsed(5 * time.Minute)
-	unlimited := cruise.WithMaxAttempts(cruise.Unlimited)
+	unlimited := cruise.WithMaxAttempts(math.MaxInt)
 	for _, tt := range []struct {
 		name string
 		of   func(work func() error) call

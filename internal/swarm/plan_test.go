@@ -301,7 +301,7 @@ func (p *plan) options(i int, l cruise.Limiter, budget *cruise.Budget, o cruise.
 	case 1:
 		opts = append(opts, cruise.WithBackoff(cruise.Must(cruise.ConstantBackoff(300*time.Millisecond))))
 	case 2:
-		opts = append(opts, cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.WithJitter(cruise.DecorrelatedJitter())))))
+		opts = append(opts, cruise.WithBackoff(cruise.Must(cruise.NewBackoff(cruise.DecorrelatedJitter()))))
 	case 3:
 		opts = append(opts, cruise.WithBackoff(cruise.Must(cruise.LinearBackoff(time.Second, time.Minute))))
 	case 4:

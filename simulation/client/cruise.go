@@ -49,7 +49,7 @@ func Told() engine.Client {
 // scenario allows and waits as long as the server says, or by default at most where
 // it bounds the attempts of callers that wait for each call.
 func retrier(e engine.Env, opts ...cruise.Option) engine.Process {
-	attempts := cruise.Unlimited
+	attempts := math.MaxInt
 	if e.Scenario.Attempts > 0 {
 		attempts = e.Scenario.Attempts
 	}

@@ -35,7 +35,7 @@ import (
 )
 
 // classifiers are the classifiers in the documentation.
-var classifiers = map[string]cruise.Classifier{
+var classifiers = map[string]func(error) cruise.Verdict{
 	"googleapi": cruise.ClassifyAs(func(e *googleapi.Error) cruise.Verdict { return cruisehttp.VerdictOf(e.Code, e.Header) }),
 	"azcore": cruise.ClassifyAs(func(e *azcore.ResponseError) cruise.Verdict {
 		return cruisehttp.VerdictOf(e.StatusCode, e.RawResponse.Header)
