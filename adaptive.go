@@ -51,15 +51,10 @@ import (
 // An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero value refuses
 // every call with an error that says so. It starts no goroutine that outlives a waiting call.
 type AdaptiveLimiter struct {
-	observer          Observer
-	burst             int // 0: by the rate
-	initial, min, max rate.Limit
-
-	base                     // its lock guards the fields below too
+	settings
+	base                     // its lock guards the brake and the fields below too
 	waiters     *queue.Queue // its queue, or the queue of the shared limiter that it is a part of
 	law         *law.Law
-	brake       brake
-	cold        int // levels by which pauses are longer before the first success
 	tokens      pacer.Bucket
 	maxCost     int           // the highest cost of an admitted or waiting call
 	maxAdmitted int           // the highest cost of an admitted call
@@ -83,15 +78,17 @@ type LimiterOption interface {
 
 type adaptiveConfig struct {
 	check.Errors
-	initial  rate.Limit
-	min, max rate.Limit // min 0: not given
-	burst    int
-	decrease float64
-	increase float64
-	pause    Backoff
-	cold     int // levels of pause skipped until the first success
-	forgive  int
-	observer Observer
+	settings
+	law law.Config // without the rates
+}
+
+// settings are the choices that a limiter keeps.
+type settings struct {
+	observer          Observer
+	burst             int        // 0: by the rate
+	initial, min, max rate.Limit // min 0: not given
+	brake             brake
+	cold              int // levels by which pauses are longer before the first success
 }
 
 type limiterOption struct {
@@ -181,18 +178,18 @@ func WithTuning(t Tuning) LimiterOption {
 		}
 		if t.DecreaseFactor != 0 {
 			c.Check(t.DecreaseFactor > 0 && t.DecreaseFactor < 1, "WithTuning: DecreaseFactor %v: want above 0 and below 1", t.DecreaseFactor)
-			c.decrease = t.DecreaseFactor
+			c.law.Decrease = t.DecreaseFactor
 		}
 		if t.Increase != 0 {
 			c.Check(t.Increase > 0 && t.Increase <= 1, "WithTuning: Increase %v: want above 0 and at most 1", t.Increase)
-			c.increase = t.Increase
+			c.law.Increase = t.Increase
 		}
 		if t.PauseBackoff.multiplier != 0 {
-			c.pause, c.cold = t.PauseBackoff, 0
+			c.brake.backoff, c.cold = t.PauseBackoff, 0
 		}
 		if t.ForgiveAfter != 0 {
 			c.Check(t.ForgiveAfter >= 1, "WithTuning: ForgiveAfter %d: want 1 or more", t.ForgiveAfter)
-			c.forgive = t.ForgiveAfter
+			c.brake.forgive = t.ForgiveAfter
 		}
 	})
 }
@@ -203,7 +200,10 @@ var defaultMinRate = rate.Every(10 * time.Minute)
 // NewAdaptiveLimiter returns a limiter without a rate, unless [WithInitialRate] or [WithMaxRate]
 // sets one. The error names every option that is out of range or contradicts another.
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
-	c := defaultAdaptive()
+	c := adaptiveConfig{
+		settings: settings{initial: rate.Inf, max: rate.Inf, brake: newBrake(), cold: defaultCold},
+		law:      law.Config{Decrease: 0.5, Increase: 0.1},
+	}
 	for i, opt := range opts {
 		if c.Check(opt != nil, "option %d is nil", i+1) {
 			opt.limiter(&c)
@@ -218,18 +218,6 @@ func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	return newAdaptive(clock.Now(), c), nil
 }
 
-func defaultAdaptive() adaptiveConfig {
-	return adaptiveConfig{
-		initial:  rate.Inf,
-		max:      rate.Inf,
-		decrease: 0.5,
-		increase: 0.1,
-		pause:    defaultPause,
-		cold:     defaultCold,
-		forgive:  defaultForgive,
-	}
-}
-
 // checkRates sets a minimum rate if none was given, and checks all three rates.
 func (c *adaptiveConfig) checkRates() {
 	if c.min == 0 {
@@ -241,22 +229,8 @@ func (c *adaptiveConfig) checkRates() {
 }
 
 func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
-	a := &AdaptiveLimiter{
-		observer: c.observer,
-		burst:    c.burst,
-		initial:  c.initial,
-		min:      c.min,
-		max:      c.max,
-		law: law.New(law.Config{
-			Min: float64(c.min), Max: perSecond(c.max),
-			Decrease: c.decrease, Increase: c.increase,
-		}),
-		brake:       brake{backoff: c.pause, forgive: c.forgive},
-		cold:        c.cold,
-		tokens:      pacer.NewBucket(rate.Inf, 1),
-		maxCost:     1,
-		maxAdmitted: 1,
-	}
+	c.law.Min, c.law.Max = float64(c.min), perSecond(c.max)
+	a := &AdaptiveLimiter{settings: c.settings, law: law.New(c.law), tokens: pacer.NewBucket(rate.Inf, 1), maxCost: 1, maxAdmitted: 1}
 	a.member, a.waiters = limits.Join(a, &a.queue), &a.queue
 	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law goes on from its own time
 	if initial := min(c.initial, c.max); initial != rate.Inf {

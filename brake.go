@@ -51,8 +51,12 @@ type fixedLimiter struct {
 	raised atomic.Bool // the level is above 0; else a success costs next to nothing
 }
 
-// Learn pauses the limiter if the attempt was throttled, or if a quota is exhausted for a known
-// time. It ignores a Feedback of Cost 0 or less, since such an attempt was never admitted.
+// Learn takes the result of an attempt: see [Feedback]. A throttle pauses the limiter for its
+// Retry-After, or longer if a Retry-After of less than a second was not enough. Without one the
+// pause is 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten calls
+// that are not throttled. If calls got through since the last throttle, it is at most half of the
+// time since then. A quota that is exhausted for a known time pauses the limiter too. Learn ignores
+// a Feedback of Cost 0 or less, since such an attempt was never admitted.
 func (l *fixedLimiter) Learn(f Feedback) {
 	l.learn(f.result())
 	reportToParents(&l.queue, f.result())
@@ -77,6 +81,15 @@ func (l *fixedLimiter) learn(e result) {
 	}
 	l.raised.Store(b.level > 0)
 }
+
+// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing. At
+// the end of a pause a [TokenBucket] has one saved token left, so a call that costs more waits for
+// the rest. A [SlidingWindow] spreads the calls of its shortest window over that window, or over a
+// minute if it is longer.
+func (l *fixedLimiter) Pause(d time.Duration) { l.pauseFor(d) }
+
+// Resume ends a pause as if its time were over.
+func (l *fixedLimiter) Resume() { l.resumeNow() }
 
 // Waiting returns the number of waiting calls.
 func (l *fixedLimiter) Waiting() int {

@@ -19,11 +19,8 @@ import (
 // holds no reservation, so a new limit, a pause or a cancellation takes effect at once. Waiting
 // calls go in order, retries first.
 //
-// The server never changes the limit, but a throttle pauses the bucket for its Retry-After, or
-// longer if a Retry-After of less than a second was not enough. Without one the pause is 0.15 to
-// 0.3 s, doubled with each throttle up to a minute and halved with every ten calls that are not
-// throttled. If calls got through since the last throttle, it is at most half of the time since
-// then. [AdaptiveLimiter] finds the limit by itself.
+// The server never changes the limit, but a throttle pauses the bucket: see
+// [TokenBucket.Learn]. [AdaptiveLimiter] finds the limit by itself.
 //
 // Timers are late. A waiting call counts at the time at which it was due, up to 10 ms before it
 // goes, so that the bucket gives its whole limit.
@@ -87,13 +84,6 @@ func (b *TokenBucket) SetBurst(burst int) error {
 	}
 	return b.change(func(now clock.Instant) { b.tokens.SetBurst(now, burst) })
 }
-
-// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing. At
-// its end one saved token is left, so a call that costs more waits for the rest.
-func (b *TokenBucket) Pause(d time.Duration) { b.pauseFor(d) }
-
-// Resume ends a pause as if its time were over. Waiting calls go at the pace of the limit.
-func (b *TokenBucket) Resume() { b.resumeNow() }
 
 // timerGrain is the usual lateness of timers. Without making up for it a bucket of burst 1 would
 // give less than its limit, and at most a thousand calls a second.

@@ -361,13 +361,13 @@ func isEnd(ctx context.Context, err error) (is bool) {
 // alreadyRetried reports whether another Retrier has given up on err, or on an error joined with it,
 // without a new mark since. A classifier that looks for the server's error would find it within,
 // and retries would multiply.
-func alreadyRetried(err error) (is bool) {
-	each(err, func(n *oneError) bool {
+func alreadyRetried(err error) bool {
+	var all tree
+	all.add(err, oneError{})
+	return slices.ContainsFunc(all.ways, func(n oneError) bool {
 		e, ok := n.mark.(*Error)
-		is = is || ok && !e.singleAttempt()
-		return n.mark == nil
+		return ok && !e.singleAttempt()
 	})
-	return is
 }
 
 // report tells the result of an attempt to the limiter and the observer.

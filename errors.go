@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -90,17 +91,20 @@ func (e *Error) Error() string {
 	if e == nil {
 		return "cruise: nil *Error"
 	}
-	var text string
+	text := "cruise: call not made"
 	switch {
-	case e.Attempts == 0 && e.Elapsed < time.Millisecond: // it was refused at once
-		text = fmt.Sprintf("cruise: call not made: %v", trimmed{e.Reason})
-	case e.Attempts == 0:
-		text = fmt.Sprintf("cruise: call not made, after a wait of %v: %v", fourDigits(e.Elapsed), trimmed{e.Reason})
 	case e.Attempts == 1:
-		text = fmt.Sprintf("cruise: gave up after 1 attempt in %v: %v", fourDigits(e.Elapsed), trimmed{e.Reason})
-	default:
-		text = fmt.Sprintf("cruise: gave up after %d attempts in %v: %v", e.Attempts, fourDigits(e.Elapsed), trimmed{e.Reason})
+		text = fmt.Sprintf("cruise: gave up after 1 attempt in %v", fourDigits(e.Elapsed))
+	case e.Attempts > 1:
+		text = fmt.Sprintf("cruise: gave up after %d attempts in %v", e.Attempts, fourDigits(e.Elapsed))
+	case e.Elapsed >= time.Millisecond: // else it was refused at once
+		text += fmt.Sprintf(", after a wait of %v", fourDigits(e.Elapsed))
 	}
+	reason := "no reason"
+	if e.Reason != nil {
+		reason = strings.TrimPrefix(fmt.Sprint(e.Reason), "cruise: ") // whose method may panic
+	}
+	text += ": " + reason
 	if e.Paused > 0 {
 		text += fmt.Sprintf(": everyone is paused for %v", fourDigits(e.Paused))
 	}
@@ -118,17 +122,10 @@ func (e *Error) Error() string {
 
 // Unwrap returns the reason and the last error, without nils.
 func (e *Error) Unwrap() []error {
-	errs := make([]error, 0, 2)
 	if e == nil {
-		return errs
+		return nil
 	}
-	if e.Reason != nil {
-		errs = append(errs, e.Reason)
-	}
-	if e.Last != nil {
-		errs = append(errs, e.Last)
-	}
-	return errs
+	return slices.DeleteFunc([]error{e.Reason, e.Last}, func(err error) bool { return err == nil })
 }
 
 // Verdict returns the verdict of [Classify] on e: permanent, with the wait, since the Retrier that
@@ -147,17 +144,6 @@ func (e *Error) Verdict() Verdict {
 // singleAttempt reports whether the call was limited to one attempt.
 func (e *Error) singleAttempt() bool {
 	return e != nil && e.Attempts == 1 && e.Reason == ErrAttemptsExhausted && e.Last != nil
-}
-
-// trimmed prints an error of this package without the prefix that the message
-// around it already has.
-type trimmed struct{ err error }
-
-func (t trimmed) String() string {
-	if t.err == nil {
-		return "no reason"
-	}
-	return strings.TrimPrefix(t.err.Error(), "cruise: ")
 }
 
 // A wrapper is an error with a verdict chosen by its author.

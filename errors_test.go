@@ -47,7 +47,7 @@ func TestErrorMessage(t *testing.T) {
 			cruise.Error{Reason: cruise.ErrPermanent, Attempts: 2, Elapsed: time.Second, Last: last},
 			"cruise: gave up after 2 attempts in 1s: permanent failure: 503 Service Unavailable",
 		},
-		{cruise.Error{Reason: grumpyError{}, Attempts: 1, Last: (*typedNil)(nil)}, "cruise: gave up after 1 attempt in 0s: %!v(PANIC=String method: Error): <nil>"},
+		{cruise.Error{Reason: grumpyError{}, Attempts: 1, Last: (*typedNil)(nil)}, "cruise: gave up after 1 attempt in 0s: %!v(PANIC=Error method: Error): <nil>"},
 	} {
 		assert.EqualError(t, &tt.err, tt.want)
 	}

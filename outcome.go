@@ -149,12 +149,8 @@ func Classify(err error) Verdict {
 		return Verdict{Outcome: OutcomeSuccess}
 	}
 	var all tree
-	each(err, func(n *oneError) bool {
-		all.wait = max(all.wait, n.wait)
-		return n.mark == nil
-	})
 	all.add(err, oneError{})
-	return all.merged()
+	return all.verdict()
 }
 
 // ClassifyAs returns a function for [WithClassifier] that asks f about the first error of type E in
@@ -202,8 +198,7 @@ type oneError struct {
 	wait      time.Duration
 	timeout   bool
 	cancelled bool
-	one       error // within it
-	several   []error
+	within    []error
 }
 
 // inspect reads the facts of err. The methods of a typed nil error panic, which must not end the
@@ -219,9 +214,9 @@ func inspect(err error) (n oneError) {
 	}
 	switch x := err.(type) {
 	case interface{ Unwrap() error }:
-		n.one = x.Unwrap()
+		n.within = []error{x.Unwrap()}
 	case interface{ Unwrap() []error }:
-		n.several = x.Unwrap()
+		n.within = x.Unwrap()
 	}
 	if e, ok := as[retryAfterError](err); ok {
 		n.wait = max(0, e.RetryAfter())
@@ -278,68 +273,65 @@ func as[T any](err error) (t T, ok bool) {
 	return t, ok
 }
 
-// each calls f for every error of a tree, the outer ones first, and for the errors within one only
-// if f returned true.
-func each(err error, f func(*oneError) bool) {
-	n := inspect(err)
-	if !f(&n) {
-		return
-	}
-	if n.one != nil {
-		each(n.one, f)
-	}
-	for _, e := range n.several {
-		if e != nil {
-			each(e, f)
-		}
-	}
-}
-
-// tree merges the facts of a tree of errors: each way from its root to a leaf has a verdict.
+// tree holds the facts of a tree of errors.
 type tree struct {
-	wait   time.Duration // the longest that an unmarked error tells
-	best   Verdict
-	rank   int // of best
-	forbid bool
+	wait time.Duration // the longest that an unmarked error tells
+	ways []oneError    // the facts of each way from the root to a leaf or a mark
 }
 
 // add adds the ways through err. above holds the facts of the outer errors.
 func (t *tree) add(err error, above oneError) {
 	n := inspect(err)
-	if n.mark != nil {
-		v := verdictOf(n.mark)
-		t.join(v, v.Outcome.rank())
-		return
+	if n.mark == nil {
+		t.wait = max(t.wait, n.wait)
+		n.code = cmp.Or(above.code, n.code)
+		n.status = cmp.Or(above.status, n.status)
+		n.timeout = n.timeout || above.timeout
+		n.cancelled = n.cancelled || above.cancelled
+		n.wait = max(n.wait, above.wait)
 	}
-	n.code = cmp.Or(above.code, n.code)
-	n.status = cmp.Or(above.status, n.status)
-	n.timeout = n.timeout || above.timeout
-	n.cancelled = n.cancelled || above.cancelled
-	n.wait = max(n.wait, above.wait)
 	leaf := true
-	if n.one != nil {
-		leaf = false
-		t.add(n.one, n)
-	}
-	for _, e := range n.several {
+	for _, e := range n.within {
 		if e != nil {
 			leaf = false
 			t.add(e, n)
 		}
 	}
 	if leaf {
-		t.join(t.verdict(n))
+		t.ways = append(t.ways, n)
 	}
 }
 
-// verdict returns the verdict of the errors on one way.
-func (t *tree) verdict(n oneError) (v Verdict, rank int) {
-	v.RetryAfter = t.wait
+// verdict merges the verdicts of all ways.
+func (t *tree) verdict() (v Verdict) {
+	best, forbid := -1, false
+	for _, n := range t.ways {
+		w, rank := n.verdict(t.wait)
+		forbid = forbid || w.Outcome == OutcomePermanent || w.NoRetry
+		switch {
+		case rank > best:
+			v, best = w, rank
+		case rank == best:
+			v.RetryAfter = max(v.RetryAfter, w.RetryAfter)
+			v.Scope = cmp.Or(v.Scope, w.Scope)
+		}
+	}
+	v.NoRetry = forbid && v.Outcome != OutcomePermanent && v.Outcome != OutcomeQuotaExhausted // these imply it
+	return v
+}
+
+// verdict returns the verdict of the errors on one way, and its rank. wait is that of the tree.
+func (n *oneError) verdict(wait time.Duration) (v Verdict, rank int) {
+	if n.mark != nil {
+		v = verdictOf(n.mark)
+		return v, v.Outcome.rank()
+	}
+	v.RetryAfter = wait
 	switch {
 	case n.code != OutcomeUnknown:
 		v.Outcome = n.code
 	case n.status > 0:
-		v.Outcome = StatusOutcome(n.status, t.wait)
+		v.Outcome = StatusOutcome(n.status, wait)
 	case n.wait > 0:
 		v.Outcome = OutcomeThrottled
 	case n.timeout:
@@ -356,23 +348,6 @@ func (t *tree) verdict(n oneError) (v Verdict, rank int) {
 // rank orders outcomes: the limiter learns the one of the highest rank.
 func (o Outcome) rank() int {
 	return slices.Index([]Outcome{OutcomeUnknown, OutcomeSuccess, OutcomeDropped, OutcomeTransient, OutcomePermanent, OutcomeThrottled, OutcomeQuotaExhausted}, o)
-}
-
-func (t *tree) join(v Verdict, rank int) {
-	t.forbid = t.forbid || v.Outcome == OutcomePermanent || v.NoRetry
-	switch {
-	case t.best.Outcome == OutcomeUnknown || rank > t.rank:
-		t.best, t.rank = v, rank
-	case rank == t.rank:
-		t.best.RetryAfter = max(t.best.RetryAfter, v.RetryAfter)
-		t.best.Scope = cmp.Or(t.best.Scope, v.Scope)
-	}
-}
-
-func (t *tree) merged() Verdict {
-	v := t.best
-	v.NoRetry = t.forbid && v.Outcome != OutcomePermanent && v.Outcome != OutcomeQuotaExhausted // these imply it
-	return v
 }
 
 // StatusOutcome returns the meaning of an HTTP status alone. retryAfter is the wait that the

@@ -36,8 +36,8 @@ func (a adaptivePolicy) Notify(e Event) {
 // burst of o. The limiter is part of another one, whose calls wait in q.
 func (a adaptivePolicy) Part(now clock.Instant, q *queue.Queue, o limits.Options) queue.Policy {
 	part := newAdaptive(now, adaptiveConfig{
-		initial: o.Initial, min: o.Min, max: o.Max, burst: o.Burst, decrease: o.Decrease, increase: o.Increase,
-		pause: a.brake.backoff, forgive: o.Forgive,
+		settings: settings{initial: o.Initial, min: o.Min, max: o.Max, burst: o.Burst, brake: brake{backoff: a.brake.backoff, forgive: o.Forgive}},
+		law:      law.Config{Decrease: o.Decrease, Increase: o.Increase},
 	})
 	part.waiters = q
 	return part.policy()

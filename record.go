@@ -70,10 +70,23 @@ func (r *record) Ticket(cost int) queue.Ticket {
 // time, unless the call is [WithoutRetries]. Then the inner Retrier retries, and the outer one does
 // not retry its [*Error], so that retries do not multiply either. An inner Retrier limited to one
 // attempt leaves retries to the outer one here, too.
-func Nested(ctx context.Context) bool { return ctx != nil && callOf(ctx) != nil }
+func Nested(ctx context.Context) bool { return callOf(ctx) != nil }
 
+// callOf returns the record of the innermost call around ctx, nil if there is none.
 func callOf(ctx context.Context) *record {
+	if ctx == nil {
+		return nil
+	}
 	r, _ := ctx.Value(limits.CallKey{}).(*record)
+	return r
+}
+
+// limitedCallOf is callOf for calls that pass a limiter.
+func limitedCallOf(ctx context.Context) *record {
+	r := callOf(ctx)
+	for r != nil && !r.retrier.path.limits() {
+		r = callOf(r.Context)
+	}
 	return r
 }
 
@@ -93,14 +106,8 @@ func (r *record) kind() (background, retry bool) {
 // Without a limiter, with a negative Remaining, or from a free call ([WithCost]), Report does
 // nothing.
 func Report(ctx context.Context, q Quota) {
-	if ctx == nil || q.Remaining < 0 {
-		return
-	}
-	for r := callOf(ctx); r != nil; r = callOf(r.Context) {
-		if r.retrier.path.limits() {
-			r.quota.Store(new(q))
-			return
-		}
+	if r := limitedCallOf(ctx); r != nil && q.Remaining >= 0 {
+		r.quota.Store(new(q))
 	}
 }
 
@@ -119,23 +126,12 @@ func Report(ctx context.Context, q Quota) {
 // other packages ignore a charge, and so does an [AdaptiveLimiter] while it has no rate. Outside a
 // call, or without a limiter, Charge does nothing.
 func Charge(ctx context.Context, n int) {
-	if ctx == nil || n == 0 {
+	r := limitedCallOf(ctx)
+	if r == nil {
 		return
 	}
-	for r := callOf(ctx); r != nil; r = callOf(r.Context) {
-		if r.retrier.path.limits() {
-			r.charge(n)
-			return
-		}
-	}
-}
-
-func (r *record) charge(n int) {
 	sent := clock.Instant(r.sent.Load())
-	if sent == 0 {
-		return // no attempt was admitted
-	}
-	for {
+	for sent != 0 { // an attempt was admitted
 		was := r.charged.Load()
 		is := min(max(was+int64(min(max(n, -math.MaxInt32), math.MaxInt32)), int64(-r.cost)), math.MaxInt32)
 		if is == was {

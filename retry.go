@@ -52,22 +52,20 @@ func New(opts ...Option) (*Retrier, error) {
 			opt.retrier(c)
 		}
 	}
-	if !c.limiterSet {
-		opts := slices.Clip(c.limiterOpts)
-		if c.observer != nil {
-			opts = append(opts, WithObserver(c.observer))
-		}
-		limiter, err := NewAdaptiveLimiter(opts...)
-		if err != nil {
-			c.Errors = append(c.Errors, err)
-		}
-		c.limiter = limiter
-	} else {
+	if c.limiterSet {
 		c.Check(len(c.limiterOpts) == 0 || c.limiter == nil, "WithLimiter(%T) beside an option such as WithMaxRate, which tunes limiters that New makes: want it left out, or given to NewAdaptiveLimiter or shared.New, or WithScopeLimiter for those of scopes", c.limiter)
 		c.Check(len(c.limiterOpts) == 0 || c.limiter != nil || c.scopeLimiter == nil, "WithScopeLimiter makes all limiters, so that an option such as WithMaxRate tunes none: want it given to their constructor")
-		if _, err := NewAdaptiveLimiter(c.limiterOpts...); err != nil {
-			c.Errors = append(c.Errors, err)
-		}
+	}
+	tuned := slices.Clip(c.limiterOpts)
+	if c.observer != nil {
+		tuned = append(tuned, WithObserver(c.observer))
+	}
+	limiter, err := NewAdaptiveLimiter(tuned...)
+	if err != nil {
+		c.Errors = append(c.Errors, err)
+	}
+	if !c.limiterSet {
+		c.limiter = limiter
 	}
 	if !c.budgetSet {
 		c.budget = newDefaultBudget()

@@ -3,7 +3,6 @@ package cruise
 import (
 	"context"
 	"iter"
-	"math"
 	"slices"
 	"time"
 
@@ -68,10 +67,7 @@ func (r *Retrier) Scopes() iter.Seq[Stats] {
 			return
 		}
 		s := r.path.scopes
-		left := math.Inf(1)
-		if r.budget != nil {
-			left = r.budget.Left()
-		}
+		left := r.budget.Left()
 		all := s.kept()
 		if s.root.limiter != nil {
 			all = slices.Insert(all, 0, s.root)

@@ -41,7 +41,7 @@ func newScopes(c *config) *scopes {
 		case custom != nil:
 			return custom(p.scope, p.key)
 		case observer != nil:
-			return NewAdaptiveLimiter(append(opts, WithObserver(newScopeObserver(observer, p)))...)
+			return NewAdaptiveLimiter(append(opts, WithObserver(scopeObserver{observer, context.WithValue(context.Background(), scopePathKey{}, p.scopePath())}))...)
 		}
 		return NewAdaptiveLimiter(opts...)
 	}
@@ -223,25 +223,11 @@ func (s *scopes) kept() []*node {
 	return all
 }
 
-// scopeObserver passes events of a scope's limiter to an observer.
+// scopeObserver passes events of a scope's limiter to an observer, with a context that knows the
+// scopes, in place of the limiter's empty one.
 type scopeObserver struct {
 	Observer
-	path []ScopeKey
-	context.Context
+	scopes context.Context
 }
 
-func newScopeObserver(o Observer, p *path) *scopeObserver {
-	return &scopeObserver{Observer: o, path: p.scopePath(), Context: context.Background()}
-}
-
-// Observe replaces the limiter's context, which is empty.
-func (o *scopeObserver) Observe(_ context.Context, e Event) { o.Observer.Observe(o, e) }
-
-func (o *scopeObserver) Value(key any) any {
-	if key == (scopePathKey{}) {
-		return o
-	}
-	return nil
-}
-
-func (o *scopeObserver) scopePath() []ScopeKey { return slices.Clone(o.path) }
+func (o scopeObserver) Observe(_ context.Context, e Event) { o.Observer.Observe(o.scopes, e) }

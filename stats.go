@@ -3,6 +3,7 @@ package cruise
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -75,8 +76,11 @@ func ScopeOf(ctx context.Context) []ScopeKey {
 	if ctx == nil {
 		return nil
 	}
-	if p, ok := ctx.Value(scopePathKey{}).(interface{ scopePath() []ScopeKey }); ok {
+	switch p := ctx.Value(scopePathKey{}).(type) {
+	case interface{ scopePath() []ScopeKey }: // a path
 		return p.scopePath()
+	case []ScopeKey:
+		return slices.Clone(p)
 	}
 	return nil
 }

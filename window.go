@@ -28,12 +28,8 @@ type Window struct {
 // and a call waits longer than it had to by that ten thousandth at most. Memory grows with the calls
 // in a window, to 256 KiB at most for each window.
 //
-// The server never changes the windows, but a throttle pauses the limiter for its Retry-After, or
-// longer if a Retry-After of less than a second was not enough. Without one the pause is 0.15 to
-// 0.3 s, doubled with each throttle up to a minute and halved with every ten calls that are not
-// throttled. If calls got through since the last throttle, it is at most half of the time since
-// then. After a pause, the calls of the shortest window are spread over it, or over a minute if it
-// is longer.
+// The server never changes the windows, but a throttle pauses the limiter: see
+// [SlidingWindow.Learn].
 //
 // It counts the calls of this process from now on: after a restart each window is empty, and
 // another process has its own. A call waits for room without end, a day if need be, unless its
@@ -91,12 +87,6 @@ func checkWindows(windows []Window) (all []pacer.Window, err error) {
 	}
 	return all, errors.Join(f...)
 }
-
-// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing.
-func (s *SlidingWindow) Pause(d time.Duration) { s.pauseFor(d) }
-
-// Resume ends a pause. Waiting calls are spread over the shortest window, a minute at most.
-func (s *SlidingWindow) Resume() { s.resumeNow() }
 
 // Free returns the number of calls of cost 1 that the windows would admit now, pauses apart.
 func (s *SlidingWindow) Free() int {

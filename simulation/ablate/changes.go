@@ -28,7 +28,7 @@ var changes = []change{
 	{1, "silence makes no window larger", []edit{{`l.window *= silenceGrow`, ``}, {`l.silent, l.silentAt = l.inflight, l.moved`, ``}}},
 	{1, "what is left of a quota opens no window", []edit{{`startTold  = 10 `, `startTold = 1 `}}},
 
-	{2, "cut to 0.7 instead of 0.5", []edit{{`decrease: 0.5`, `decrease: 0.7`}}},
+	{2, "cut to 0.7 instead of 0.5", []edit{{`Decrease: 0.5`, `Decrease: 0.7`}}},
 	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.Delivered(now))`,
 		"l.ceiling = max(l.rate, l.unspread)\n\tif l.unpaced() {\n\t\tl.ceiling = l.Delivered(now)\n\t}"}}},
 	{2, "delivered over the last 32 only", []edit{{`rate = min(rate, l.delivered.over(now, memoryLong)/longShare)`, ``}}},
