@@ -22,13 +22,12 @@ import (
 // soon as the server throttles one.
 //
 // It begins without a rate, more gently than TCP: concurrency starts at 1 and grows by one per 7
-// successes. Above five calls in flight it takes up to 33 successes of fast calls, fewer if calls
-// take seconds. If many calls begin at once and have a deadline, set the highest rate that you
-// would ever send by [WithMaxRate], or the last of them miss it. The first throttle shows the
-// limit, and the limiter becomes a token bucket. A throttle cuts the rate to half of the delivered
-// one, once per congestion. Successes raise it: quickly back to just below the last throttle, then
-// slowly to find the limit, then quickly beyond it, but only while the rate is the bottleneck. A
-// permanent failure is an answer too, and counts as a success here.
+// successes, and above five calls in flight per up to 33. If many calls begin at once and have a
+// deadline, set the highest rate that you would ever send by [WithMaxRate], or the last of them
+// miss it. The first throttle shows the limit, and the limiter becomes a token bucket. A throttle
+// cuts the rate to half of the delivered one, once per congestion. Successes raise it: quickly back
+// to just below the last throttle, then slowly to find the limit, then quickly beyond it, but only
+// while the rate is the bottleneck. A permanent failure counts as a success here.
 //
 // Until there is a rate, a call within a call of the same limiter may wait for a second, since the
 // outer one is in flight. Give the outer call another Retrier, such as one [WithoutLimiter], or set
@@ -38,11 +37,10 @@ import (
 // intervals between calls, and doubles while throttles follow each other: see [Tuning].
 //
 // A reported [Quota] slows the limiter down before a throttle: it spreads the last tenth of a
-// window over the time until its reset. If other clients use a window too, the limiter spreads its
-// own share. If the window is used up and its reset is at most 10 s away, everyone pauses until
-// then. The limiter ignores quotas that are too small to pace by: quotas whose reset is never more
-// than 5 s away; windows of fewer than 4 calls; other limits below 10, or below twice the calls in
-// flight.
+// window, or its own share if other clients use the window too, over the time until the reset. If
+// the window is used up and its reset is at most 10 s away, everyone pauses until then. The limiter
+// ignores quotas that are too small to pace by: a reset never more than 5 s away; a window of fewer
+// than 4 calls; another limit below 10, or below twice the calls in flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten.
 //
@@ -102,9 +100,8 @@ func (o limiterOption) retrier(c *config)         { c.limiterOpts = append(c.lim
 func tuning(set func(*adaptiveConfig)) LimiterOption { return limiterOption{set: set} }
 
 // WithInitialRate sets the rate to begin with, in calls per second. The limiter then begins with a
-// single token: the Burst of [Tuning] has to be saved up first. Default: [rate.Inf], no limit until
-// the first throttle and a gentle start. Range: the minimum to the maximum rate, or rate.Inf. Any other value
-// is an error.
+// single token: the Burst of [Tuning] has to be saved up first. Default: [rate.Inf], a gentle start
+// without a limit. Range: the minimum to the maximum rate, or rate.Inf. Any other value is an error.
 func WithInitialRate(limit rate.Limit) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithInitialRate(%v): "+check.WantLimit, check.LimitText(limit))
@@ -150,14 +147,12 @@ type Tuning struct {
 	// Remaining. A given backoff is used unchanged. Every Backoff that a constructor made is valid.
 	//
 	// Once there is a rate, a pause lasts at most two intervals between calls at the rate after the
-	// cut. This cap does not hold if no call got through since the last throttle. Each pause is then
-	// longer than the one before it, so pauses reach the backoff's own length only while throttles go
-	// on.
+	// cut, unless no call got through since the last throttle. Each pause is then longer than the one
+	// before it.
 	//
-	// A Retry-After is waited for exactly. One of less than a second may be raised, if no call got
-	// through since the last throttle: it is multiplied by the backoff's multiplier for each
-	// consecutive throttle, up to 1 s or the longest delay, whichever is less, and drawn from the
-	// upper half of that. It is never shortened.
+	// A Retry-After is never shortened. One of less than a second is raised if no call got through
+	// since the last throttle: it is multiplied by the backoff's multiplier for each consecutive
+	// throttle, up to 1 s or the longest delay, and drawn from the upper half of that.
 	PauseBackoff Backoff
 	// ForgiveAfter is the number of calls without a throttle that lower the pause backoff by one
 	// level. Default: 10. Range: 1 or more.
@@ -240,8 +235,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	return a
 }
 
-// Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less,
-// since such an attempt was never admitted.
+// Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
 	a.learn(f.result())
 	reportToParents(&a.queue, f.result())
@@ -444,9 +438,8 @@ func (a *AdaptiveLimiter) applyRate(now clock.Instant) {
 // paced reports whether there is a rate.
 func (a *AdaptiveLimiter) paced() bool { return a.tokens.Limit() != rate.Inf }
 
-// Limit returns the rate in calls per second, [rate.Inf] while there is none: before
-// the first throttle, unless [WithInitialRate], [WithMaxRate] or a [Quota] sets one. rate.Inf is a
-// number of 309 digits: compare with it, or print [AdaptiveLimiter.Stats], which says unlimited.
+// Limit returns the rate in calls per second, [rate.Inf] while there is none. rate.Inf is a number
+// of 309 digits: compare with it, or print [AdaptiveLimiter.Stats], which says unlimited.
 func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, in calls per second, for waiting calls too. The limiter goes on learning

@@ -43,9 +43,8 @@ func (a *Attempt) Done(err error) Verdict {
 }
 
 // GiveUp tells observers by [GaveUp] why the caller leaves the loop, although another attempt might
-// help: call it before a break. A caller such as the Transport of cruisehttp, which returns what the
-// server answered, has no other way to say it. A nil reason, and one within a call of another
-// Retrier, which may call again, are told to nobody.
+// help: call it before a break. A nil reason is not told, and neither is one within a call of
+// another Retrier, which may call again.
 func (a *Attempt) GiveUp(reason error) { a.why = reason }
 
 // Attempts runs [Retrier.Do] as a loop, for code that does not fit in a function:
@@ -59,8 +58,7 @@ func (a *Attempt) GiveUp(reason error) { a.why = reason }
 //	}
 //
 // The error of the last turn is the error of Do. Always check err first: if it is non-nil, do not
-// make the call, which would bypass limiter, attempts and budget. A nil ctx, a Retrier that was not
-// made by [New] and an option out of range give an error of the first turn other than an [*Error].
+// make the call, which would bypass limiter, attempts and budget.
 //
 // A break without Done drops the attempt, which then teaches nothing. A break after Done(err)
 // reports err, and sends nothing again: see [Attempt.GiveUp].

@@ -15,9 +15,8 @@ import (
 // Backoff computes the wait before a retry: a delay that grows from retry to retry up to a maximum,
 // and jitter around it, so that callers that failed together do not come back together.
 //
-// It is an immutable value, safe to copy, compare, share and use from many goroutines. It keeps no
-// count of retries. Make one with [NewBackoff] or take a preset such as [GoogleBackoff].
-// [Backoff.Schedule] prints its delays. The zero Backoff waits 0 and never gives up.
+// It is an immutable value, safe to copy, compare, share and use from many goroutines. Make one with
+// [NewBackoff] or take a preset such as [GoogleBackoff]. The zero Backoff waits 0 and never gives up.
 type Backoff struct {
 	base, max  time.Duration
 	multiplier float64       // >= 1; multiplies the delay with each retry
@@ -35,8 +34,8 @@ type backoffConfig struct {
 	check.Errors
 }
 
-// WithBase sets the delay before the first retry, prior to jitter. Default: 100 ms. Range: above 0
-// and at most the maximum. Any other value is an error.
+// WithBase sets the delay before the first retry, prior to jitter. Default: 100 ms. 0 or less, and
+// more than the maximum, is an error.
 func WithBase(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.base = d
@@ -44,9 +43,9 @@ func WithBase(d time.Duration) BackoffOption {
 	}
 }
 
-// WithMultiplier sets the factor from each delay to the next, prior to jitter. 1 keeps the delay
-// constant. [DecorrelatedJitter] ignores it. Default: 2. Range: 1 or more, and finite. Any other
-// value is an error.
+// WithMultiplier sets the factor from each delay to the next, prior to jitter.
+// [DecorrelatedJitter] ignores it. Default: 2. Range: 1 or more, and finite. Any other value is an
+// error.
 func WithMultiplier(m float64) BackoffOption {
 	return func(c *backoffConfig) {
 		c.multiplier = m
@@ -54,8 +53,7 @@ func WithMultiplier(m float64) BackoffOption {
 	}
 }
 
-// WithMaxDelay caps the delay, jitter included. Default: 20 s. Range: the base or more. Any other
-// value is an error.
+// WithMaxDelay caps the delay, jitter included. Default: 20 s. Less than the base is an error.
 func WithMaxDelay(d time.Duration) BackoffOption {
 	return func(c *backoffConfig) {
 		c.max = d
@@ -65,7 +63,7 @@ func WithMaxDelay(d time.Duration) BackoffOption {
 
 // WithRetries sets the number of retries before giving up. A [Retrier] without [WithMaxAttempts]
 // obeys the number of its [WithBackoff], and ignores that of its [WithThrottleBackoff]. Default: no
-// limit. Range: 1 or more. 0 or less is an error, since 0 could mean no retry as well as no limit.
+// limit. 0 or less is an error.
 func WithRetries(n int) BackoffOption {
 	return func(c *backoffConfig) {
 		c.retries = n
@@ -145,8 +143,7 @@ func NewBackoff(opts ...BackoffOption) (Backoff, error) {
 // GoogleBackoff returns the flow that Google documents for its APIs: wait 1, 2, 4, 8 and 16 s, each
 // with up to 1,000 ms added at random, then give up.
 //
-// Source: https://developers.google.com/tag-platform/tag-manager/api/v2/errors, Implementing
-// Exponential Backoff.
+// Source: https://developers.google.com/tag-platform/tag-manager/api/v2/errors.
 func GoogleBackoff() Backoff {
 	return Backoff{
 		base: time.Second, multiplier: 2, max: 17 * time.Second,
@@ -164,8 +161,7 @@ func AWSBackoff() Backoff {
 }
 
 // LinearBackoff returns a backoff of step, 2·step, 3·step … up to maxDelay. Without options it has
-// no jitter and its retries never end. The step must be above 0 and at most maxDelay. Any other
-// value is an error.
+// no jitter and its retries never end. A step of 0 or less, or above maxDelay, is an error.
 func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if step <= 0 || maxDelay < step {
 		return Backoff{}, fmt.Errorf("cruise: LinearBackoff(%v, %v): want a step above 0 and at most the maximum", step, maxDelay)
@@ -175,8 +171,8 @@ func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff
 }
 
 // ConstantBackoff returns a backoff of d before every retry. Without options it has no jitter and
-// its retries never end. For jitter above d, raise the maximum with [WithMaxDelay]. d must be above
-// 0. Any other value is an error.
+// its retries never end. For jitter above d, raise the maximum with [WithMaxDelay]. d of 0 or less
+// is an error.
 func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if d <= 0 {
 		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): want above 0", d)
@@ -227,8 +223,7 @@ func (b Backoff) spread(retry int, previous time.Duration) (least, most time.Dur
 	case equalJitter:
 		return d / 2, d
 	case decorrelatedJitter:
-		// The published formula cuts off a draw above the maximum, so
-		// that most callers end up exactly there. Drawing below it does not.
+		// The published formula cuts off a draw above the maximum, where most callers would line up.
 		return b.base, saturate(3*float64(max(previous, b.base)), b.max)
 	case noJitter:
 		return d, d
@@ -274,11 +269,9 @@ func saturate(f float64, limit time.Duration) time.Duration {
 
 // Schedule lists the delays of a [Backoff], retry by retry. It prints as a table.
 type Schedule []struct { // the range of the delay before one retry
-	Retry       int           // 1 is the first
-	Least, Most time.Duration // of this delay
-	// The same of all delays up to this one; a sum that would overflow stays at
-	// the longest Duration.
-	TotalLeast, TotalMost time.Duration
+	Retry                 int           // 1 is the first
+	Least, Most           time.Duration // of this delay
+	TotalLeast, TotalMost time.Duration // the same of all delays up to this one
 }
 
 // longestSchedule caps the rows of a Schedule.

@@ -46,19 +46,16 @@ func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 // the context's error and cause if that ends first. It returns at once with an [*Error] of
 // [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst of a
 // [TokenBucket], the Burst given by a [Tuning], the smallest Calls of the windows, or 2^31-1, and
-// with an error for a negative n.
-//
-// Every WaitN of 1 or more that returned nil must be followed by one Learn.
+// with an error for a negative n. One Learn must follow if it returned nil and n is 1 or more.
 func (b *base) WaitN(ctx context.Context, n int) error {
 	return refusalError(limits.Admit(ctx, &b.queue, n), n)
 }
 
 // TryN admits a call of cost n now and returns true, or returns false without waiting or taking a
-// token. It allocates nothing. It returns false while other calls wait, during a pause, for a
-// negative n, and for a call that can never go. n of 0 is always admitted. To learn the wait too,
-// make the call by [Retrier.Do] with [WithMaxWait] of 0.
-//
-// Every TryN of 1 or more that returned true must be followed by one Learn.
+// token. It returns false while other calls wait, during a pause, for a negative n, and for a call
+// that can never go. n of 0 is always admitted. To learn the wait too, make the call by
+// [Retrier.Do] with [WithMaxWait] of 0. One Learn must follow if it returned true and n is 1 or
+// more.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
 // admitPaid waits until a call of a cost above 0 may go, and returns the times at which it came and

@@ -56,7 +56,7 @@ type fixedLimiter struct {
 // pause is 0.15 to 0.3 s, doubled with each throttle up to a minute and halved with every ten calls
 // that are not throttled. If calls got through since the last throttle, it is at most half of the
 // time since then. A quota that is exhausted for a known time pauses the limiter too. Learn ignores
-// a Feedback of Cost 0 or less, since such an attempt was never admitted.
+// a Feedback of Cost 0 or less.
 func (l *fixedLimiter) Learn(f Feedback) {
 	l.learn(f.result())
 	reportToParents(&l.queue, f.result())
@@ -92,10 +92,9 @@ func (l *fixedLimiter) Pause(d time.Duration) { l.pauseFor(d) }
 func (l *fixedLimiter) Resume() { l.resumeNow() }
 
 // Waiting returns the number of waiting calls.
-func (l *fixedLimiter) Waiting() int {
-	l.queue.Lock()
-	defer l.queue.Unlock()
-	return l.queue.Waiting()
+func (l *fixedLimiter) Waiting() (calls int) {
+	l.queue.Locked(func(clock.Instant) { calls = l.queue.Waiting() })
+	return calls
 }
 
 // pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a
@@ -107,9 +106,9 @@ func (l *fixedLimiter) Waiting() int {
 // it came from the rate, the backoff begins anew. Its delays then grow from the last pause, or from
 // the time until the next attempt if the rate made that longer.
 //
-// A Retry-After is waited for exactly. If no call got through since the last throttle, all clients
-// were told the same moment and collided. A Retry-After of less than a second is then the least of
-// a wait that grows by the backoff's multiplier, and is drawn at random.
+// If no call got through since the last throttle, all clients were told the same moment and
+// collided. So a Retry-After of less than a second is then the least of a wait that grows: see
+// [Tuning].
 func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:

@@ -53,10 +53,9 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 
 // Limit returns the limit in calls per second, [rate.Inf] if there is none. That is a number of 309
 // digits: compare with it before you print.
-func (b *TokenBucket) Limit() rate.Limit {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	return b.tokens.Limit()
+func (b *TokenBucket) Limit() (limit rate.Limit) {
+	b.queue.Locked(func(clock.Instant) { limit = b.tokens.Limit() })
+	return limit
 }
 
 // SetLimit changes the limit, for waiting calls too. A limit that [NewTokenBucket] refuses is an
@@ -69,10 +68,9 @@ func (b *TokenBucket) SetLimit(limit rate.Limit) error {
 }
 
 // Burst returns the number of calls that may go at once, which is also the highest cost of a call.
-func (b *TokenBucket) Burst() int {
-	b.queue.Lock()
-	defer b.queue.Unlock()
-	return b.tokens.Burst()
+func (b *TokenBucket) Burst() (burst int) {
+	b.queue.Locked(func(clock.Instant) { burst = b.tokens.Burst() })
+	return burst
 }
 
 // SetBurst changes the burst, for waiting calls too: a call that costs more than the new burst is

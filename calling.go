@@ -102,9 +102,7 @@ func (c *calling) waitForLimiter() (waited time.Duration, err error) {
 	if err != nil {
 		return 0, c.refused(err)
 	}
-	if c.record.charged.Load() != 0 {
-		c.record.charged.Store(0)
-	}
+	c.record.charged.Store(0)
 	c.record.sent.Store(int64(sent))
 	return c.sent.Sub(came), nil
 }

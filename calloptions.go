@@ -67,7 +67,7 @@ func (p *perCall) apply(o CallOption) error {
 			return fmt.Errorf("cruise: WithMaxElapsed(%v): want above 0", d)
 		}
 	case timeoutOption:
-		p.attemptTimeout, p.timeoutCause = d, &attemptTimeoutError{d}
+		p.attemptTimeout, p.timeoutCause = d, &timeout{fmt.Sprintf("cruise: attempt took longer than %v (WithAttemptTimeout)", d)}
 		if d <= 0 {
 			return fmt.Errorf("cruise: WithAttemptTimeout(%v): want above 0", d)
 		}
@@ -91,11 +91,10 @@ func WithCost(n int) CallOption { return CallOption{costOption, int64(n)} }
 // limiter of another package ignores the option.
 func WithBackground() CallOption { return CallOption{kind: backgroundOption} }
 
-// WithoutRetries makes a call once, for calls that must not be sent twice. The limiter paces the
-// call and learns from its outcome as usual, a throttle included, which [Permanent] would hide. The
-// call ends as with [WithMaxAttempts] of 1. Other Retriers within it make their calls once too,
-// unless [WithNestedRetries] says otherwise. A Retrier around it may repeat it with its own call,
-// unless that is WithoutRetries too.
+// WithoutRetries makes a call once, for calls that must not be sent twice. The limiter learns from
+// its outcome as usual, a throttle included, which [Permanent] would hide. The call ends as with
+// [WithMaxAttempts] of 1. Other Retriers within it make their calls once too, unless
+// [WithNestedRetries] says otherwise. A Retrier around it may repeat it with its own call.
 func WithoutRetries() CallOption { return CallOption{kind: onceOption} }
 
 // WithMaxAttempts caps the attempts of a call, the first included: 1 or more, or [math.MaxInt] for
@@ -108,10 +107,9 @@ func WithMaxAttempts(n int) CallOption { return CallOption{attemptsOption, int64
 func WithMaxElapsed(d time.Duration) CallOption { return CallOption{elapsedOption, int64(d)} }
 
 // WithAttemptTimeout gives the context of each attempt a timeout. An attempt that exceeds it is
-// retried. The context's cause names the timeout. The context ends when the attempt returns, which
-// cuts off later reads: read the body of a response within the attempt, or use WithAttemptTimeout
-// of package cruisehttp, which lasts until the body is closed. Default: none. 0 or less is an
-// error.
+// retried. The context ends when the attempt returns: read the body of a response before, or use
+// WithAttemptTimeout of package cruisehttp, which lasts until the body is closed. Default: none. 0
+// or less is an error.
 func WithAttemptTimeout(d time.Duration) CallOption { return CallOption{timeoutOption, int64(d)} }
 
 // WithMaxWait caps the time that each attempt waits for the limiter. With 0 the call goes at once

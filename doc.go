@@ -25,17 +25,16 @@
 //	          │        └───────────── Backoff.Delay ◀──── Budget ◀──── worth a retry? │
 //	          └───────────────────────────────────────────────────────────────────────┘
 //
-// Every attempt waits for the limiter, the first as well as retries. Only retries draw on the
-// Budget. Limiter, Backoff and Budget do not know each other, and each can be used alone.
+// Every attempt waits for the limiter. Only retries draw on the Budget. Limiter, Backoff and Budget
+// do not know each other, and each can be used alone.
 //
 // # Errors of calls
 //
 // The error of a call tells the Retrier how to go on. [Classify] understands errors with a
 // method StatusCode or RetryAfter, and those of the AWS SDK: return them as they are. After
 // any other error the call is retried, and nothing slows down. If a client reports a 429 as a plain
-// error, wrap it in [Throttled]. If another attempt cannot help, wrap the error in [Permanent].
-// [Transient] marks an error as unrelated to the rate, and [QuotaExhausted] marks one as the end
-// of a long quota.
+// error, wrap it in [Throttled]. If another attempt cannot help, wrap the error in [Permanent]. See
+// also [Transient] and [QuotaExhausted].
 //
 // A wait given by [RetryAfter] is never cut short. [Report] passes on the quota that a response
 // names, also after a success. The Transport of cruisehttp and the modules cruisegrpc, cruiseaws
@@ -43,20 +42,17 @@
 //
 // # Which option
 //
+// The most common ones, of which docs/options.md in the repository has all:
+//
 //	a known rate                           WithLimiter(Must(NewTokenBucket(…)))
 //	at most N calls in any window          WithLimiter(Must(NewSlidingWindow(…)))
-//	one delay that all callers share       WithLimiter(Must(delay.New(…)))
 //	at most a rate, less after a 429       WithMaxRate
 //	limits by account, table, host         Retrier.Scope
 //	calls that cost several units          WithCost, at Do
-//	calls that let others go first         WithBackground, at Do
 //	calls that must not run twice          WithoutRetries, at Do
 //	bulk work that must get through        WithUncountedThrottles, with a deadline
 //	an end after some time                 a context with a deadline, WithMaxElapsed
-//	an end for attempts that hang          WithAttemptTimeout
 //	more or fewer attempts                 WithMaxAttempts, which includes the first
-//	another backoff                        WithBackoff(Must(NewBackoff(…)))
-//	one limit for several Retriers         WithLimiter, WithBudget
 //	one limit for many machines            WithLimiter(Must(cruiseredis.NewLimiter(…)))
 //	errors that Classify does not know     Throttled, Permanent and so on, or WithClassifier
 //	logs, metrics, a live page             WithObserver: cruiseslog, cruiseotel, cruisehttp/debug
@@ -69,15 +65,8 @@
 //
 // Do returns the call's own error unchanged if the first attempt fails permanently, otherwise an
 // [*Error]. [errors.Is] finds its reason in it, such as [ErrAttemptsExhausted] or
-// [context.DeadlineExceeded], and the last error of the call. Its RetryAfter says when another call
-// makes sense:
-//
-//	if e, ok := errors.AsType[*cruise.Error](err); ok && e.RetryAfter > 0 {
-//		return scheduleIn(e.RetryAfter)
-//	}
-//
-// Do can refuse a call at once. So a loop that calls Do again must wait after an error: for
-// RetryAfter, or for a second if that is 0.
+// [context.DeadlineExceeded], and the last error of the call. Do can refuse a call at once. So a
+// loop that calls Do again must wait after an error: for its RetryAfter, or a second if that is 0.
 //
 // # Concurrency and time
 //
@@ -91,20 +80,7 @@
 // # Tests
 //
 // Under testing/synctest waits take no time and are exact. A Retrier keeps the rate that it has
-// learnt, so make a new one for each test.
-//
-//	synctest.Test(t, func(t *testing.T) {
-//		api := cruise.Must(cruise.New())
-//		begun, calls := time.Now(), 0
-//		err := api.Do(t.Context(), func(context.Context) error {
-//			if calls++; calls < 3 {
-//				return cruise.Throttled(errors.New("429"), cruise.RetryAfter(time.Minute))
-//			}
-//			return nil
-//		})
-//		// err is nil, and time.Since(begun) is two minutes
-//	})
-//
-// Sockets do not work under synctest. So give a cruisehttp.Transport a RoundTripper that uses no
-// network, by cruisehttp.WithRoundTripper.
+// learnt, so make a new one for each test. The README has an example. Sockets do not work under
+// synctest. So give a cruisehttp.Transport a RoundTripper that uses no network, by
+// cruisehttp.WithRoundTripper.
 package cruise

@@ -10,19 +10,16 @@ import (
 	"time"
 )
 
-// Reasons for which a [Retrier] gives up, and a limiter refuses a call. Match
-// them with [errors.Is].
+// Reasons for which a [Retrier] gives up, and a limiter refuses a call. Match them with [errors.Is].
 var (
 	// ErrAttemptsExhausted: all attempts that [WithMaxAttempts] allows have failed, or the only one
 	// of [WithoutRetries].
 	ErrAttemptsExhausted = errors.New("cruise: attempts exhausted")
-	// ErrBudgetExhausted: the [Budget] has no retry left. It is a limit of this
-	// client, not an answer of the server.
+	// ErrBudgetExhausted: the [Budget] has no retry left. It is a limit of this client.
 	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
 	// ErrMaxElapsed: the next attempt would start later than [WithMaxElapsed] allows.
 	ErrMaxElapsed = errors.New("cruise: time of WithMaxElapsed used up")
-	// ErrMaxWait: the wait for the limiter is longer than [WithMaxWait] allows. The RetryAfter of
-	// the [*Error] is the wait from now, as far as it is known.
+	// ErrMaxWait: the wait for the limiter is longer than [WithMaxWait] allows.
 	ErrMaxWait = errors.New("cruise: wait for the limiter longer than WithMaxWait allows")
 	// ErrServerDelay: the server asked for a longer wait than [WithMaxServerDelay] allows, or the
 	// current pause lasts longer, other than one for a quota.
@@ -36,29 +33,18 @@ var (
 	ErrPermanent = errors.New("cruise: permanent failure")
 	// ErrDeadline: the next wait cannot end before the context's deadline, so it was not begun. It
 	// matches [context.DeadlineExceeded] too.
-	ErrDeadline error = &sentinel{"cruise: wait would pass the deadline", context.DeadlineExceeded}
+	ErrDeadline error = &timeout{"cruise: wait would pass the deadline"}
 	// ErrCost: the call costs more than the limiter can ever admit at once.
 	ErrCost = errors.New("cruise: cost above what the limiter ever admits at once")
 )
 
-// sentinel is an error that matches another one too.
-type sentinel struct {
-	text string
-	is   error
-}
+// timeout is an error that matches [context.DeadlineExceeded] too.
+type timeout struct{ text string }
 
-func (s *sentinel) Error() string { return s.text }
-func (s *sentinel) Unwrap() error { return s.is }
-
-// attemptTimeoutError ends an attempt by [WithAttemptTimeout].
-type attemptTimeoutError struct{ after time.Duration }
-
-func (e *attemptTimeoutError) Error() string {
-	return fmt.Sprintf("cruise: attempt took longer than %v (WithAttemptTimeout)", e.after)
-}
-func (e *attemptTimeoutError) Unwrap() error   { return context.DeadlineExceeded }
-func (e *attemptTimeoutError) Timeout() bool   { return true }
-func (e *attemptTimeoutError) Temporary() bool { return true }
+func (t *timeout) Error() string   { return t.text }
+func (t *timeout) Unwrap() error   { return context.DeadlineExceeded }
+func (t *timeout) Timeout() bool   { return true }
+func (t *timeout) Temporary() bool { return true }
 
 // Error is the error of a call on which Do gave up.
 //

@@ -15,8 +15,7 @@ import (
 // package.
 //
 // A [*rate.Limiter] has its price: a 429 pauses only the call that got it, and a call that is
-// cancelled leaves its reservation behind. 500 callers that each give up after 10 s, without a
-// deadline, get 60 calls through in ten minutes at 5/s, and 3,000 behind a [TokenBucket].
+// cancelled leaves its reservation behind. Prefer a [TokenBucket].
 type Limiter interface {
 	// WaitN returns nil when a call of cost n may go. It returns the context's error if that ends
 	// first, and an error at once if the wait could not end before the context's deadline or n can

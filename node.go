@@ -63,9 +63,8 @@ func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	return admitPaid(n.inner, ctx, cost)
 }
 
-// admitForeign is admit for a path with limiters of other packages. They cannot be asked without
-// taking, so the call waits for one after the other of them, and for all queues after that. If it
-// would wait for the queues in vain, it is refused before.
+// admitForeign is admit for a path with limiters of other packages: see [Retrier.Scope]. If the
+// call would wait for the queues in vain, it is refused before it takes anything.
 func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
 	came = clock.Now()
 	ticket := limits.Ticket(ctx, cost)

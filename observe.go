@@ -13,9 +13,8 @@ import (
 // An Observer gets the events of a [Retrier], an [AdaptiveLimiter] or a limiter of package shared
 // as they happen: give it to the constructor with [WithObserver]. The other limiters have no
 // events. Observe is called without any lock held, from the goroutine of the event, so it may call
-// back, and should be quick. Its panics are recovered and dropped, since a broken observer must not
-// break calls. It must return: if it ends its goroutine, as [testing.T.FailNow] does, the call
-// leaves its place in the queue behind.
+// back, and should be quick. Its panics are recovered and dropped. It must return: if it ends its
+// goroutine, as [testing.T.FailNow] does, the call leaves its place in the queue behind.
 //
 // Events of several goroutines at the same time may arrive in another order, rates and pauses of
 // one limiter too. For the current state, ask the limiter's Limit or Stats, or [Retrier.Scopes].
@@ -98,9 +97,8 @@ type Paused struct {
 	For   time.Duration // from now
 }
 
-// Resumed: Resume ended a pause before the moment that Paused told, on this worker or on another
-// one. If a Paused follows, another pause is in force instead. A pause that ends at its time has no
-// event.
+// Resumed: Resume ended a pause before its time, on this worker or on another one. If a Paused
+// follows, another pause is in force instead. A pause that ends at its time has no event.
 type Resumed struct {
 	Left time.Duration // time that was left of the pause
 }

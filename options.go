@@ -44,10 +44,9 @@ type config struct {
 	scopeIdle          time.Duration
 }
 
-// WithLimiter sets the limiter that every attempt passes, first or retry. Retriers may share it.
-// Default: an [AdaptiveLimiter] for this Retrier. nil is an error. So is a [LimiterOption] such as
-// [WithMaxRate] beside it: pass that to the limiter's constructor. Only [WithObserver] may be given
-// to both.
+// WithLimiter sets the limiter that every attempt passes. Retriers may share it. Default: an
+// [AdaptiveLimiter] for this Retrier. nil is an error. So is a [LimiterOption] such as
+// [WithMaxRate] beside it, except [WithObserver]: pass that to the limiter's constructor.
 func WithLimiter(l Limiter) Option {
 	return option(func(c *config) {
 		c.Check(l != nil, "WithLimiter(nil): want a Limiter, or WithoutLimiter")
@@ -103,10 +102,9 @@ func WithThrottleBackoff[B Backoff | func(retry int, previous time.Duration) tim
 	})
 }
 
-// WithMaxServerDelay caps the wait that a server may ask for. If the server asks for a longer one,
-// or the limiter pauses for longer, Do returns at once, with [ErrServerDelay], or
-// [ErrQuotaExhausted] if the pause is for a quota, and the wait. Default: 5 minutes. 0 or less is
-// an error.
+// WithMaxServerDelay caps the wait that a server may ask for. If it asks for a longer one, or the
+// limiter pauses for longer, Do returns at once, with [ErrServerDelay], or [ErrQuotaExhausted] if
+// the pause is for a quota, and the wait. Default: 5 minutes. 0 or less is an error.
 func WithMaxServerDelay(d time.Duration) Option {
 	return option(func(c *config) {
 		c.Check(d > 0, "WithMaxServerDelay(%v): want above 0", d)
@@ -179,10 +177,10 @@ func WithPermanent(errs ...error) Option {
 }
 
 // WithScopeLimiter sets the function that makes the limiter of each key of each scope: see
-// [Retrier.Scope]. It must make a new one each time. Many goroutines may call it at once. Default:
-// an [AdaptiveLimiter] with the options of the Retrier's own. An error of the function fails the
-// call, as the Reason of an [*Error] of 0 attempts. So does a nil limiter, and one that has a scope
-// already. A nil function is an error.
+// [Retrier.Scope]. Many goroutines may call it at once. Default: an [AdaptiveLimiter] with the
+// options of the Retrier's own. An error of the function fails the call, as the Reason of an
+// [*Error] of 0 attempts. So does a nil limiter, and one that is not new. A nil function is an
+// error.
 func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 	return option(func(c *config) {
 		c.Check(limiter != nil, "WithScopeLimiter(nil): want a function")
@@ -191,9 +189,8 @@ func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 }
 
 // WithMaxScopes caps the number of limiters that scopes keep, 1 or more. Above it the least
-// recently used ones are forgotten, with all they have learned, except those in use or paused. A
-// forgotten limiter starts with its whole limit when its key is used again. Default: 10,000. 0 or
-// less is an error.
+// recently used ones are forgotten, except those in use or paused. A forgotten limiter starts anew
+// when its key is used again. Default: 10,000. 0 or less is an error.
 func WithMaxScopes(n int) Option {
 	return option(func(c *config) {
 		c.Check(n >= 1, "WithMaxScopes(%d): want 1 or more", n)

@@ -11,8 +11,7 @@ import (
 )
 
 // Outcome classifies one attempt of a call. [OutcomeThrottled] cuts a rate. Only answers,
-// [OutcomeSuccess] and [OutcomePermanent], raise one. Successes cut it too if the quota that they
-// [Report] is nearly used up, or if they take ever longer.
+// [OutcomeSuccess] and [OutcomePermanent], raise one.
 type Outcome uint8
 
 const (
@@ -51,47 +50,37 @@ func (o Outcome) refused() bool { return o == OutcomeThrottled || o == OutcomeQu
 // Quota is a server's report of a limit: the Limit, Remaining and Reset of the RateLimit header
 // family. Without a known Remaining there is no quota to report.
 //
-// Calls count in it by their cost here: see [WithCost]. If the server counts calls, and each costs
-// more than 1 here, multiply its numbers by that cost.
+// Its numbers are in units of [WithCost]: if the server counts calls, and each costs more than 1
+// here, multiply them by that cost.
 type Quota struct {
 	// Limit is the size of a whole window; 0 means not reported.
 	Limit int
 	// Remaining is the part left until Reset, 0 or more.
 	Remaining int
-	// Reset is the time from now until Remaining is whole again, for a window,
-	// or until the bucket is full; 0 means not reported.
+	// Reset is the time until the next window, or until the bucket is full; 0 means not reported.
 	Reset time.Duration
 }
 
 // Feedback tells a [Learner] the result of an attempt that it admitted.
 type Feedback struct {
-	// Outcome of the attempt.
 	Outcome Outcome
 	// Sent is the time at which the limiter admitted the attempt. A throttle of an attempt sent
 	// before an earlier throttle was known says nothing new. It is zero if the attempt is to count
 	// as never sent.
-	Sent time.Time
-	// Cost is the n that the attempt was admitted with.
-	Cost int
-	// RetryAfter is the wait that the server asked for; 0 means none.
-	RetryAfter time.Duration
-	// Scope is the limit that the server blamed, such as "ACCOUNT"; "" means
-	// that it named none.
-	Scope string
-	// Quota is the server's report, on success too; nil means none.
-	Quota *Quota
+	Sent       time.Time
+	Cost       int           // n that the attempt was admitted with
+	RetryAfter time.Duration // wait that the server asked for; 0 means none
+	Scope      string        // limit that the server blamed, such as "ACCOUNT"; "" means that it named none
+	Quota      *Quota        // server's report, on success too; nil means none
 }
 
 // Verdict is the meaning of an error: see [Classify].
 type Verdict struct {
-	// Outcome of the attempt; OutcomeUnknown declines.
-	Outcome Outcome
-	// RetryAfter is the wait that the server asked for; 0 means none.
-	RetryAfter time.Duration
-	// Scope is the limit that the server blamed, if it named one.
-	Scope string
-	// NoRetry ends the call, and leaves the Outcome to the limiter: a throttled request
-	// that must not be sent again.
+	Outcome    Outcome       // OutcomeUnknown declines
+	RetryAfter time.Duration // wait that the server asked for; 0 means none
+	Scope      string        // limit that the server blamed; "" means that it named none
+	// NoRetry ends the call, and leaves the Outcome to the limiter: a throttled request that must
+	// not be sent again.
 	NoRetry bool
 }
 
@@ -129,21 +118,13 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 //	GetRetryAfter() time.Duration  the same
 //	Timeout() bool                 true is transient
 //
-// A wrapper without a wait or a scope takes it from the error that it wraps.
+// A wrapper without a wait or a scope takes it from the error that it wraps. Of joined errors, in
+// any order, a throttle teaches the limiter and a permanent error forbids the retry: both together
+// are a throttle with NoRetry.
 //
-// Of joined errors, in any order, a throttle teaches the limiter and a permanent error forbids the
-// retry: both together are a throttle with NoRetry. So
-//
-//	errors.Join(cruise.Throttled(err), cruise.Permanent(err))
-//
-// slows down and does not send again.
-//
-// nil is a success. An [*Error] from another Retrier is permanent and keeps its wait, since that
-// Retrier has already retried; if it was limited to one attempt, its last error decides.
-// [context.Canceled] is dropped, since a caller gave up on purpose. Any other error is transient.
-// If an SDK keeps a throttle in fields, without a method, see [ClassifyAs].
-//
-// An error with a method that panics is transient.
+// nil is a success. [context.Canceled] is dropped, since a caller gave up on purpose. An [*Error]
+// is permanent: see [Error.Verdict]. Any other error is transient, and one with a method that
+// panics is too. If an SDK keeps a throttle in fields, without a method, see [ClassifyAs].
 func Classify(err error) Verdict {
 	if err == nil {
 		return Verdict{Outcome: OutcomeSuccess}

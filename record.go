@@ -68,8 +68,7 @@ func (r *record) Ticket(cost int) queue.Ticket {
 //
 // Nested may return false in the first attempt of a Retrier without limiter, observer and limit of
 // time, unless the call is [WithoutRetries]. Then the inner Retrier retries, and the outer one does
-// not retry its [*Error], so that retries do not multiply either. An inner Retrier limited to one
-// attempt leaves retries to the outer one here, too.
+// not retry its [*Error], so that retries do not multiply either.
 func Nested(ctx context.Context) bool { return callOf(ctx) != nil }
 
 // callOf returns the record of the innermost call around ctx, nil if there is none.
@@ -100,11 +99,10 @@ func (r *record) kind() (background, retry bool) {
 }
 
 // Report tells the limiter the quota that the server reported. Call it from within the call, with
-// the headers of any response. It reaches the limiter of the [Retrier] that made ctx. A Retrier
-// without a limiter passes it on to the Retrier around it. The last report of an attempt counts. A
-// throttle with a report does not wait until the quota's reset: give the error [RetryAfter] too.
-// Without a limiter, with a negative Remaining, or from a free call ([WithCost]), Report does
-// nothing.
+// the headers of any response. It reaches the limiter of the innermost [Retrier] around ctx that has
+// one. The last report of an attempt counts. A throttle with a report does not wait until the
+// quota's reset: give the error [RetryAfter] too. Without a limiter, with a negative Remaining, or
+// from a free call ([WithCost]), Report does nothing.
 func Report(ctx context.Context, q Quota) {
 	if r := limitedCallOf(ctx); r != nil && q.Remaining >= 0 {
 		r.quota.Store(new(q))
@@ -113,14 +111,12 @@ func Report(ctx context.Context, q Quota) {
 
 // Charge adds n to the cost of the attempt of ctx; n may be negative. It suits APIs that count
 // units known only afterwards, such as the tokens of a language model. It does not wait: later
-// calls wait for the missing tokens, or use the returned ones at once. Like [Report] it reaches the
-// limiter of the [Retrier] that made ctx, with all limiters around a scope's. A Retrier without a
-// limiter passes it on to the Retrier around it. Call it from within the call, after the answer, as
-// often as need be.
+// calls wait for the missing tokens, or use the returned ones at once. It reaches the same limiter
+// as [Report], with all limiters around a scope's. Call it from within the call, as often as need
+// be.
 //
-// A call waits until its whole reservation is there, even if it will use less: a [SlidingWindow] of
-// 10,000 gives at most 8,200 if each call reserves 2,000 and uses 200. Reserve the likely cost, and
-// charge the rest.
+// A call waits until its whole reservation is there, even if it will use less. So reserve the
+// likely cost, and charge the rest.
 //
 // An attempt gets back at most its cost so far, and is charged at most 2^31-1 in all. Limiters of
 // other packages ignore a charge, and so does an [AdaptiveLimiter] while it has no rate. Outside a

@@ -15,8 +15,8 @@ const defaultMaxAttempts = 5
 // A Retrier makes calls. Each attempt passes the limiter and reports its outcome to it. A failed
 // attempt is followed by another if a retry can help.
 //
-// A Retrier is safe for concurrent use: make one for each API, and share it. Make it with [New]. It
-// must not be copied.
+// Make one for each API with [New], and share it. A Retrier is safe for concurrent use and must not
+// be copied.
 type Retrier struct {
 	_ noCopy
 	config
@@ -95,9 +95,8 @@ func New(opts ...Option) (*Retrier, error) {
 //   - within a call of another Retrier, which decides on retries.
 //
 // Do returns at once when the next wait cannot end before the context's deadline, or while a quota
-// is used up. A loop that repeats a failed Do without a wait would spin: end it, or let it wait as
-// the example of a worker does. An [*Error] of 0 Attempts says that the call was refused, and
-// RetryAfter how long that lasts.
+// is used up. A loop that repeats a failed Do without a wait would spin: see the example of a
+// worker. An [*Error] of 0 Attempts says that the call was refused.
 //
 // A nil ctx or fn, a Retrier that was not made by [New] and an option out of range are mistakes: Do
 // calls nothing, and returns an error other than an [*Error].
@@ -146,11 +145,11 @@ func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T
 	return value, err
 }
 
-// Refuse gives up on a call without making it. It is for an adapter that knows the call to be in
-// vain, such as one that remembers a quota as used up. It notifies observers and returns an
-// [*Error] as Do does, with the reason, the time until another try makes sense, 0 if unknown, and
-// the server's last error, nil if there is none. If ctx has ended, that is the reason. A nil
-// reason, a nil ctx or a Retrier that was not made by [New] gives an error other than an [*Error].
+// Refuse gives up on a call without making it, for an adapter that knows the call to be in vain. It
+// notifies observers and returns an [*Error] as Do does, with the reason, the time until another
+// try makes sense, 0 if unknown, and the server's last error, nil if there is none. If ctx has
+// ended, that is the reason. A nil reason, a nil ctx or a Retrier that was not made by [New] gives
+// an error other than an [*Error].
 func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Duration, last error) error {
 	if reason == nil {
 		return errNilReason

@@ -29,8 +29,6 @@ import (
 // Keys that wait for the same limiter around them take turns by cost: of two keys that always have
 // a call waiting there, neither gets ahead of the other by more than three times the largest cost.
 //
-// So the limit of one customer never slows the others, and the limit of the developer slows all.
-//
 // Options and observer are those of r. A [LimiterOption] tunes the limiter of r and those of all
 // keys: [WithMaxRate] of 5 means 5 calls a second for each key, and for all keys together. For 5
 // with each key and no common limit, give r [WithoutLimiter] too.
@@ -40,12 +38,11 @@ import (
 //
 // A scope's Retrier is cheap: make one for each call, or keep it. [WithMaxScopes] and
 // [WithScopeIdle] say how long its limiter is kept. It is never forgotten while a call waits or is
-// in flight, or during a pause; of a limiter of another package, a pause that the server asked for.
-// A budget is forgotten with its limiter, and full when the key is used again.
+// in flight, or during a pause. A budget is forgotten with its limiter, and full when the key is
+// used again.
 //
 // Limiters of other packages cannot be asked without taking, so a call waits for one after the
-// other of them, the outermost first. The limiters of this package come last, all at one moment. If
-// these would delay the call for too long, it is refused before it takes anything.
+// other of them, the outermost first, and then for the limiters of this package together.
 func (r *Retrier) Scope(scope, key string) *Retrier {
 	if r == nil || r.path == nil {
 		return r // Do will say so
@@ -98,18 +95,17 @@ func (p *path) limits() bool {
 	return p != nil && (p.parent != nil || p.scopes.root.limiter != nil)
 }
 
-// use returns the last node of the path, made if need be, and keeps it until unuse.
-func (p *path) use() (*node, error) {
-	if p.parent == nil {
-		return p.scopes.root, nil // never forgotten
-	}
-	return p.scopes.use(p)
-}
-
-func (p *path) unuse(n *node) {
+// with calls f with the last node of the path, unless that cannot be made.
+func (p *path) with(f func(*node)) {
+	n := p.scopes.root // never forgotten
 	if p.parent != nil {
-		p.scopes.unuse(n)
+		var err error
+		if n, err = p.scopes.use(p); err != nil {
+			return
+		}
+		defer p.scopes.unuse(n)
 	}
+	f(n)
 }
 
 // admit waits until a call of a cost may go, and returns the times at which it came and went.
@@ -159,58 +155,40 @@ func (p *path) report(e result, refused *throttleStreak) {
 // charge adds n to the cost of a call that went at sent; n may be negative. Limiters of other
 // packages have no way to take without waiting.
 func (p *path) charge(sent clock.Instant, n int) {
-	last, err := p.use()
-	if err != nil {
-		return
-	}
-	defer p.unuse(last)
-	if last.inner != nil {
-		last.inner.Charge(sent, n)
-	}
+	p.with(func(last *node) {
+		if last.inner != nil {
+			last.inner.Charge(sent, n)
+		}
+	})
 }
 
 // pausesFor reports whether a limiter pauses for a throttle that names a scope.
-func (p *path) pausesFor(scope string) bool {
-	n, err := p.use()
-	if err != nil {
-		return false
-	}
-	defer p.unuse(n)
-	_, learns := n.blamed(scope).limiter.(Learner)
+func (p *path) pausesFor(scope string) (learns bool) {
+	p.with(func(n *node) { _, learns = n.blamed(scope).limiter.(Learner) })
 	return learns
 }
 
 // pauseLeft returns the longest pause on the path.
 func (p *path) pauseLeft() (left time.Duration) {
-	n, err := p.use()
-	if err != nil {
-		return 0
-	}
-	defer p.unuse(n)
-	for ; n != nil; n = n.id.parent {
-		left = max(left, pauseOf(n.limiter))
-	}
+	p.with(func(n *node) {
+		for ; n != nil; n = n.id.parent {
+			left = max(left, pauseOf(n.limiter))
+		}
+	})
 	return left
 }
 
 // limiter returns the last limiter of the path, nil if there is none or it cannot be made.
-func (p *path) limiter() Limiter {
-	n, err := p.use()
-	if err != nil {
-		return nil
-	}
-	defer p.unuse(n)
-	return n.limiter
+func (p *path) limiter() (l Limiter) {
+	p.with(func(n *node) { l = n.limiter })
+	return l
 }
 
 // budget returns the budget that pays for the retries of a call, nil if nothing limits them.
 func (p *path) budget() *Budget {
-	n, err := p.use()
-	if err != nil {
-		return p.scopes.common
-	}
-	defer p.unuse(n)
-	return p.scopes.budget(n)
+	b := p.scopes.common
+	p.with(func(n *node) { b = p.scopes.budget(n) })
+	return b
 }
 
 // succeeded gives the worth of a success back to the budget.

@@ -19,24 +19,22 @@ type Window struct {
 }
 
 // SlidingWindow admits at most so many calls in any window of a given length, wherever the window
-// begins: it counts past calls, and delays a call just until the oldest one is out of the window. Of
-// two calls exactly one length apart, only one is in a window. Several windows hold at once: 10
-// calls a second and 1,000 a day.
+// begins: it counts past calls, and delays a call just until the oldest one is out of the window.
+// Several windows hold at once: 10 calls a second and 1,000 a day.
 //
-// A window of up to 10,000 calls is exact. In a larger one, calls within a ten thousandth of its
-// length count as if all had gone with the last of them: no window ever holds more than its Calls,
-// and a call waits longer than it had to by that ten thousandth at most. Memory grows with the calls
-// in a window, to 256 KiB at most for each window.
+// A window of up to 10,000 calls is exact. In a larger one a call may wait longer by a ten
+// thousandth of the window's length, but no window ever holds more than its Calls. Memory grows
+// with the calls in a window, to 256 KiB at most for each window.
 //
 // The server never changes the windows, but a throttle pauses the limiter: see
 // [SlidingWindow.Learn].
 //
 // It counts the calls of this process from now on: after a restart each window is empty, and
-// another process has its own. A call waits for room without end, a day if need be, unless its
-// context or [WithMaxElapsed] ends that.
+// another process has its own. A call waits for room, a day if need be, unless its context or
+// [WithMaxElapsed] ends that.
 //
 // Prefer a [TokenBucket] if the server refills a bucket, and the [AdaptiveLimiter] if the limit is
-// unknown or shared: a window of this process says nothing about the calls of others.
+// unknown or shared.
 //
 // A SlidingWindow is safe for concurrent use and must not be copied. The zero value refuses every
 // call with an error that says so.
@@ -89,8 +87,7 @@ func checkWindows(windows []Window) (all []pacer.Window, err error) {
 }
 
 // Free returns the number of calls of cost 1 that the windows would admit now, pauses apart.
-func (s *SlidingWindow) Free() int {
-	s.queue.Lock()
-	defer s.queue.Unlock()
-	return s.windows.Free(s.queue.Now())
+func (s *SlidingWindow) Free() (calls int) {
+	s.queue.Locked(func(now clock.Instant) { calls = s.windows.Free(now) })
+	return calls
 }
