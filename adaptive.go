@@ -42,12 +42,11 @@ import (
 // ignores quotas that are too small to pace by: a reset never more than 5 s away; a window of fewer
 // than 4 calls; another limit below 10, or below twice the calls in flight.
 //
-// Rates count calls of cost 1: a call that costs ten counts as ten.
-//
-// Prefer a [TokenBucket] for a limit that is known, fixed and yours alone.
+// Rates count calls of cost 1: a call that costs ten counts as ten. Prefer a [TokenBucket] for a
+// limit that is known, fixed and yours alone.
 //
 // An AdaptiveLimiter is safe for concurrent use and must not be copied. The zero value refuses
-// every call with an error that says so. It starts no goroutine that outlives a waiting call.
+// every call with an error that says so.
 type AdaptiveLimiter struct {
 	settings
 	base                     // its lock guards the brake and the fields below too
@@ -113,8 +112,8 @@ func WithInitialRate(limit rate.Limit) LimiterOption {
 // the limiter paces calls from the first one on. Default: [rate.Inf], no maximum. Range: above 0,
 // and at least the minimum rate. Any other value is an error.
 //
-// Given to [New], it holds for each key of each scope, and for all calls together. Beside
-// [WithoutLimiter] it holds for each key alone, and has no effect on calls outside a scope.
+// Given to [New], it holds for each key of each scope, and for all calls together, unless
+// [WithoutLimiter] is given too.
 func WithMaxRate(limit rate.Limit) LimiterOption {
 	return tuning(func(c *adaptiveConfig) {
 		c.Check(check.IsLimit(limit), "WithMaxRate(%v): "+check.WantLimit, check.LimitText(limit))
@@ -126,8 +125,7 @@ func WithMaxRate(limit rate.Limit) LimiterOption {
 // that are known to be odd: see [WithTuning]. A zero field keeps its default.
 type Tuning struct {
 	// MinRate is the lowest rate, in calls per second, to which throttles may cut. Default: one call
-	// in ten minutes, or the initial or maximum rate if that is lower. Range: above 0, finite, and at
-	// most the maximum rate.
+	// in ten minutes, or the initial or maximum rate if lower. Range: above 0, to the maximum rate.
 	MinRate rate.Limit
 	// Burst is the number of calls that may go at once after a quiet time, which is also the highest
 	// cost of a call. Default: ten milliseconds' worth of the rate, at least 1, or the highest cost of
@@ -227,7 +225,7 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 	c.law.Min, c.law.Max = float64(c.min), perSecond(c.max)
 	a := &AdaptiveLimiter{settings: c.settings, law: law.New(c.law), tokens: pacer.NewBucket(rate.Inf, 1), maxCost: 1, maxAdmitted: 1}
 	a.member, a.waiters = limits.Join(a, &a.queue), &a.queue
-	a.queue.Init(a.policy(), queue.Config{Start: now}) // the law goes on from its own time
+	a.queue.Init(adaptivePolicy{a}, queue.Config{Start: now}) // the law goes on from its own time
 	if initial := min(c.initial, c.max); initial != rate.Inf {
 		a.law.SetRate(now, float64(initial))
 		a.applyRate(now)
@@ -444,8 +442,7 @@ func (a *AdaptiveLimiter) Limit() rate.Limit { return a.Stats().Limit }
 
 // SetLimit sets the rate, in calls per second, for waiting calls too. The limiter goes on learning
 // from there and forgets the rates delivered before. [rate.Inf] begins anew, at the maximum rate if
-// there is one. Range: the minimum to the maximum rate, or rate.Inf. Any other value is an error
-// and changes nothing.
+// there is one. Range: the minimum to the maximum rate, or rate.Inf. Any other value is an error.
 func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	if !a.queue.Ready() {
 		return limits.ErrZero
@@ -514,8 +511,6 @@ func (a *AdaptiveLimiter) Stats() (s Stats) {
 // An adaptivePolicy is an AdaptiveLimiter as its queue sees it.
 type adaptivePolicy struct{ *AdaptiveLimiter }
 
-func (a *AdaptiveLimiter) policy() adaptivePolicy { return adaptivePolicy{a} }
-
 // Pass takes the tokens of a call, and counts it as sent.
 func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
 	if wait := a.waitTime(now, n, (*pacer.Bucket).Pass); wait > 0 {
@@ -547,8 +542,7 @@ func (a adaptivePolicy) Abandoned(now clock.Instant) {
 }
 
 // shrinkBurst lowers the burst again when the expensive call that it was raised for has given up.
-// It keeps the burst while any other call waits here or in a child queue. A call that goes now
-// counts as waiting.
+// It keeps the burst while any other call waits here or in a child queue, or goes now.
 func (a *AdaptiveLimiter) shrinkBurst(now clock.Instant) {
 	if a.maxCost > a.maxAdmitted && a.waiters.AlmostEmpty() && a.paced() {
 		a.maxCost = a.maxAdmitted

@@ -7,10 +7,9 @@ import (
 
 // An Attempt is one turn of a loop over [Retrier.Attempts].
 type Attempt struct {
-	c     *calling
-	ended bool
-	err   error
-	why   error // given to GiveUp
+	c   *calling
+	err error // given to Done
+	why error // given to GiveUp
 }
 
 // Context returns the context for the call. With [WithAttemptTimeout] it ends with the turn of the
@@ -38,7 +37,7 @@ func (a *Attempt) Done(err error) Verdict {
 		return Classify(err)
 	}
 	v := a.c.verdict(err)
-	a.ended, a.err, a.c.doneVerdict = true, err, v
+	a.err, a.c.doneVerdict = err, v
 	return v
 }
 
@@ -76,11 +75,11 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 				return
 			}
 			left := false
-			a.ended, a.err, a.why = false, nil, nil
+			a.err, a.why = nil, nil
 			err := c.attempt(func(context.Context) error {
 				left = !yield(a, nil)
 				switch {
-				case a.ended:
+				case c.doneVerdict.valid():
 					return a.err
 				case left:
 					return errLeft
@@ -92,7 +91,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 					r.path.succeeded()
 				}
 				if a.why != nil && (r.nested || callOf(c.ctx) == nil) {
-					if a.ended {
+					if c.doneVerdict.valid() {
 						c.last = a.err
 					}
 					_ = c.giveUp(a.why, c.doneVerdict.RetryAfter) // for observers

@@ -43,9 +43,8 @@ func WithBase(d time.Duration) BackoffOption {
 	}
 }
 
-// WithMultiplier sets the factor from each delay to the next, prior to jitter.
-// [DecorrelatedJitter] ignores it. Default: 2. Range: 1 or more, and finite. Any other value is an
-// error.
+// WithMultiplier sets the factor from each delay to the next, prior to jitter. Default: 2. A factor
+// below 1 or not finite is an error.
 func WithMultiplier(m float64) BackoffOption {
 	return func(c *backoffConfig) {
 		c.multiplier = m
@@ -62,8 +61,7 @@ func WithMaxDelay(d time.Duration) BackoffOption {
 }
 
 // WithRetries sets the number of retries before giving up. A [Retrier] without [WithMaxAttempts]
-// obeys the number of its [WithBackoff], and ignores that of its [WithThrottleBackoff]. Default: no
-// limit. 0 or less is an error.
+// obeys the number of its [WithBackoff]. Default: no limit. 0 or less is an error.
 func WithRetries(n int) BackoffOption {
 	return func(c *backoffConfig) {
 		c.retries = n
@@ -171,8 +169,7 @@ func LinearBackoff(step, maxDelay time.Duration, opts ...BackoffOption) (Backoff
 }
 
 // ConstantBackoff returns a backoff of d before every retry. Without options it has no jitter and
-// its retries never end. For jitter above d, raise the maximum with [WithMaxDelay]. d of 0 or less
-// is an error.
+// never ends. For jitter above d, raise the maximum by [WithMaxDelay]. d of 0 or less is an error.
 func ConstantBackoff(d time.Duration, opts ...BackoffOption) (Backoff, error) {
 	if d <= 0 {
 		return Backoff{}, fmt.Errorf("cruise: ConstantBackoff(%v): want above 0", d)
@@ -209,8 +206,7 @@ func (b Backoff) Delay(retry int, previous time.Duration) time.Duration {
 	return b.at(retry, previous, chance.Float64())
 }
 
-// at is Delay with a given random number: u is from 0 to 1, without 1, so that rounding cannot
-// leave the range.
+// at is Delay with a given random number from 0 to 1, without 1, so that rounding stays in range.
 func (b Backoff) at(retry int, previous time.Duration, u float64) time.Duration {
 	least, most := b.spread(retry, previous)
 	return least + time.Duration(u*float64(most-least))
@@ -278,8 +274,7 @@ type Schedule []struct { // the range of the delay before one retry
 const longestSchedule = 10_000
 
 // Schedule returns the ranges of the first n delays, of all if there are fewer, and at most of
-// 10,000. With [DecorrelatedJitter], whose delays depend on each other, a range covers all possible
-// delays.
+// 10,000. With [DecorrelatedJitter] a range covers all possible delays.
 func (b Backoff) Schedule(n int) Schedule {
 	if b.retries > 0 {
 		n = min(n, b.retries)

@@ -20,8 +20,7 @@ type member = limits.Member
 // ownLimiter is a limiter of this module.
 type ownLimiter interface{ learn(result) }
 
-// ownOf returns l and its queue if l is a limiter of this module that was made by its constructor,
-// else nil.
+// ownOf returns l and its queue if l was made by a constructor of this module, else nil.
 func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
 	q := limits.QueueOf(l)
 	if q == nil {
@@ -53,13 +52,11 @@ func (b *base) WaitN(ctx context.Context, n int) error {
 
 // TryN admits a call of cost n now and returns true, or returns false without waiting or taking a
 // token. It returns false while other calls wait, during a pause, for a negative n, and for a call
-// that can never go. n of 0 is always admitted. To learn the wait too, make the call by
-// [Retrier.Do] with [WithMaxWait] of 0. One Learn must follow if it returned true and n is 1 or
-// more.
+// that can never go. n of 0 is always admitted. To learn the wait too, use [WithMaxWait] of 0. One
+// Learn must follow if it returned true and n is 1 or more.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
-// admitPaid waits until a call of a cost above 0 may go, and returns the times at which it came and
-// went.
+// admitPaid waits until a call of a cost above 0 may go, and returns when it came and went.
 func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	came, sent, err = limits.Enter(ctx, q, n)
 	return came, sent, refusalError(err, n)
@@ -84,8 +81,7 @@ var refusalReasons = [...]error{
 	queue.WaitTooLong:     ErrMaxWait,
 }
 
-// pauseBy pauses after an attempt, and reports whether that extends the pause. The caller holds the
-// lock.
+// pauseBy pauses after an attempt, and reports whether that extends the pause. It needs the lock.
 func (b *base) pauseBy(now clock.Instant, e result, d time.Duration) bool {
 	if e.outcome == OutcomeQuotaExhausted {
 		b.queue.QuotaUsedUp(now.Add(e.retryAfter))

@@ -11,8 +11,7 @@ import (
 
 // A brake turns throttles into pauses: consecutive throttles raise a level, and calls that are not
 // throttled lower it again. The throttles of one congestion count once, since an attempt sent
-// before the first of them is late. [TokenBucket], [SlidingWindow] and the law of an
-// [AdaptiveLimiter] have one.
+// before the first of them is late.
 type brake struct {
 	backoff   Backoff
 	forgive   int           // un-throttled calls that lower the level by one
@@ -24,21 +23,19 @@ type brake struct {
 }
 
 const (
-	defaultForgive = 10
-	defaultCold    = 2 // levels by which a pause is longer before the first success: about a second
+	defaultCold = 2 // levels by which a pause is longer before the first success: about a second
 
 	// maxGrown caps the growth of a short Retry-After that was in vain. A longer one is rounded up,
 	// or of a window whose end it does not tell, as HAProxy's: only further probes find the end.
 	maxGrown = time.Second
 )
 
-func newBrake() brake { return brake{backoff: defaultPause, forgive: defaultForgive} }
+func newBrake() brake { return brake{backoff: defaultPause, forgive: 10} }
 
 // defaultPause is the pause for a throttle without a Retry-After: the constants of the control law.
 var defaultPause = Must(NewBackoff(WithBase(300*time.Millisecond), WithMaxDelay(time.Minute), EqualJitter()))
 
-// late reports whether an attempt was sent before the level last rose, so that its
-// throttle says nothing new.
+// late reports whether an attempt was sent before the level last rose: its throttle is no news.
 func (b *brake) late(sent clock.Instant) bool {
 	return sent != 0 && sent <= b.raisedAt
 }
@@ -82,10 +79,9 @@ func (l *fixedLimiter) learn(e result) {
 	l.raised.Store(b.level > 0)
 }
 
-// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing. At
-// the end of a pause a [TokenBucket] has one saved token left, so a call that costs more waits for
-// the rest. A [SlidingWindow] spreads the calls of its shortest window over that window, or over a
-// minute if it is longer.
+// Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing. After
+// a pause a [TokenBucket] has one saved token left, and a [SlidingWindow] spreads the calls of its
+// shortest window over that window, or over a minute if it is longer.
 func (l *fixedLimiter) Pause(d time.Duration) { l.pauseFor(d) }
 
 // Resume ends a pause as if its time were over.
@@ -98,17 +94,15 @@ func (l *fixedLimiter) Waiting() (calls int) {
 }
 
 // pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a
-// Retry-After the pause is the backoff's delay at the level, raised by ahead, at most atMost;
-// never means no cap.
+// Retry-After the pause is the backoff's delay at the level, raised by ahead, at most atMost.
 //
 // atMost comes from the rate, or from the time in which calls got through. With no call through
 // since the last throttle, the server has an outage of unknown length: the cap does not apply. If
 // it came from the rate, the backoff begins anew. Its delays then grow from the last pause, or from
 // the time until the next attempt if the rate made that longer.
 //
-// If no call got through since the last throttle, all clients were told the same moment and
-// collided. So a Retry-After of less than a second is then the least of a wait that grows: see
-// [Tuning].
+// If no call got through since the last throttle, all clients were told the same moment. So a
+// Retry-After of less than a second is then the least of a wait that grows: see [Tuning].
 func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.Duration) time.Duration {
 	switch e.outcome {
 	case OutcomeThrottled:

@@ -35,8 +35,7 @@ type TokenBucket struct {
 var _ Learner = (*TokenBucket)(nil)
 
 // NewTokenBucket returns a full bucket that admits limit calls a second and, when it is full, burst
-// calls at once. limit must be above 0, or [rate.Inf]; burst must be 1 to 2^31-1. Any other value
-// is an error.
+// calls at once. A limit of 0 or less, and a burst outside 1 to 2^31-1, is an error.
 func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 	var f check.Errors
 	f.Check(check.IsLimit(limit), "limit %v: "+check.WantLimit, check.LimitText(limit))
@@ -83,6 +82,5 @@ func (b *TokenBucket) SetBurst(burst int) error {
 	return b.change(func(now clock.Instant) { b.tokens.SetBurst(now, burst) })
 }
 
-// timerGrain is the usual lateness of timers. Without making up for it a bucket of burst 1 would
-// give less than its limit, and at most a thousand calls a second.
+// timerGrain is the usual lateness of timers, for which a bucket of burst 1 has to make up.
 const timerGrain = 10 * time.Millisecond

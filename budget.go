@@ -12,15 +12,13 @@ import (
 
 // A Budget limits the retries of all calls that share it, so that retries cannot multiply the load
 // of a failing server. It is an account of tokens: a retry takes one, a success gives back a part
-// of one, and time gives back slowly, so that it always recovers. First attempts are free.
+// of one, and time gives back slowly, so that it always recovers. First attempts are free. In any
+// time, retries are at most capacity + ratio × successes + refill × time.
 //
-// In any time, retries are at most capacity + ratio × successes + refill × time.
+// Sources: gRFC A6 (gRPC retry throttling); Finagle's RetryBudget; the Google SRE book, "Handling
+// Overload".
 //
-// Sources: gRFC A6 (gRPC retry throttling); Twitter's Finagle RetryBudget; the Google SRE book,
-// "Handling Overload".
-//
-// A Budget is safe for concurrent use, and Retriers may share it. The zero value is not usable; it
-// must not be copied.
+// A Budget is safe for concurrent use, and must not be copied. The zero value is not usable.
 type Budget struct {
 	capacity, ratio, refill float64
 
@@ -32,8 +30,8 @@ type Budget struct {
 }
 
 // NewBudget returns a full budget of capacity retries, to which each success gives ratio and each
-// second refill. capacity must be 1 to 2^31-1, ratio and refill 0 to 2^31-1 and not both 0. Any
-// other value is an error.
+// second refill. Range: capacity 1 to 2^31-1, ratio and refill 0 to 2^31-1 and not both 0. Any other
+// value is an error.
 func NewBudget(capacity, ratio, refill float64) (*Budget, error) {
 	var f check.Errors
 	f.Check(capacity >= 1 && capacity <= math.MaxInt32, "budget capacity %v: want 1 to %d", capacity, math.MaxInt32)
@@ -53,8 +51,7 @@ const defaultCapacity = 100.0
 
 func newDefaultBudget() *Budget { return Must(NewBudget(defaultCapacity, 0.1, 0.1)) }
 
-// Left returns the number of retries that the budget allows now, +Inf for nil, which limits
-// nothing.
+// Left returns the number of retries that the budget allows now, +Inf for nil.
 func (b *Budget) Left() float64 {
 	if b == nil {
 		return math.Inf(1)

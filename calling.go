@@ -133,8 +133,7 @@ func (c *calling) refused(err error) error {
 }
 
 // timeLeft returns the time left for waiting, and the reason for giving up after it, nil if it has no
-// end. The deadline may lack a monotonic reading, so it is compared with time.Until, as contexts
-// do.
+// end. It uses time.Until as contexts do, since the deadline may lack a monotonic reading.
 func (c *calling) timeLeft() (left time.Duration, reason error) {
 	left = clock.Never
 	if c.maxElapsed > 0 {
@@ -148,8 +147,7 @@ func (c *calling) timeLeft() (left time.Duration, reason error) {
 	return left, reason
 }
 
-// attempt calls fn. The limiter gets a result even if fn does not return, or an observer ends the
-// goroutine before.
+// attempt calls fn. The limiter gets a result even if fn or an observer ends the goroutine.
 func (c *calling) attempt(fn func(context.Context) error) error {
 	returned := false
 	c.doneVerdict = Verdict{}
@@ -357,8 +355,7 @@ func isEnd(ctx context.Context, err error) (is bool) {
 }
 
 // alreadyRetried reports whether another Retrier has given up on err, or on an error joined with it,
-// without a new mark since. A classifier that looks for the server's error would find it within,
-// and retries would multiply.
+// without a new mark since. A classifier would find the server's error within and retry again.
 func alreadyRetried(err error) bool {
 	var all tree
 	all.add(err, oneError{})
@@ -390,8 +387,7 @@ func (c *calling) report(v Verdict, err error) {
 	}
 }
 
-// giveUpRetry is giveUp for a call that another attempt might help: that attempt would have met the
-// pause of the limiter too.
+// giveUpRetry is giveUp for a call that another attempt might help, after the limiter's pause.
 func (c *calling) giveUpRetry(reason error, retryAfter time.Duration) error {
 	if c.cost > 0 {
 		retryAfter = max(retryAfter, c.r.path.pauseLeft())

@@ -102,14 +102,12 @@ func WithoutRetries() CallOption { return CallOption{kind: onceOption} }
 func WithMaxAttempts(n int) CallOption { return CallOption{attemptsOption, int64(n)} }
 
 // WithMaxElapsed bounds a call to d since Do was called: no attempt starts later, and no wait that
-// would end later begins. An attempt under way goes on. Default: no limit except the context's. 0
-// or less is an error.
+// would end later begins. An attempt under way goes on. Default: no limit. 0 or less is an error.
 func WithMaxElapsed(d time.Duration) CallOption { return CallOption{elapsedOption, int64(d)} }
 
 // WithAttemptTimeout gives the context of each attempt a timeout. An attempt that exceeds it is
-// retried. The context ends when the attempt returns: read the body of a response before, or use
-// WithAttemptTimeout of package cruisehttp, which lasts until the body is closed. Default: none. 0
-// or less is an error.
+// retried. The context ends when the attempt returns, so read the body of a response before:
+// WithAttemptTimeout of package cruisehttp lasts longer. Default: none. 0 or less is an error.
 func WithAttemptTimeout(d time.Duration) CallOption { return CallOption{timeoutOption, int64(d)} }
 
 // WithMaxWait caps the time that each attempt waits for the limiter. With 0 the call goes at once

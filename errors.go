@@ -12,8 +12,7 @@ import (
 
 // Reasons for which a [Retrier] gives up, and a limiter refuses a call. Match them with [errors.Is].
 var (
-	// ErrAttemptsExhausted: all attempts that [WithMaxAttempts] allows have failed, or the only one
-	// of [WithoutRetries].
+	// ErrAttemptsExhausted: all attempts that [WithMaxAttempts] or [WithoutRetries] allows failed.
 	ErrAttemptsExhausted = errors.New("cruise: attempts exhausted")
 	// ErrBudgetExhausted: the [Budget] has no retry left. It is a limit of this client.
 	ErrBudgetExhausted = errors.New("cruise: retry budget of this client exhausted")
@@ -46,18 +45,14 @@ func (t *timeout) Unwrap() error   { return context.DeadlineExceeded }
 func (t *timeout) Timeout() bool   { return true }
 func (t *timeout) Temporary() bool { return true }
 
-// Error is the error of a call on which Do gave up.
-//
-// [errors.Is] and [errors.As] see both the Reason and the Last error, so a deadline or a
-// cancellation never hides a server's error. [errors.Unwrap] returns nil, as for every error that
-// wraps several.
+// Error is the error of a call on which Do gave up. [errors.Is] and [errors.As] see both the Reason
+// and the Last error, so a deadline or a cancellation never hides a server's error.
 type Error struct {
 	// Reason is one of the Err variables of this package. ErrCost is wrapped, with the costs. If
 	// the context ended, Reason is [context.Canceled] or [context.DeadlineExceeded], with its
 	// cause. Otherwise it is the error of the limiter that refused the call.
-	Reason error
-	// Attempts is the number of attempts made, 0 or more.
-	Attempts int
+	Reason   error
+	Attempts int // made, 0 or more
 	// Elapsed is the time since Do was called. Without limiter, observer and limits of time, it
 	// counts from the end of the first attempt.
 	Elapsed time.Duration
@@ -68,8 +63,7 @@ type Error struct {
 	// front, if a limiter refused the call. 0 means unknown.
 	Paused time.Duration
 	Ahead  int
-	// Last is the last error of the call itself, nil if no attempt was made.
-	Last error
+	Last   error // of the call itself; nil if no attempt was made
 }
 
 // Error returns the reason and the call's last error in words.
@@ -141,8 +135,7 @@ type wrapper struct {
 func (w *wrapper) Error() string { return w.err.Error() }
 func (w *wrapper) Unwrap() error { return w.err }
 
-// Verdict returns the verdict of the wrapper. A wait or a scope that it lacks comes from the
-// wrapped error.
+// Verdict returns the wrapper's verdict, with a wait or scope of the wrapped error if it has none.
 func (w *wrapper) Verdict() Verdict {
 	v, inner := w.verdict, Classify(w.err)
 	v.RetryAfter = cmp.Or(v.RetryAfter, inner.RetryAfter)
@@ -153,8 +146,7 @@ func (w *wrapper) Verdict() Verdict {
 // A Hint adds to a verdict: see [RetryAfter] and [InScope].
 type Hint func(*Verdict)
 
-// RetryAfter sets the wait that the server asked for, such as RetryAfter(30*time.Second). A
-// negative wait counts as none.
+// RetryAfter sets the wait that the server asked for. A negative wait counts as none.
 func RetryAfter(d time.Duration) Hint {
 	return func(v *Verdict) { v.RetryAfter = d }
 }
@@ -172,8 +164,7 @@ func Throttled(err error, hints ...Hint) error {
 
 // QuotaExhausted marks err as the end of a long quota: the call is not retried, and with
 // [RetryAfter] everyone behind the limiter pauses until then. A call that may not wait that long
-// fails at once, with [ErrQuotaExhausted] or [ErrDeadline] and the time left. It returns nil for a
-// nil err.
+// fails at once, with [ErrQuotaExhausted] or [ErrDeadline]. It returns nil for a nil err.
 func QuotaExhausted(err error, hints ...Hint) error {
 	return wrap(err, OutcomeQuotaExhausted, hints)
 }
@@ -186,8 +177,7 @@ func Transient(err error, hints ...Hint) error {
 
 // Permanent marks err as not worth a retry. After a first attempt Do returns it without an [*Error]
 // around it. It hides a throttle from the limiter: to report one without a retry, return
-// [Throttled] in a call [WithoutRetries], or leave the loop of [Retrier.Attempts] after Done. It
-// returns nil for a nil err.
+// [Throttled] in a call [WithoutRetries]. It returns nil for a nil err.
 func Permanent(err error) error {
 	return wrap(err, OutcomePermanent, nil)
 }

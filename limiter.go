@@ -18,8 +18,7 @@ import (
 // cancelled leaves its reservation behind. Prefer a [TokenBucket].
 type Limiter interface {
 	// WaitN returns nil when a call of cost n may go. It returns the context's error if that ends
-	// first, and an error at once if the wait could not end before the context's deadline or n can
-	// never be admitted.
+	// first, and an error at once if it cannot return nil before the context's deadline.
 	WaitN(ctx context.Context, n int) error
 }
 
@@ -91,8 +90,7 @@ func waitFor(ctx context.Context, l Limiter, n int, until clock.Instant) error {
 	return err
 }
 
-// explain adds the reason to an error of a limiter, and the wait: x/time gives the reason in text
-// alone, without a wait.
+// explain adds the reason and the wait to an error of x/time's limiter, which gives text alone.
 func explain(ctx context.Context, l Limiter, n int, err error) error {
 	x, ok := l.(*rate.Limiter)
 	if !ok || err == nil {

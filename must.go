@@ -1,9 +1,6 @@
 package cruise
 
-// Must returns v, or panics with err if that is not nil. It suits variables with constant options,
-// as in
-//
-//	var backoff = cruise.Must(cruise.NewBackoff(cruise.WithBase(time.Second)))
+// Must returns v, or panics with err if that is not nil. It suits variables with constant options.
 func Must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -20,9 +20,9 @@ type node struct {
 	limiter Limiter      // nil for a Retrier without one
 	own     ownLimiter   // limiter, if it is of this module, else nil
 	queue   *queue.Queue // of own, in the tree of queues
-	// The last ones on the path to this node, itself included; nil if there are none:
-	inner   *queue.Queue // queue of a limiter of this package
-	foreign *node        // limiter of another package
+	// Of the path to this node, itself included:
+	inner   *queue.Queue // last queue of a limiter of this package; nil if there is none
+	foreign bool         // there is a limiter of another package
 
 	budget atomic.Pointer[Budget] // nil until there is a retry
 	passes ownThrottles
@@ -49,7 +49,7 @@ func newNode(id nodeID, l Limiter) *node {
 	case n.own != nil:
 		n.inner = n.queue
 	case l != nil:
-		n.foreign = n
+		n.foreign = true
 	}
 	return n
 }
@@ -57,7 +57,7 @@ func newNode(id nodeID, l Limiter) *node {
 // admit waits until a call of a cost above 0 may go, and returns the times at which it came and
 // went. It takes nothing if the call does not go.
 func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, err error) {
-	if n.foreign != nil {
+	if n.foreign {
 		return n.admitForeign(ctx, cost)
 	}
 	return admitPaid(n.inner, ctx, cost)
@@ -74,13 +74,17 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 		}
 	}
 	foreign := make([]*node, 0, 4) // the innermost first
-	for x := n.foreign; x != nil; x = x.foreignAbove() {
-		foreign = append(foreign, x)
+	for x := n; x != nil; x = x.id.parent {
+		if x.limiter != nil && x.own == nil {
+			foreign = append(foreign, x)
+		}
 	}
 	asked := len(foreign) // all from here on have admitted the call
 	defer func() {
 		if sent == 0 {
-			reportUnsent(foreign[asked:], cost)
+			for _, x := range foreign[asked:] {
+				defer x.report(result{outcome: OutcomeDropped, cost: cost}) // even if another one panics
+			}
 		}
 	}()
 	for _, x := range slices.Backward(foreign) {
@@ -94,22 +98,6 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 	}
 	_, sent, err = admitPaid(n.inner, ctx, cost)
 	return came, sent, err
-}
-
-// foreignAbove returns the last node above n whose limiter is of another package.
-func (n *node) foreignAbove() *node {
-	if n.id.parent == nil {
-		return nil
-	}
-	return n.id.parent.foreign
-}
-
-// reportUnsent tells limiters that a call which they admitted was never made, even if one of them
-// panics.
-func reportUnsent(nodes []*node, cost int) {
-	for _, n := range nodes {
-		defer n.report(result{outcome: OutcomeDropped, cost: cost})
-	}
 }
 
 // reportAll tells the limiters of n and of all nodes above, even if one of them panics.
@@ -147,9 +135,8 @@ func (n *node) blamed(scope string) *node {
 	return n
 }
 
-// paused reports whether the limiter stops all calls. A limiter of another package is not asked,
-// since no code of other packages runs under the lock: it counts as paused for as long as the
-// server asked.
+// paused reports whether the limiter stops all calls. A limiter of another package counts as paused
+// for as long as the server asked, since no code of other packages runs under the lock.
 func (n *node) paused(now clock.Instant) bool {
 	if n.queue != nil {
 		_, pause := n.queue.Report()
@@ -192,14 +179,6 @@ func (n *node) stats() (s Stats) {
 	}
 	s.PauseLeft = max(s.PauseLeft, pauseOf(n.limiter))
 	return s
-}
-
-// retries returns the retries left in the budget of the key.
-func (n *node) retries() float64 {
-	if b := n.budget.Load(); b != nil {
-		return b.Left()
-	}
-	return defaultCapacity
 }
 
 // scopePath returns the scopes of a node, the outermost first.

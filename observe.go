@@ -90,8 +90,7 @@ func (r RateChanged) String() string {
 	return fmt.Sprintf("%s, was %s: %s", check.RateText(r.To), check.RateText(r.From), r.Why)
 }
 
-// Paused: a limiter stops all calls until a moment. The event comes when a pause begins and
-// whenever it is extended.
+// Paused: a limiter stops all calls until a moment. The event comes when a pause begins or grows.
 type Paused struct {
 	Until time.Time
 	For   time.Duration // from now
@@ -150,11 +149,4 @@ type observers [2]Observer
 func (o observers) Observe(ctx context.Context, e Event) {
 	notify(ctx, o[0], e)
 	notify(ctx, o[1], e)
-}
-
-func joinObservers(first, second Observer) Observer {
-	if first == nil {
-		return second
-	}
-	return observers{first, second}
 }

@@ -56,8 +56,7 @@ func WithLimiter(l Limiter) Option {
 }
 
 // WithoutLimiter makes calls go at once: only their backoff delays them. Calls of a [Retrier.Scope]
-// pass just the limiter of their scope. A [LimiterOption] beside it tunes the limiters of scopes,
-// and has no effect on calls outside a scope.
+// pass just the limiter of their scope, which a [LimiterOption] beside it tunes.
 func WithoutLimiter() Option {
 	return option(func(c *config) { c.limiter, c.limiterSet = nil, true })
 }
@@ -65,8 +64,7 @@ func WithoutLimiter() Option {
 // delays returns the wait before a retry: see [Backoff.Delay].
 type delays = func(retry int, previous time.Duration) time.Duration
 
-// delaysOf returns the delays of a [Backoff], or of a function in its place, and its maximum of
-// retries, 0 for no limit.
+// delaysOf returns the delays of a [Backoff] or a function, and its retries, 0 for no limit.
 func delaysOf(b any) (d delays, retries int) {
 	if b, ok := b.(Backoff); ok {
 		return b.Delay, b.retries
@@ -80,10 +78,9 @@ func delaysOf(b any) (d delays, retries int) {
 //	func(retry int, previous time.Duration) time.Duration { return schedule[min(retry, len(schedule))-1] }
 //
 // The function gets the number of the retry, 1 for the first, and the last wait of the same call, 0
-// before the first. Many goroutines may call it at once. A negative result counts as 0. A wait that
-// would pass a deadline ends the call. A Backoff with [WithRetries] sets the number of attempts
-// too, unless [WithMaxAttempts] does. Default: 100 ms, doubled to 20 s, full jitter. A nil function
-// is an error.
+// before the first. Many goroutines may call it at once. A negative result counts as 0. A Backoff
+// with [WithRetries] sets the number of attempts too, unless [WithMaxAttempts] does. Default: 100
+// ms, doubled to 20 s, full jitter. A nil function is an error.
 func WithBackoff[B Backoff | func(retry int, previous time.Duration) time.Duration](b B) Option {
 	return option(func(c *config) {
 		c.backoff, c.retries = delaysOf(b)
@@ -92,9 +89,8 @@ func WithBackoff[B Backoff | func(retry int, previous time.Duration) time.Durati
 }
 
 // WithThrottleBackoff sets the wait of one call before the retry of a throttled attempt, as
-// [WithBackoff] does for other retries. Default: none if the limiter is a [Learner], since its
-// pauses hold for everyone; otherwise 1 s, doubled to 20 s, full jitter. A nil function is an
-// error.
+// [WithBackoff] does for other retries. Default: none if the limiter is a [Learner], which pauses
+// for everyone; otherwise 1 s, doubled to 20 s, full jitter. A nil function is an error.
 func WithThrottleBackoff[B Backoff | func(retry int, previous time.Duration) time.Duration](b B) Option {
 	return option(func(c *config) {
 		c.throttleBackoff, _ = delaysOf(b)
@@ -179,8 +175,7 @@ func WithPermanent(errs ...error) Option {
 // WithScopeLimiter sets the function that makes the limiter of each key of each scope: see
 // [Retrier.Scope]. Many goroutines may call it at once. Default: an [AdaptiveLimiter] with the
 // options of the Retrier's own. An error of the function fails the call, as the Reason of an
-// [*Error] of 0 attempts. So does a nil limiter, and one that is not new. A nil function is an
-// error.
+// [*Error] of 0 attempts. So does a limiter that is nil or not new. A nil function is an error.
 func WithScopeLimiter(limiter func(scope, key string) (Limiter, error)) Option {
 	return option(func(c *config) {
 		c.Check(limiter != nil, "WithScopeLimiter(nil): want a function")
@@ -217,10 +212,13 @@ func (o observerOption) retrier(c *config)         { c.observer = o.add(c.observ
 func (o observerOption) limiter(c *adaptiveConfig) { c.observer = o.add(c.observer, &c.Errors) }
 
 func (o observerOption) add(others Observer, f *check.Errors) Observer {
-	if !f.Check(!nils.Is(o.Observer), "WithObserver(nil): want an Observer") {
+	switch {
+	case !f.Check(!nils.Is(o.Observer), "WithObserver(nil): want an Observer"):
 		return others
+	case others == nil:
+		return o.Observer
 	}
-	return joinObservers(others, o.Observer)
+	return observers{others, o.Observer}
 }
 
 // WithObserver sends events to o. Given to [New], o gets events of the Retrier and of the limiters

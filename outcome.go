@@ -15,22 +15,19 @@ import (
 type Outcome uint8
 
 const (
-	// OutcomeUnknown is the zero value: a classifier that returns it declines, and the next one is
-	// asked.
+	// OutcomeUnknown is the zero value: a classifier that returns it declines.
 	OutcomeUnknown Outcome = iota
 	// OutcomeSuccess: the server did the work.
 	OutcomeSuccess
 	// OutcomeThrottled: the server asked to slow down. Worth retrying, after a pause.
 	OutcomeThrottled
-	// OutcomeQuotaExhausted: a long window (a day, a month, a bill) is used up, so retrying soon is
-	// pointless and slowing down does not help.
+	// OutcomeQuotaExhausted: a long window, such as a day, is used up. Retrying soon is pointless.
 	OutcomeQuotaExhausted
 	// OutcomeTransient: worth retrying, and the rate is not to blame.
 	OutcomeTransient
 	// OutcomePermanent: retrying cannot help.
 	OutcomePermanent
-	// OutcomeDropped: the caller gave the attempt up, so it says nothing about the server. It is
-	// not retried, and leaves the rate unchanged.
+	// OutcomeDropped: the caller gave the attempt up. No retry follows, and the rate stays.
 	OutcomeDropped
 )
 
@@ -53,20 +50,16 @@ func (o Outcome) refused() bool { return o == OutcomeThrottled || o == OutcomeQu
 // Its numbers are in units of [WithCost]: if the server counts calls, and each costs more than 1
 // here, multiply them by that cost.
 type Quota struct {
-	// Limit is the size of a whole window; 0 means not reported.
-	Limit int
-	// Remaining is the part left until Reset, 0 or more.
-	Remaining int
-	// Reset is the time until the next window, or until the bucket is full; 0 means not reported.
-	Reset time.Duration
+	Limit     int           // size of a whole window; 0 means not reported
+	Remaining int           // part left until Reset, 0 or more
+	Reset     time.Duration // time until the next window, or a full bucket; 0 means not reported
 }
 
 // Feedback tells a [Learner] the result of an attempt that it admitted.
 type Feedback struct {
 	Outcome Outcome
-	// Sent is the time at which the limiter admitted the attempt. A throttle of an attempt sent
-	// before an earlier throttle was known says nothing new. It is zero if the attempt is to count
-	// as never sent.
+	// Sent is the time at which the limiter admitted the attempt, zero to count as never sent. A
+	// throttle of an attempt sent before an earlier throttle was known says nothing new.
 	Sent       time.Time
 	Cost       int           // n that the attempt was admitted with
 	RetryAfter time.Duration // wait that the server asked for; 0 means none
@@ -79,9 +72,7 @@ type Verdict struct {
 	Outcome    Outcome       // OutcomeUnknown declines
 	RetryAfter time.Duration // wait that the server asked for; 0 means none
 	Scope      string        // limit that the server blamed; "" means that it named none
-	// NoRetry ends the call, and leaves the Outcome to the limiter: a throttled request that must
-	// not be sent again.
-	NoRetry bool
+	NoRetry    bool          // ends the call, and leaves the Outcome to the limiter
 }
 
 // valid reports whether a classifier has decided.
@@ -111,11 +102,8 @@ var transientCodes = []string{"RequestTimeout", "RequestTimeoutException"}
 //
 //	Verdict() cruise.Verdict       decides, for the errors within it too
 //	ErrorCode() string             AWS codes: the SDK's 14 throttle codes, request timeouts
-//	HTTPStatusCode() int           300 or more: by StatusOutcome
-//	StatusCode() int               300 or more: by StatusOutcome
-//	HTTPCode() int                 300 or more: by StatusOutcome
-//	RetryAfter() time.Duration     alone, a positive wait is a throttle
-//	GetRetryAfter() time.Duration  the same
+//	StatusCode() int               300 or more: by StatusOutcome; HTTPStatusCode and HTTPCode too
+//	RetryAfter() time.Duration     alone, a positive wait is a throttle; GetRetryAfter too
 //	Timeout() bool                 true is transient
 //
 // A wrapper without a wait or a scope takes it from the error that it wraps. Of joined errors, in
@@ -147,12 +135,6 @@ func Classify(err error) Verdict {
 //		wait := time.Duration(seconds) * time.Second
 //		return cruise.Verdict{Outcome: cruise.StatusOutcome(int(e.ErrStatus.Code), wait), RetryAfter: wait}
 //	})
-//	cruise.ClassifyAs(func(e *connect.Error) (v cruise.Verdict) {
-//		if e.Code() == connect.CodeResourceExhausted {
-//			v.Outcome = cruise.OutcomeThrottled
-//		}
-//		return v
-//	})
 //
 // Package cruisehttp has VerdictOf for errors that keep a response, and there the lines for a dozen
 // SDKs. Module cruisegrpc classifies errors of gRPC.
@@ -182,8 +164,7 @@ type oneError struct {
 	within    []error
 }
 
-// inspect reads the facts of err. The methods of a typed nil error panic, which must not end the
-// caller's goroutine.
+// inspect reads the facts of err. An error whose methods panic, such as a typed nil, has none.
 func inspect(err error) (n oneError) {
 	defer func() {
 		if recover() != nil {
@@ -333,11 +314,9 @@ func (o Outcome) rank() int {
 
 // StatusOutcome returns the meaning of an HTTP status alone. retryAfter is the wait that the
 // response asked for, 0 if none: with a wait 403, 418, 430 and 503 are a throttle, and 409, 413 and
-// 423 a transient failure. A bare 503 is transient: the server failed, and the rate may not be to
-// blame.
+// 423 a transient failure. A bare 503 is transient: the rate may not be to blame.
 //
-// Sources: RFC 9110, RFC 6585 section 4 (429), RFC 8470 (425), and the common use of 418, 430, 509,
-// 529 and 52x.
+// Sources: RFC 9110, 6585 (429), 8470 (425), and the common use of 418, 430, 509, 529 and 52x.
 func StatusOutcome(status int, retryAfter time.Duration) Outcome {
 	if retryAfter > 0 {
 		switch status {

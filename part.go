@@ -40,7 +40,7 @@ func (a adaptivePolicy) Part(now clock.Instant, q *queue.Queue, o limits.Options
 		law:      law.Config{Decrease: o.Decrease, Increase: o.Increase},
 	})
 	part.waiters = q
-	return part.policy()
+	return adaptivePolicy{part}
 }
 
 // Law returns the law of the limiter.

@@ -35,8 +35,7 @@ func (r *record) Value(key any) any {
 	return r.Context.Value(key)
 }
 
-// eventContext is the context of a call's events: it knows the scope, and no work under it counts
-// as part of the call.
+// eventContext is the context of a call's events. No work under it counts as part of the call.
 type eventContext record
 
 func (c *eventContext) Value(key any) any {

@@ -59,7 +59,7 @@ func TestBackoffRemembers(t *testing.T) {
 					t.Errorf("another call's retry took %v, level %d", got, brake.level)
 				}
 				for level := 4; level > 0; level-- {
-					for range defaultForgive {
+					for range newBrake().forgive {
 						if brake.level > level || brake.level < level-1 {
 							t.Errorf("level %d, want %d", brake.level, level)
 						}

@@ -10,13 +10,10 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-const defaultMaxAttempts = 5
-
 // A Retrier makes calls. Each attempt passes the limiter and reports its outcome to it. A failed
 // attempt is followed by another if a retry can help.
 //
-// Make one for each API with [New], and share it. A Retrier is safe for concurrent use and must not
-// be copied.
+// Make one for each API with [New]. It is safe for concurrent use and must not be copied.
 type Retrier struct {
 	_ noCopy
 	config
@@ -31,8 +28,7 @@ func (*noCopy) Unlock() {}
 
 // New returns a Retrier. Without options
 //
-//   - the Retrier has an [AdaptiveLimiter] and a [Budget], and each key of a scope has another
-//     pair;
+//   - the Retrier has an [AdaptiveLimiter] and a [Budget], and each key of a scope has others;
 //   - a call has 5 attempts, with a [Backoff] of 100 ms doubled to 20 s and full jitter between
 //     them: at most 1.5 s in all, unless the server throttles;
 //   - a wait that the server asks for is obeyed up to 5 minutes.
@@ -40,7 +36,6 @@ func (*noCopy) Unlock() {}
 // To wait out an outage, use [WithMaxAttempts] of [math.MaxInt], [WithoutBudget], and
 // [WithMaxElapsed] or a deadline to end it.
 //
-// A [LimiterOption] tunes the limiters that the Retrier makes: its own, and those of its scopes.
 // The error names every option that is out of range or contradicts another.
 func New(opts ...Option) (*Retrier, error) {
 	r := &Retrier{config: config{
@@ -71,7 +66,7 @@ func New(opts ...Option) (*Retrier, error) {
 		c.budget = newDefaultBudget()
 	}
 	if c.maxAttempts == 0 {
-		c.maxAttempts = defaultMaxAttempts
+		c.maxAttempts = 5
 		if c.retries > 0 {
 			c.maxAttempts = min(c.retries, math.MaxInt-1) + 1
 		}
@@ -132,8 +127,7 @@ func (r *Retrier) Do(ctx context.Context, fn func(context.Context) error, opts .
 }
 
 // DoValue calls [Retrier.Do] with a function that returns a value. It returns the value of the last
-// attempt, with an error too. A mistake that Do names gives the zero value and an error other than
-// an [*Error].
+// attempt, with an error too.
 func DoValue[T any](ctx context.Context, r *Retrier, fn func(context.Context) (T, error), opts ...CallOption) (value T, err error) {
 	if fn == nil {
 		return value, errNilFunc
@@ -164,8 +158,7 @@ func (r *Retrier) Refuse(ctx context.Context, reason error, retryAfter time.Dura
 
 // Limiter returns the limiter that attempts pass, nil if there is none. A scope's Retrier returns
 // the innermost one, which may be replaced after a long time without a call. A limiter of this
-// package knows the limiters around it: WaitN waits for these too, and Learn reports the end of the
-// call to them.
+// package waits for the limiters around it too, and reports to them.
 func (r *Retrier) Limiter() Limiter {
 	if r == nil || r.path == nil {
 		return nil // Do will say so
@@ -173,8 +166,8 @@ func (r *Retrier) Limiter() Limiter {
 	return r.path.limiter()
 }
 
-// Budget returns the budget that pays for retries, nil if nothing limits them. The budget of a
-// scope may be replaced, like its limiter, after a long time without a call.
+// Budget returns the budget that pays for retries, nil if nothing limits them. A scope's budget may
+// be replaced with its limiter.
 func (r *Retrier) Budget() *Budget {
 	if r == nil || r.path == nil {
 		return nil // Do will say so

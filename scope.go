@@ -54,10 +54,10 @@ func (r *Retrier) Scope(scope, key string) *Retrier {
 // those of the kept scopes, the most recently used first, each before the scopes within it. On a
 // scope's Retrier it yields the same as on the Retrier of that scope.
 //
-// The list of scopes is fixed when the loop begins. Each limiter is asked in its turn, and no lock
-// is held in the loop's body. A limiter of another package shows Path, Limiter and BudgetLeft, and
-// the results of its methods Stats() [Stats], Limit() [rate.Limit], Waiting() int and PauseLeft()
-// [time.Duration], if it has them. Scopes does not keep a scope from being forgotten.
+// The list of scopes is fixed when the loop begins, and no lock is held in its body. A limiter of
+// another package shows Path, Limiter and BudgetLeft, and the results of its methods Stats()
+// [Stats], Limit() [rate.Limit], Waiting() int and PauseLeft() [time.Duration], if it has them.
+// Scopes does not keep a scope from being forgotten.
 func (r *Retrier) Scopes() iter.Seq[Stats] {
 	return func(yield func(Stats) bool) {
 		if r == nil || r.path == nil {
@@ -73,7 +73,10 @@ func (r *Retrier) Scopes() iter.Seq[Stats] {
 			stats := e.stats()
 			stats.Path, stats.Limiter, stats.BudgetLeft = e.scopePath(), e.limiter, left
 			if s.budgets && e != s.root {
-				stats.BudgetLeft = e.retries()
+				stats.BudgetLeft = defaultCapacity
+				if b := e.budget.Load(); b != nil {
+					stats.BudgetLeft = b.Left()
+				}
 			}
 			if !yield(stats) {
 				return

@@ -14,10 +14,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/nils"
 )
 
-// scopes keeps the limiters of all scopes below one limiter.
-//
-// Its lock may be held while the lock of a queue is taken, never the other way round. No code of
-// other packages runs under it.
+// scopes keeps the limiters of all scopes below one limiter. Its lock may be held while the lock of a
+// queue is taken, never the other way round. No code of other packages runs under it.
 type scopes struct {
 	make    func(*path) (Limiter, error)
 	max     int
@@ -54,8 +52,7 @@ var (
 	errUsedScopeLimiter = errors.New("cruise: WithScopeLimiter's function returned a limiter that has a scope already")
 )
 
-// use returns the node of p, made if need be, and counts a use. Every use must be followed by an
-// unuse.
+// use returns the node of p, made if need be, and keeps it until unuse.
 func (s *scopes) use(p *path) (*node, error) {
 	for {
 		e, missing := s.enter(p)
@@ -170,8 +167,7 @@ func (s *scopes) blame(p *path, f result) (e, blamed *node) {
 	return e, blamed
 }
 
-// budget returns the budget that pays for the retries of calls by way of n, nil if nothing limits
-// them.
+// budget returns the budget of calls by way of n, nil if nothing limits their retries.
 func (s *scopes) budget(n *node) *Budget {
 	if n == s.root || !s.budgets {
 		return s.common
@@ -192,9 +188,8 @@ func (s *scopes) touch(e *node) {
 	e.prev.next, e.next.prev = e, e
 }
 
-// forget drops nodes that are too old or too many, a few at a time, so that no call pays for many,
-// but more than a call can add. A node comes here before the nodes above it, which are in use as
-// long as it is kept.
+// forget drops nodes that are too old or too many, a few at a time, but more than a call can add. A
+// node comes here before the nodes above it, which are in use as long as it is kept.
 func (s *scopes) forget(now clock.Instant, few int) {
 	for range few {
 		e := s.recent.prev

@@ -19,15 +19,13 @@ type ScopeKey struct{ Scope, Key string }
 // Stats describes a limiter at one moment, and counts its calls. A field that does not apply is
 // zero. Path, Limiter, Learns and BudgetLeft come from [Retrier.Scopes] alone.
 type Stats struct {
-	Path      []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
-	Limiter   Limiter       // the same one from all Retriers that share it
-	Limit     rate.Limit    // calls per second; rate.Inf while no rate is known, 0 without a rate to tell
-	Waiting   int           // waiting calls; the head of a queue counts at the limiter that delays it, here or further out
-	PauseLeft time.Duration // time left of the current pause, 0 if there is none
-	Learns    bool          // the rate follows the server's answers
-	// BudgetLeft is the number of retries left in the budget that pays for them; +Inf if nothing
-	// limits them.
-	BudgetLeft float64
+	Path       []ScopeKey    // the outermost scope first; empty for the Retrier's own limiter
+	Limiter    Limiter       // the same one from all Retriers that share it
+	Limit      rate.Limit    // calls per second; rate.Inf while no rate is known, 0 without a rate to tell
+	Waiting    int           // waiting calls; the head of a queue counts at the limiter that delays it, here or further out
+	PauseLeft  time.Duration // time left of the current pause, 0 if there is none
+	Learns     bool          // the rate follows the server's answers
+	BudgetLeft float64       // retries left in the budget that pays for them; +Inf if nothing limits them
 
 	// The fields below are those of a limiter that learns.
 

@@ -44,7 +44,7 @@ var changes = []change{
 	{4, "first pause not bound by call intervals", []edit{{`d.AtMost = clock.CeilSeconds(pauseGaps * l.gap())`, ``}}},
 	{4, "every pause bound by call intervals", []edit{{`case again:`, `case again && false:`}}},
 	{4, "a short `Retry-After` in vain does not grow", []edit{{`float64(b.row-1)`, `0`}}},
-	{4, "pauses before the first success as short as later ones", []edit{{`defaultCold    = 2`, `defaultCold    = 0`}}},
+	{4, "pauses before the first success as short as later ones", []edit{{`defaultCold = 2`, `defaultCold = 0`}}},
 	{4, "never one call at a time", []edit{{`closed := l.row >= closedRow`, `closed := false`}}},
 	{4, "pauses from 0.15 s", []edit{{`WithBase(300*time.Millisecond)`, `WithBase(150*time.Millisecond)`}}},
 
