@@ -362,7 +362,7 @@ local function throttle()
     end
     local was = s.ceiling
     s.ceiling = floor(given)
-    s.peak = s.peak - floor(FADES * max(0, s.peak - s.ceiling))
+    s.peak = s.peak - (r >= was and floor(FADES * max(0, s.peak - s.ceiling)) or 0)
     if was > 0 then
       s.peak = max(s.peak, s.ceiling)
     end

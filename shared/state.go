@@ -37,7 +37,7 @@ type State struct {
 	Resumes int64 // how often a pause was lifted
 	Rate    int64 // in force
 	Ceiling int64 // the rate that the last throttle showed to be too high, 0 before the first
-	Peak    int64 // the highest Ceiling since the first one; fades with each cut
+	Peak    int64 // the highest Ceiling since the first one; fades with each cut at or above Ceiling
 	Why     int64 // of the last fall of Rate: 0 none yet, 1 CauseThrottle, 2 CauseQuota
 	Agreed  int64 // cuts in a row that found Ceiling where it was, at most 3
 	Flow    int64 // calls let through, as a rate
@@ -325,7 +325,9 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 		}
 		was := s.Ceiling
 		s.Ceiling = int64(math.Floor(given))
-		s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
+		if r >= float64(was) { // else others or chance may have caused it
+			s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
+		}
 		if was > 0 { // before the first cut a full bucket flatters
 			s.Peak = max(s.Peak, s.Ceiling)
 		}

@@ -241,7 +241,7 @@ func TestStateCut(t *testing.T) {
 }
 
 // The peak is the highest ceiling since the first one, which a full bucket flatters. It fades with
-// each cut.
+// each cut at the ceiling or above.
 func TestStatePeak(t *testing.T) {
 	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
 	for _, tt := range []struct {
@@ -251,8 +251,8 @@ func TestStatePeak(t *testing.T) {
 	}{
 		{"the first cut", 0, 0, 0},
 		{"a higher ceiling", 5e6, 5e6, 10e6},
-		{"a lower one", 20e6, 20e6, 19e6},
-		{"a lower one, far below the peak", 10e6, 110e6, 100e6},
+		{"a cut below the ceiling", 10e6 + 1, 110e6, 110e6},
+		{"a cut at the ceiling", 10e6, 110e6, 100e6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
