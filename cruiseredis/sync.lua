@@ -100,7 +100,7 @@ if s.epoch == 0 then
   end
   s.at, s.tat, s['until'], s.credit, s.cutAt, s.born = t, t + min(q.held, HORIZON), t, t, t - GAP, t
   s.closedAt, s.quotaAt, s.hintAt, s.resetAt, s.hintLeft, s.lifted = t, t - YEAR, t, t, 2147483647, t
-  s.resumes, s.rate, s.flow, s.count, s.countEnd = q.resumes, q.initial, q.initial, q.count, t
+  s.resumes, s.rate, s.count, s.countEnd = q.resumes, q.initial, q.count, t
 elseif t < s.at then
   local back = s.at - t
   for _, name in ipairs({

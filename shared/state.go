@@ -152,7 +152,6 @@ func (s *State) awake(t int64, q Request) {
 			At: t, Tat: t + min(micros(q.Held), horizon), Until: t, Credit: t, CutAt: t - cutGap, Born: t, Lifted: t,
 			ClosedAt: t, QuotaAt: t - yearMicros, HintAt: t, ResetAt: t, HintLeft: math.MaxInt32,
 			Resumes: q.Resumes, Rate: q.Law.Initial, Count: q.Count, CountEnd: t,
-			Flow: q.Law.Initial, // counts as in use until calls tell
 		}
 	case t < s.At:
 		back := s.At - t
