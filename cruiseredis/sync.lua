@@ -349,7 +349,7 @@ local function throttle()
     s.closedAt = t
   end
   s.epoch, s.cutAt, s.credit, s.row = s.epoch + 1, t, t, s.row + 1
-  if s.oks > 0 then
+  if s.oks > 0 and not (s.unspread > 0 and abs(s.resetAt - t) <= HORIZON) then
     local r = max(s.rate, s.unspread)
     local given = r
     if s.busy >= TOLD and s.unspread == 0 then

@@ -311,7 +311,7 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 		s.ClosedAt = t
 	}
 	s.Epoch, s.CutAt, s.Credit, s.Row = s.Epoch+1, t, t, s.Row+1
-	if s.Oks > 0 { // else pauses are the answer
+	if s.Oks > 0 && !s.spent(t) { // else pauses are the answer
 		r := float64(max(s.Rate, s.Unspread))
 		given := r
 		if s.Busy >= leastTold && s.Unspread == 0 { // a spread rate tells of itself
@@ -352,6 +352,14 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 	if q.Backoff > 0 {
 		s.Until = max(s.Until, t+min(micros(q.Backoff), s.Most))
 	}
+}
+
+// spent reports whether a throttle only shows that a window, whose rest was spread, is used up
+// just before its reset: the rest was known too late for slots that had been given out. The next
+// window begins at the rate before the spread.
+func (s *State) spent(t int64) bool {
+	left := s.ResetAt - t
+	return s.Unspread > 0 && max(left, -left) <= horizon
 }
 
 // spacing returns the time from one slot to the next.

@@ -180,3 +180,35 @@ func TestStateRationsForWhoIsToldNothing(t *testing.T) {
 	}
 	assert.Greater(t, s.Rate, 2*slow, "after the reset")
 }
+
+// A throttle just before the reset of a window whose rest was spread says that this is used
+// up, and nothing of the next one.
+func TestStateSpentWindow(t *testing.T) {
+	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+	for _, tt := range []struct {
+		name     string
+		reset    time.Duration // from now
+		unspread int64
+		cut      bool
+	}{
+		{"just before the reset", time.Second, 40e6, false},
+		{"just after it", -time.Second, 40e6, false},
+		{"before that", time.Second + time.Microsecond, 40e6, true},
+		{"long after it", -time.Second - time.Microsecond, 40e6, true},
+		{"the rest was not spread", time.Second, 0, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := calledState(1e15)
+			s.Unspread, s.ResetAt = tt.unspread, s.At+tt.reset.Microseconds()
+			was := s
+			r := s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Epoch: 1, Count: s.Count, Throttled: true, Backoff: time.Second})
+			assert.EqualValues(t, 2, s.Epoch)
+			assert.Positive(t, r.Pause)
+			if !tt.cut {
+				assert.Equal(t, []int64{was.Ceiling, was.Rate, was.Unspread}, []int64{s.Ceiling, s.Rate, s.Unspread})
+				return
+			}
+			assert.Less(t, max(s.Rate, s.Unspread), max(was.Rate, was.Unspread))
+		})
+	}
+}
