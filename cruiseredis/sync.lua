@@ -19,7 +19,7 @@ local TOLD = MILLION / 4
 local MIN_AGE = 5 * MILLION
 local MAX_AGE = 50 * MILLION
 local PEAK_TO = .7
-local FADES = .1
+local FADES = .2
 local PART = 4
 local QUEUE = PERIOD / 8
 local MOST = MILLION
@@ -355,6 +355,7 @@ local function throttle()
     if s.busy >= TOLD and s.unspread == 0 then
       given = min(r, s.flow * 1e6 / s.busy)
     end
+    given = max(given, r / 2)
     if abs(given - s.ceiling) <= AGREE_WITHIN * s.ceiling then
       s.agreed = min(s.agreed + 1, AGREE_MOST)
     else

@@ -20,7 +20,7 @@ const (
 	leastTold    = million / 4          // of the time must have been in use to show how much the server gives
 	minAge       = 5 * million          // that probing takes, at least
 	maxAge       = 50 * million         // that probing takes, at most
-	peakFades    = .1                   // of its distance from the ceiling, with each cut at or above the previous one
+	peakFades    = .2                   // of its distance from the ceiling, with each cut at or above the previous one
 	closedGap    = horizon              // between calls to a closed server, at least, so that one is under way
 	reopenTo     = .9                   // of the rate that the server gave in the long run, when it opens again
 	slotParts    = 4                    // one sync gets at most a fourth of the free slots

@@ -317,6 +317,7 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 		if s.Busy >= leastTold && s.Unspread == 0 { // a spread rate tells of itself
 			given = min(r, float64(s.Flow)*1e6/float64(s.Busy))
 		}
+		given = max(given, r/2) // reports of successes lag behind a rate that grows
 		if c := float64(s.Ceiling); math.Abs(given-c) <= agreeWithin*c {
 			s.Agreed = min(s.Agreed+1, agreeMost)
 		} else {
