@@ -228,8 +228,8 @@ func TestScriptBoundsThePeak(t *testing.T) {
 		lasts       time.Duration
 		bounds      bool
 	}{
-		{31, 1, time.Second, false}, {32, 1, time.Second, true}, {95, 3, time.Second, false}, {96, 3, time.Second, true},
-		{32, 1, 3 * time.Minute, true}, {32, 1, 3*time.Minute + time.Microsecond, false},
+		{249, 1, time.Second, false}, {250, 1, time.Second, true}, {749, 3, time.Second, false}, {750, 3, time.Second, true},
+		{250, 1, 3 * time.Minute, true}, {250, 1, 3*time.Minute + time.Microsecond, false},
 	} {
 		t.Run(fmt.Sprintf("%d of cost %d, closed for %v", tt.calls, tt.cost, tt.lasts), func(t *testing.T) {
 			s, key := base, cruiseredis.KeyOf(scopeOf(t))
@@ -241,6 +241,33 @@ func TestScriptBoundsThePeak(t *testing.T) {
 			s.Sync(now, q)
 			require.Equal(t, fieldsOf(s), client.HGetAll(t.Context(), key).Val())
 			assert.Equal(t, tt.bounds, s.Peak < 40e6)
+		})
+	}
+}
+
+// So does by how many calls a ceiling makes a peak.
+func TestScriptMakesAPeak(t *testing.T) {
+	client := startRedis(t).client()
+	script := timed(t)
+	const now = 1_800_000_000 * time.Second
+	at := now.Microseconds()
+	for _, tt := range []struct {
+		calls, cost int64
+		makes       bool
+	}{{249, 1, false}, {250, 1, true}, {749, 3, false}, {750, 3, true}} {
+		t.Run(fmt.Sprintf("%d of cost %d", tt.calls, tt.cost), func(t *testing.T) {
+			s, key := shared.State{
+				At: at, Tat: at, Until: at, Credit: at, CutAt: at - 20e6, Born: at - 600e6, Lifted: at, ClosedAt: at - 10e6,
+				QuotaAt: at - 900e6, HintAt: at, ResetAt: at, HintLeft: 100, Epoch: 5, Rate: 10e6, Ceiling: 5e6, Flow: 10e6, Busy: 1e6,
+				Oks: tt.calls, Count: 1, CountEnd: at + 1e6, Counted: 1, Before: 1, Cap: 1e12,
+			}, cruiseredis.KeyOf(scopeOf(t))
+			require.NoError(t, client.HSet(t.Context(), key, fieldsOf(s)).Err())
+			q := shared.Request{Law: law, Epoch: 5, Least: int(tt.cost), Count: 1, Throttled: true}
+			args := append(cruiseredis.Args(q), int64(now/time.Second), 0)
+			require.NoError(t, script.Run(t.Context(), client, []string{key}, args...).Err())
+			s.Sync(now, q)
+			require.Equal(t, fieldsOf(s), client.HGetAll(t.Context(), key).Val())
+			assert.Equal(t, tt.makes, s.Peak > 0)
 		})
 	}
 }

@@ -29,7 +29,7 @@ local MOST_EPOCH = 4503599627370496
 local MAX_PAUSE = 31 * 86400000000
 local CLOSED_ROW = 2
 local REOPEN_TO = .9
-local WINDOW_CALLS = 32
+local LONG_CALLS = 250
 local BACK_TO = .9
 local BACK_OVER = 5
 local PROBE_OVER = 100
@@ -293,7 +293,7 @@ local function reopen()
     s.ceiling = max(q.min, given)
     change(min(s.rate, REOPEN_TO * given), SUCCESS)
   end
-  if calls >= WINDOW_CALLS * cost and t - s.closedAt <= OUTAGE_LEAST then
+  if calls >= LONG_CALLS * cost and t - s.closedAt <= OUTAGE_LEAST then
     s.peak = min(s.peak, given)
   end
   s.openTime, s.openTotal = 0, s.total
@@ -364,7 +364,7 @@ local function throttle()
     local was = s.ceiling
     s.ceiling = floor(given)
     s.peak = s.peak - (r >= was and floor(FADES * max(0, s.peak - s.ceiling)) or 0)
-    if was > 0 then
+    if was > 0 and s.oks >= LONG_CALLS * cost then
       s.peak = max(s.peak, s.ceiling)
     end
     local rate = given * q.decrease / 1e6

@@ -33,9 +33,8 @@ const (
 
 // The constants that the law of one process has too, with other values here and there.
 const (
-	closedRow = 2 // throttles in a row by which the server counts as closed
-
-	windowCalls = 32 // by which a closing is that of a window, unless it is longer than outageLeast
+	closedRow = 2   // throttles in a row by which the server counts as closed
+	longCalls = 250 // by which a ceiling makes a peak, and a closing ends one
 
 	backTo      = .9 // of the ceiling, to which the rate returns quickly after a cut
 	backOver    = 5  // calls that the way back takes

