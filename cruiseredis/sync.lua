@@ -287,13 +287,13 @@ local function late()
 end
 
 local function reopen()
-  local calls = s.total - s.openTotal
+  local calls, window = s.total - s.openTotal, t - s.closedAt <= OUTAGE_LEAST
   local given = floor(calls * 1e12 / max(1, s.openTime - floor((t - s.cutAt) / 2)))
-  if given < s.ceiling then
+  if window and given < s.ceiling then
     s.ceiling = max(q.min, given)
     change(min(s.rate, REOPEN_TO * given), SUCCESS)
   end
-  if calls >= LONG_CALLS * cost and t - s.closedAt <= OUTAGE_LEAST then
+  if window and calls >= LONG_CALLS * cost then
     s.peak = min(s.peak, given)
   end
   s.openTime, s.openTotal = 0, s.total

@@ -257,16 +257,16 @@ func (s *State) late(t int64, q Request) bool {
 // included, becomes the new measure of the server: so the law learns a limit per window in one
 // closing. The closed time ended somewhere between the last throttle and now.
 //
-// What a window gives at first is no peak. A long closing may be an outage, and few calls a
-// brownout: the peak then stays, and brings the rate back.
+// A long closing may be an outage, and teaches nothing. The first calls of a window are no peak, but
+// few calls may be the rest of a brownout.
 func (s *State) reopen(t int64, q Request) {
-	calls := float64(s.Total - s.OpenTotal)
+	calls, window := float64(s.Total-s.OpenTotal), t-s.ClosedAt <= outageLeast
 	given := math.Floor(calls * 1e12 / float64(max(1, s.OpenTime-(t-s.CutAt)/2)))
-	if given < float64(s.Ceiling) {
+	if window && given < float64(s.Ceiling) {
 		s.Ceiling = max(q.Law.Min, int64(given))
 		s.change(&q.Law, min(float64(s.Rate), reopenTo*given), whySuccess)
 	}
-	if calls >= longCalls*q.cost() && t-s.ClosedAt <= outageLeast {
+	if window && calls >= longCalls*q.cost() {
 		s.Peak = int64(min(float64(s.Peak), given))
 	}
 	s.OpenTime, s.OpenTotal = 0, s.Total

@@ -269,7 +269,7 @@ func TestStatePeak(t *testing.T) {
 }
 
 // What a window gives at first is no peak: a closing after 250 calls takes it to what went through.
-// One after fewer leaves it, and so does a long one. Calls that cost three each are as few.
+// One after fewer leaves it. A long one teaches nothing. Calls that cost three each are as few.
 func TestClosingBoundsThePeak(t *testing.T) {
 	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
 	for _, tt := range []struct {
@@ -289,8 +289,10 @@ func TestClosingBoundsThePeak(t *testing.T) {
 			s := calledState(1e15)
 			s.Row, s.Peak, s.Epoch, s.ClosedAt = closedRow, 40e6, 5, s.At-tt.lasts.Microseconds()
 			s.Total, s.OpenTime = tt.calls-1, 105e6 // of which the server was closed for the last half of ten seconds
+			was := s.Ceiling
 			s.Sync(time.Duration(s.At)*time.Microsecond, Request{Law: law, Least: tt.cost, Epoch: 5, Count: s.Count, Successes: 1})
 			assert.Equal(t, tt.want, s.Peak)
+			assert.Equal(t, tt.lasts > 3*time.Minute, s.Ceiling == was)
 		})
 	}
 }
