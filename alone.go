@@ -10,6 +10,11 @@ import (
 // they concern the call alone. The first ones of a congestion look alike.
 const ownAfter = 2
 
+// undoAfter is the number of attempts of others that get through after a call's first throttle,
+// before the limiter takes back what that throttle and the next taught it. In a congestion others
+// get through as well, one after each pause.
+const undoAfter = 4
+
 // ownThrottles tells a throttle of one call from a throttle of all. A server may refuse a call at
 // any rate, by a limit for a record or a job. A limiter that took this for congestion would delay
 // all other calls for nothing. So if a call is throttled again and again, while most others get
@@ -24,27 +29,27 @@ type ownThrottles struct {
 type throttleStreak struct {
 	n                     int
 	since                 clock.Instant // when the first of them was known
-	others                int64         // throttles of all calls before the first
+	others, passed        int64         // throttles of all calls, and attempts that got through, before the first
 	throttled, gotThrough int64         // of all calls at the last one
 	own                   bool          // the last one concerned this call alone
 }
 
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
-// If so, it turns the result into that of an attempt that never went, and records whether all
-// throttles since the call's first one were its own.
+// If so, it turns the result into that of an attempt that never went. If all throttles since the
+// call's first one were its own, and enough others got through since then, it says so in ownSince.
 func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 	switch e.outcome {
 	case OutcomeThrottled:
 		now := clock.Now()
 		throttled, passed := p.throttled.Add(1), p.gotThrough.Load()
 		if r.n == 0 {
-			r.since, r.others = now, throttled-1
+			r.since, r.others, r.passed = now, throttled-1, passed
 		}
 		// Others got through since the last one, and none of them was throttled.
 		r.own = r.n >= ownAfter && throttled-r.throttled == 1 && passed > r.gotThrough
 		if r.own {
 			e.outcome, e.retryAfter, e.sent = OutcomeDropped, 0, 0
-			if throttled-r.others == int64(r.n+1) {
+			if throttled-r.others == int64(r.n+1) && passed-r.passed >= undoAfter {
 				e.ownSince = r.since
 			}
 		}

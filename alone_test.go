@@ -5,18 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/law"
 )
 
 // A throttle concerns its call alone if the call was throttled twice before, and since the last
-// time others got through and none was throttled.
+// time others got through and none was throttled. What its first throttles taught is taken back once
+// four others got through.
 func TestPasses(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
@@ -29,17 +34,19 @@ func TestPasses(t *testing.T) {
 		name  string
 		steps []string
 		alone bool // the last step, and
-		all   bool // all throttles since our first
+		all   bool // all throttles since our first, which are taken back
 	}{
 		{"the first one", []string{pass, own}, false, false},
 		{"the second one", []string{own, pass, own}, false, false},
-		{"the third one", []string{own, pass, own, pass, own}, true, true},
-		{"the fourth one", []string{own, pass, own, pass, own, pass, own}, true, true},
+		{"the third one", []string{own, pass, own, pass, own}, true, false},
+		{"the fifth one", []string{own, pass, own, pass, own, pass, own, pass, own}, true, true},
+		{"the third one, and three got through", []string{own, pass, pass, own, pass, own}, true, false},
+		{"the third one, and four got through", []string{own, pass, pass, own, pass, pass, own}, true, true},
 		{"nobody got through", []string{own, pass, own, own}, false, false},
 		{"nobody got through but before", []string{own, pass, own, late, own}, false, false},
 		{"another is throttled, too", []string{own, pass, own, pass, other, own}, false, false},
-		{"another was throttled before", []string{own, pass, other, own, pass, own}, true, false},
-		{"another was throttled before ours", []string{other, own, pass, own, pass, own}, true, true},
+		{"another was throttled before", []string{own, pass, pass, other, own, pass, pass, own}, true, false},
+		{"another was throttled before ours", []string{other, own, pass, pass, own, pass, pass, own}, true, true},
 		{"a success between", []string{own, pass, own, ours, pass, own}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -121,4 +128,51 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 			})
 		}
 	}
+}
+
+// Where a limit falls to a fifth, the same call is often throttled twice, and one other call gets through
+// in between. That is a congestion: the rate stays low, and hardly a call uses its five attempts up.
+func TestLimitFallsToAFifth(t *testing.T) {
+	const jobs, callers, calls = 1000, 20, 30
+	lost := 0
+	for range jobs {
+		synctest.Test(t, func(t *testing.T) {
+			server := rate.NewLimiter(10, 20)
+			call := func(context.Context) error {
+				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+				now := time.Now()
+				if !server.AllowN(now, 1) {
+					wait := (1 - server.TokensAt(now)) / float64(server.Limit())
+					return Throttled(errors.New("too many"), RetryAfter(time.Duration(wait*float64(time.Second))))
+				}
+				time.Sleep(200 * time.Millisecond)
+				return nil
+			}
+			r := Must(New())
+			work := func(calls int64) {
+				var left, failed atomic.Int64
+				left.Store(calls)
+				var all sync.WaitGroup
+				for range callers {
+					all.Go(func() {
+						for left.Add(-1) >= 0 {
+							if r.Do(t.Context(), call) != nil {
+								failed.Add(1)
+							}
+						}
+					})
+				}
+				all.Wait()
+				if failed.Load() > 0 {
+					lost++
+				}
+			}
+			work(120)
+			server.SetLimitAt(time.Now(), 2)
+			server.SetBurstAt(time.Now(), 1)
+			work(calls)
+		})
+	}
+	t.Logf("%d of %d jobs lost a call", lost, jobs)
+	assert.LessOrEqual(t, lost, jobs/10)
 }

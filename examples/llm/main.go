@@ -100,7 +100,8 @@ func run(ctx context.Context, plain bool, out io.Writer) error {
 	defer api.Close()
 
 	client := &http.Client{Transport: cruise.Must(cruisehttp.NewTransport(
-		cruisehttp.WithAnyMethod(), // a prompt may be answered twice
+		cruisehttp.WithAnyMethod(),                                // a prompt may be answered twice
+		cruisehttp.WithRetrierOptions(cruise.WithMaxAttempts(10)), // and is not to be lost where the limit falls
 	))}
 	if plain {
 		client.Transport = &patient{}
