@@ -114,7 +114,7 @@ func TestAdaptiveLearnsTheSameUnwatched(t *testing.T) {
 }
 
 // A server of so many units a second is used as fully by calls of many units.
-func TestAdaptiveLearnsWhatCallsCost(t *testing.T) {
+func TestAdaptiveLearnsTheCostOfCalls(t *testing.T) {
 	for _, cost := range []int{1, 10, 100} {
 		t.Run(fmt.Sprint(cost), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

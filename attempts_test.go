@@ -55,7 +55,7 @@ func TestAttempts(t *testing.T) {
 	})
 }
 
-func TestDoneTellsWhatTheErrorMeans(t *testing.T) {
+func TestDoneTellsTheMeaningOfTheError(t *testing.T) {
 	asked := 0
 	r := plain(cruise.WithMaxAttempts(1), cruise.WithClassifier(func(err error) cruise.Verdict {
 		if asked++; err == errBoom {
@@ -102,7 +102,7 @@ func TestAttemptsForgottenDone(t *testing.T) {
 	assert.Equal(t, []cruise.Outcome{cruise.OutcomePermanent}, l.outcomes())
 }
 
-func TestForgottenDoneIsPermanentWhateverTheClassifierSays(t *testing.T) {
+func TestForgottenDoneIsPermanentForAnyClassifier(t *testing.T) {
 	l := &witness{}
 	sent := 0
 	r := plain(cruise.WithLimiter(l), cruise.WithClassifier(func(error) cruise.Verdict { return cruise.Verdict{Outcome: cruise.OutcomeThrottled} }))

@@ -34,7 +34,7 @@ func TestBrakeKeepsToItsBound(t *testing.T) {
 
 // At a closed server pauses grow from the time between two attempts where the rate, and
 // not the pause, held up the second, in the way of the backoff.
-func TestBrakeGrowsFromWhatWentBy(t *testing.T) {
+func TestBrakeGrowsFromThePauseThatPassed(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		backoff Backoff
@@ -89,7 +89,7 @@ func TestBrakeForgivesNothingAhead(t *testing.T) {
 
 // Where a short wait that the server asked for was not enough, others were told the same moment. So
 // the next ones grow as the backoff does, differ by chance, and are never shorter than asked.
-func TestBrakeSpreadsWhoWaitedInVain(t *testing.T) {
+func TestBrakeSpreadsCallsThatWaitedInVain(t *testing.T) {
 	type wait struct{ asked, least, most time.Duration }
 	const s = time.Second
 	doubling := defaultPause

@@ -114,7 +114,7 @@ func TestDeadlineAtTheMomentOfTheTurn(t *testing.T) {
 
 // Whoever is told that there is no point in waiting is not ahead of others any more,
 // be it in a scope's line.
-func TestDeadlineBehindOneWhoLeaves(t *testing.T) {
+func TestDeadlineBehindAWaiterThatLeaves(t *testing.T) {
 	for _, tt := range []struct{ name, scope string }{{"of the same line", ""}, {"of a scope's line", "A"}} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -256,7 +256,7 @@ func TestServerDelayStopsEveryone(t *testing.T) {
 
 // Where a retry would have been worth it, the error tells how long a pause would have held
 // it up, whoever it is for.
-func TestErrorTellsWhatIsLeftOfThePause(t *testing.T) {
+func TestErrorTellsTheRestOfThePause(t *testing.T) {
 	spent := cruise.Must(cruise.NewBudget(1, 1, 0))
 	spend(t, spent, 1)
 	once := []cruise.Option{cruise.WithMaxAttempts(1)}
@@ -366,7 +366,7 @@ func TestCancellation(t *testing.T) {
 }
 
 // Of the wait that the server asked for, what is left is told.
-func TestCancellationTellsWhatIsLeftOfTheWait(t *testing.T) {
+func TestCancellationTellsTheRestOfTheWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(50*time.Second, cancel)

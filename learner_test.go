@@ -92,7 +92,7 @@ func TestLearnerIsToldOnceForEveryAttempt(t *testing.T) {
 	}
 }
 
-func TestNobodyIsToldOfWhatWasNotLetGo(t *testing.T) {
+func TestNoLearnerIsToldOfACallThatWasNotLetGo(t *testing.T) {
 	w := &witness{refuse: errServer}
 	err := plain(cruise.WithLimiter(w)).Do(t.Context(), func(context.Context) error { t.Error("called"); return nil })
 	assert.Equal(t, errServer, gaveUp(t, err).Reason)
@@ -127,7 +127,7 @@ func TestRefusalOfAnotherMake(t *testing.T) {
 }
 
 // A limiter that let a call go which another one refused is told that it was not made.
-func TestWhatWasNotLetGoInTheEndIsDropped(t *testing.T) {
+func TestACallThatIsNotLetGoIsDropped(t *testing.T) {
 	outer, inner := &witness{}, &witness{refuse: errServer}
 	r := plain(cruise.WithLimiter(outer), cruise.WithScopeLimiter(func(string, string) (cruise.Limiter, error) { return inner, nil }))
 	err := r.Scope("A", "a").Do(t.Context(), func(context.Context) error { t.Error("called"); return nil }, cruise.WithCost(3))

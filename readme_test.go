@@ -266,7 +266,7 @@ func anchors(text string) map[string]bool {
 }
 
 // Links of the documents lead to files, and headings in them, that exist.
-func TestDocumentsLinkToWhatIsThere(t *testing.T) {
+func TestLinksOfDocumentsLeadSomewhere(t *testing.T) {
 	texts := documents(t)
 	for doc, text := range texts {
 		for _, link := range regexp.MustCompile(`\]\(([^)#:]*)(?:#([^)]*))?\)`).FindAllStringSubmatch(text, -1) {
@@ -302,7 +302,7 @@ func TestTablesOfDocumentsAreWhole(t *testing.T) {
 }
 
 // Tests, and options of ours, that the documents name are there.
-func TestDocumentsNameWhatIsThere(t *testing.T) {
+func TestNamesInDocumentsExist(t *testing.T) {
 	tests := map[string]bool{}
 	for name := range findTests(t) {
 		tests[name[strings.LastIndexByte(name, '.')+1:]] = true

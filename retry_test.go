@@ -334,7 +334,7 @@ func TestTheContextOfAnAttemptHasTheValuesOfTheCall(t *testing.T) {
 	}, cruise.WithBackground()))
 }
 
-func TestDoRefusesWhatCannotWork(t *testing.T) {
+func TestDoRefusesOptionsThatCannotWork(t *testing.T) {
 	never := func(context.Context) error { t.Error("called"); return nil }
 	good := plain()
 	for _, tt := range []struct {
@@ -475,7 +475,7 @@ func TestAttemptTimeoutHidesNoThrottle(t *testing.T) {
 }
 
 // Who reads of a deadline that the caller never set finds out whose it was.
-func TestAttemptTimeoutSaysWhatItWas(t *testing.T) {
+func TestAttemptTimeoutNamesItself(t *testing.T) {
 	const timeout = "cruise: attempt took longer than 1s (WithAttemptTimeout)"
 	for name, tt := range map[string]struct {
 		end  func(context.Context) error

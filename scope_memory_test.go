@@ -140,7 +140,7 @@ func TestScopesThatCountNothingAreForgotten(t *testing.T) {
 }
 
 // A paused limiter is not forgotten.
-func TestAPausedScopeIsKeptWhateverItsLimiter(t *testing.T) {
+func TestAPausedScopeIsKeptWithAnyLimiter(t *testing.T) {
 	for name, limiter := range map[string]func() (Limiter, error){
 		"shared": func() (Limiter, error) { return NewShared(false), nil },
 		"window": func() (Limiter, error) { return NewSlidingWindow(Window{1000, time.Second}) },

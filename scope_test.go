@@ -108,7 +108,7 @@ func TestScopePauseReachesItsMembers(t *testing.T) {
 
 // Only the limiter that is to blame is cut; every other one hears that the call
 // is over, and nothing more.
-func TestScopeCutsOnlyWhoIsToBlame(t *testing.T) {
+func TestScopeCutsOnlyTheLimiterToBlame(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Must(New(WithInitialRate(100), WithMaxAttempts(1)))
 		account := r.Scope("ACCOUNT", "1")
@@ -220,7 +220,7 @@ func TestMaxRateOfScopes(t *testing.T) {
 }
 
 // A throttled call backs off by itself only where the limiter of the scope cannot pause.
-func TestScopeWhoseLimiterPausesIsTheBackoff(t *testing.T) {
+func TestPauseOfAScopeIsTheBackoff(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		limiter func() (Limiter, error)

@@ -246,7 +246,7 @@ func TestScopeDeadlineAtTheRoot(t *testing.T) {
 }
 
 // A pause refuses all who cannot make it any more at once, in a scope and behind it.
-func TestPauseRefusesWhoIsBehindAScope(t *testing.T) {
+func TestPauseRefusesACallBehindAScope(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline time.Duration // of the call in the scope
@@ -372,7 +372,7 @@ func TestRetryOfAScopeGoesBeforeFirstAttempts(t *testing.T) {
 }
 
 // Background work that has its turn within a scope stands above for all behind it.
-func TestBackgroundOfAScopeHoldsUpNobodyOfIt(t *testing.T) {
+func TestBackgroundOfAScopeHoldsUpNoCallOfIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := Must(New(WithLimiter(Must(NewTokenBucket(100, 1))), buckets(rate.Inf, 1)))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -487,7 +487,7 @@ func TestScopeThatPausesLeavesTheLineAbove(t *testing.T) {
 
 // What a limit saves for a call stays saved while a scope within holds that up for a moment,
 // though others go meanwhile.
-func TestScopeThatPausesKeepsWhatIsSavedAbove(t *testing.T) {
+func TestScopeThatPausesKeepsTheTokensAbove(t *testing.T) {
 	for name, others := range map[string]int{"alone": 0, "beside others": 20} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -53,7 +53,7 @@ func TestNoLimitIsPrintedInAWord(t *testing.T) {
 	}
 }
 
-func TestScopesTellsWhatEachLimiterDoes(t *testing.T) {
+func TestScopesTellsTheStateOfEachLimiter(t *testing.T) {
 	type stats struct {
 		limit   rate.Limit
 		waiting int
@@ -193,7 +193,7 @@ func TestScopesTellTheRetriesOfEach(t *testing.T) {
 	})
 }
 
-func TestScopesTellWhatASharedLimiterCounts(t *testing.T) {
+func TestScopesTellTheCountsOfASharedLimiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var seen []cruise.ThrottleSeen
 		fleet := cruise.Must(shared.New(shared.NewMemoryStore(), cruise.WithObserver(cruise.ObserverFunc(func(_ context.Context, e cruise.Event) {
@@ -233,7 +233,7 @@ func (lostStore) Sync(context.Context, shared.Request) (shared.Reply, error) {
 	return shared.Reply{}, errBoom
 }
 
-func TestScopesTellWhoseStatsTheyAre(t *testing.T) {
+func TestScopesNameTheLimiterOfTheirStats(t *testing.T) {
 	api := cruise.Must(cruise.New())
 	account := api.Scope("ACCOUNT", "1")
 	want := []cruise.Limiter{api.Limiter(), account.Limiter()}

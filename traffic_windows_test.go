@@ -209,7 +209,7 @@ func TestWindowOfSeveral(t *testing.T) {
 
 // What others leave of a window goes to whoever stays, and what they used while nobody
 // wanted anything here takes nothing from whoever begins.
-func TestWindowOfOthersWhoEnd(t *testing.T) {
+func TestWindowOfOthersThatEnd(t *testing.T) {
 	t.Run("nine of ten leave", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			s := &hourly{unit: 1}

@@ -145,7 +145,7 @@ func TestDeadlineError(t *testing.T) {
 }
 
 // It says what the call would have waited for, too.
-func TestWhatACallWouldWaitFor(t *testing.T) {
+func TestWaitOfACallThatIsNotMade(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		opts   []Option

@@ -210,7 +210,7 @@ func TestSlidingWindowRefusesInAPause(t *testing.T) {
 }
 
 // The calls that are spread after a pause are refused at once too if they cannot be in time.
-func TestSlidingWindowRefusesWhatIsSpread(t *testing.T) {
+func TestSlidingWindowRefusesASpreadCall(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		went, ahead int // after the pause, and in line

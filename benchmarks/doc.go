@@ -1,3 +1,3 @@
 // Package benchmarks compares the cost of cruise with that of its peers. It holds
-// benchmarks only; docs/benchmarks.md says how to run them and what they show.
+// benchmarks only; docs/benchmarks.md has their commands and results.
 package benchmarks

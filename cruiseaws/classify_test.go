@@ -12,6 +12,6 @@ import (
 )
 
 // Where there is no SDK to ask, throttles are known by a copy of its list.
-func TestThrottleCodesAreThoseOfTheSDK(t *testing.T) {
+func TestThrottleCodesMatchTheSDK(t *testing.T) {
 	assert.ElementsMatch(t, slices.Collect(maps.Keys(retry.DefaultThrottleErrorCodes)), signals.AWSThrottles)
 }

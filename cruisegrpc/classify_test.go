@@ -165,7 +165,7 @@ func TestClassifyNamesTheLimit(t *testing.T) {
 
 // A server's waits and names are bounded, since a wait may become a pause for all calls, and a name
 // a label of metrics.
-func TestClassifyBoundsWhatItIsTold(t *testing.T) {
+func TestClassifyBoundsToldWaits(t *testing.T) {
 	s, err := status.New(codes.ResourceExhausted, "quota").WithDetails(
 		&errdetails.RetryInfo{RetryDelay: &durationpb.Duration{Seconds: 315_576_000_000}},
 		&errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{{QuotaId: strings.Repeat("PerDay", 1<<20)}}})
@@ -269,7 +269,7 @@ func TestOversizedMessagesAreNoThrottle(t *testing.T) {
 }
 
 // A call that was never made has a status too, by the reason.
-func TestStatusOfWhatWasNotSent(t *testing.T) {
+func TestStatusOfACallThatWasNotSent(t *testing.T) {
 	for reason, want := range map[error]codes.Code{
 		cruise.ErrDeadline:       codes.DeadlineExceeded,
 		cruise.ErrMaxElapsed:     codes.DeadlineExceeded,

@@ -103,7 +103,7 @@ func TestStreamOfLockedGoroutines(t *testing.T) {
 	}
 }
 
-func TestStreamSendsAgainWhatWasSent(t *testing.T) {
+func TestStreamSendsItsMessagesAgain(t *testing.T) {
 	s := serve(t, &service{gate: first(2, slowDown)})
 	client, _ := throttle(t, s)
 	stream, err := client.StreamingInputCall(within(t, 20*time.Second))
@@ -398,7 +398,7 @@ type chatty struct{ silent }
 func (chatty) RecvMsg(any) error { return nil }
 
 // A stream that will not be retried keeps nothing for that, however long it lasts.
-func TestStreamForgetsWhatItSent(t *testing.T) {
+func TestStreamForgetsSentMessages(t *testing.T) {
 	s, err := open(t, t.Context(), func(ctx context.Context) (grpc.ClientStream, error) {
 		return chatty{silent{ctx: ctx}}, nil
 	})
@@ -482,7 +482,7 @@ func TestStreamThatOpensTooLate(t *testing.T) {
 }
 
 // The deadline of the caller is no cancellation, though attempts have an end of their own.
-func TestStreamWhoseDeadlinePasses(t *testing.T) {
+func TestStreamPastItsDeadline(t *testing.T) {
 	for name, tc := range map[string]struct{ attempt, later time.Duration }{
 		"before the attempt's":      {time.Hour, 0},
 		"while the attempt ends":    {1500 * time.Millisecond, time.Second},

@@ -49,7 +49,7 @@ func TestUnaryRetriesAThrottle(t *testing.T) {
 	assert.Equal(t, []string{"", "1", "2"}, previous)
 }
 
-func TestUnaryRetriesOnlyWhatIsSafe(t *testing.T) {
+func TestUnaryRetriesOnlySafeCalls(t *testing.T) {
 	down := status.Error(codes.Unavailable, "restarting")
 	s := serve(t, &service{gate: first(1, down)})
 	client, _ := throttle(t, s)
@@ -66,7 +66,7 @@ func TestUnaryRetriesOnlyWhatIsSafe(t *testing.T) {
 }
 
 // A call that found no connection was not sent.
-func TestUnaryRetriesWhatWasNeverSent(t *testing.T) {
+func TestUnaryRetriesACallThatWasNeverSent(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	require.NoError(t, l.Close())

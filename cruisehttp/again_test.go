@@ -57,7 +57,7 @@ func TestRequestsWithANonceAreSentOnce(t *testing.T) {
 	}
 }
 
-func TestANonceThatNobodyHasSeenIsSentAgain(t *testing.T) {
+func TestANonceThatWasNeverSentIsSentAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(fails(&net.OpError{Op: "dial", Err: errors.New("refused")}), says(200, ""))
 		resp, err := transport(t, base).RoundTrip(request(t, "POST", example, nil, "DPoP: x"))
@@ -100,7 +100,7 @@ func TestACME(t *testing.T) {
 }
 
 // A disruption budget concerns one pod: only its eviction waits.
-func TestA429OfOneCallStopsNobodyElse(t *testing.T) {
+func TestA429OfOneCallStopsNoOtherCall(t *testing.T) {
 	const status = `{"kind":"Status","reason":"TooManyRequests","details":{"causes":[{"reason":"DisruptionBudget"}]},"code":429}`
 	synctest.Test(t, func(t *testing.T) {
 		evictions := 0
@@ -186,7 +186,7 @@ func TestNoNumberParksAHostForDays(t *testing.T) {
 	}
 }
 
-func TestWhatMayBeSentAgain(t *testing.T) {
+func TestRequestsThatMayBeSentAgain(t *testing.T) {
 	anyMethod, header := cruisehttp.WithAnyMethod(), cruisehttp.WithIdempotencyHeader("x-request-uuid")
 	statuses := cruisehttp.WithRetryStatuses(404, 409)
 	for name, c := range map[string]struct {

@@ -383,7 +383,7 @@ func (l *firstListener) Accept() (net.Conn, error) {
 
 // A request that never had a connection is not done, whatever its method. One that had
 // may be.
-func TestTransportRetriesWhatHadNoConnection(t *testing.T) {
+func TestTransportRetriesARequestWithoutConnection(t *testing.T) {
 	for name, tt := range map[string]struct {
 		first   func(base *http.Transport) // sets up the first attempt's trouble
 		handler http.HandlerFunc

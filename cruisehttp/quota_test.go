@@ -319,7 +319,7 @@ func TestResumeOpensAParkedScope(t *testing.T) {
 
 // The classifier's verdict on a response decides how the request ends, and whether later requests
 // are sent.
-func TestTheClassifierDecidesWhatAUsedUpQuotaIs(t *testing.T) {
+func TestTheClassifierDecidesOnAUsedUpQuota(t *testing.T) {
 	day := says(429, "no more", "Retry-After: 86400")
 	for _, c := range []struct {
 		name     string

@@ -189,7 +189,7 @@ func TestRequestsInNoScope(t *testing.T) {
 	})
 }
 
-func TestObserversSeeWhatTheServerBlames(t *testing.T) {
+func TestObserversSeeTheScopeThatTheServerBlames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		base := inOrder(says(429, "", "X-GitHub-Request-Id: 1", "X-RateLimit-Resource: core", "Retry-After: 1"), says(200, ""))
 		var seen []string

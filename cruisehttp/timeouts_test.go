@@ -52,7 +52,7 @@ func TestTransportNamesTheTimeout(t *testing.T) {
 
 // A client above may send a request again if the network's error is temporary, but not
 // one that has been given up here.
-func TestTransportTellsWhatIsTemporary(t *testing.T) {
+func TestTransportTellsTemporaryErrors(t *testing.T) {
 	for name, tt := range map[string]struct {
 		method string
 		err    error

@@ -727,7 +727,7 @@ func TestCancelledRequestHasOneShape(t *testing.T) {
 }
 
 // A classifier does not know the state of the body.
-func TestTransportAsksTheClassifierAboutWhatIsSentOnce(t *testing.T) {
+func TestTransportAsksTheClassifierAboutARequestSentOnce(t *testing.T) {
 	for method, want := range map[string]error{"PUT": cruisehttp.ErrBody, "POST": cruisehttp.ErrNotIdempotent} {
 		synctest.Test(t, func(t *testing.T) {
 			alert := tls.AlertError(42) // of a server that refuses the certificate, when it has a part of the body

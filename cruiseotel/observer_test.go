@@ -132,7 +132,7 @@ func TestEventsAreCounted(t *testing.T) {
 	}, lines)
 }
 
-func TestGaugesAreThoseOfNow(t *testing.T) {
+func TestGaugesShowThePresent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
 		o := m.observer(t)
@@ -281,7 +281,7 @@ func TestARetrierWithoutLimitsReportsNone(t *testing.T) {
 	assert.Empty(t, m.read(t, "cruise.rate_limit", "cruise.budget"))
 }
 
-func TestScopesAreFewAndThoseInTroubleAreAmongThem(t *testing.T) {
+func TestScopesAreFewAndIncludeScopesInTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newMeters()
 		o := m.observer(t, cruiseotel.WithMaxScopes(3), cruiseotel.WithKeys(func(_, key string) string { return key }))
@@ -425,7 +425,7 @@ func TestCountersKeepTheirFirstNames(t *testing.T) {
 	})
 }
 
-func TestSpansTellWhatHappenedToACall(t *testing.T) {
+func TestSpansTellTheStoryOfACall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		spans := tracetest.NewSpanRecorder()
 		tracer := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans)).Tracer("test")

@@ -439,7 +439,7 @@ func TestCallHeldUpAboveHeedsPauses(t *testing.T) {
 
 // A pause that a worker knows of may have been ended by another: it asks before it
 // refuses a call that has no time for it.
-func TestRefusesNobodyForAPauseThatIsOver(t *testing.T) {
+func TestRefusesNoCallForAPauseThatIsOver(t *testing.T) {
 	for name, resume := range map[string]bool{"over": true, "not over": false} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

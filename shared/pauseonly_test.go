@@ -167,7 +167,7 @@ func TestPauseOfAnotherIsNoSlowness(t *testing.T) {
 }
 
 // A worker that shares pauses alone binds nobody to its own rates, whoever comes first.
-func TestPauseOnlyBindsNobody(t *testing.T) {
+func TestPauseOnlyBindsNoCall(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		alone []Option

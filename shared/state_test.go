@@ -81,7 +81,7 @@ func TestClosingTellsTheLongRun(t *testing.T) {
 
 // A call that was under way when the server closed does not open it: else a server that closes
 // again and again would seem ever slower because a call of before ends late.
-func TestDoorOpensForWhoKnocks(t *testing.T) {
+func TestDoorOpensForACallThatKnocks(t *testing.T) {
 	law := Law{Min: 1000, Max: 15e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
 	closed := func() (s *State, pass func(d time.Duration, q Request)) {
 		s = new(State)

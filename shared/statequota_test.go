@@ -27,7 +27,7 @@ func TestQuotaNewestCounts(t *testing.T) {
 
 // Where little is left of a quota the shared rate falls while less is left each time, and
 // grows again with what is left.
-func TestStateFollowsWhatIsLeft(t *testing.T) {
+func TestStateFollowsTheRest(t *testing.T) {
 	law := Law{Min: 1000, Max: 1e12, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
 	const heedless = -1 // it grows as if nothing was told
 	for _, tt := range []struct {
@@ -149,7 +149,7 @@ func TestStateRations(t *testing.T) {
 }
 
 // What is left of a window lasts until its reset, though few answers tell of it.
-func TestStateRationsForWhoIsToldNothing(t *testing.T) {
+func TestStateRationsForUntoldWorkers(t *testing.T) {
 	const limit, window = 5000, time.Hour
 	law := Law{Min: 1000, Max: 20e6, Initial: 10e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
 	var s State

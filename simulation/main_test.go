@@ -64,7 +64,7 @@ func TestTheCommandPrintsABoardAndWritesFiles(t *testing.T) {
 }
 
 // Minutes of runs are not lost if the text is not read to its end.
-func TestFilesAreWrittenThoughNobodyReads(t *testing.T) {
+func TestFilesAreWrittenWithoutAReader(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "b.json")
 	o, p, err := parse([]string{"-scenarios", "emr-1000", "-clients", "cruise", "-seeds", "1", "-json", file}, io.Discard)
 	if err != nil {

@@ -41,7 +41,7 @@ func (b *bar) Median() float64 {
 // Own reports whether it is cruise's.
 func (b *bar) Own() bool { return strings.HasPrefix(b.By, "cruise") }
 
-// Text is what stands at the end of the bar.
+// Text stands at the end of the bar.
 func (b *bar) Text() string {
 	if ns := b.Median(); ns < 100 {
 		return fmt.Sprintf("%.1f ns", ns)

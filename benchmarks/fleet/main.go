@@ -1,5 +1,5 @@
 // Fleet has workers call a server that throttles, by three ways to keep to its
-// limit, and prints what came of it: a shared.Limiter of cruise with a real Redis,
+// limit, and prints the result: a shared.Limiter of cruise with a real Redis,
 // redis_rate with the same, and an AdaptiveLimiter in each worker. It starts a
 // redis-server of its own, on the loopback interface.
 //
@@ -62,13 +62,13 @@ func check(warm, long time.Duration) error {
 	return nil
 }
 
-// A worker waits for its turn, and may learn what became of a call.
+// A worker waits for its turn, and may learn how a call ended.
 type worker interface {
 	WaitN(ctx context.Context, n int) error
 	Learn(f cruise.Feedback)
 }
 
-// ways are those to keep to a limit. Each fleet has a scope of its own.
+// ways lists the ways to keep to a limit. Each fleet has a scope of its own.
 var ways = []struct {
 	name string
 	make func(client *redis.Client, scope string) (worker, error)
@@ -128,7 +128,7 @@ func run(out io.Writer, warm, long time.Duration) error {
 
 // A poller is the loop around Allow that makes a limiter of redis_rate wait. Only
 // one call of a worker asks at a time, the others stand in line behind it: that
-// spares Redis, and nobody is overtaken for long.
+// spares Redis, and no call is overtaken for long.
 type poller struct {
 	limiter *redis_rate.Limiter
 	scope   string
@@ -137,7 +137,7 @@ type poller struct {
 }
 
 func newPoller(client *redis.Client, scope string, perSecond int) *poller {
-	// Half of what the server admits at once, so that it is never too much.
+	// Half of the burst that the server admits, so that it is never too much.
 	limit := redis_rate.Limit{Rate: perSecond, Burst: saved / 2, Period: time.Second}
 	return &poller{redis_rate.NewLimiter(client), scope, limit, make(chan struct{}, 1)}
 }
@@ -203,7 +203,7 @@ func measure(workers []worker, client *redis.Client, load float64, warm, long ti
 	srv := &server{tokens: saved, at: time.Now()}
 	from := time.Now().Add(warm)
 	var all sync.WaitGroup
-	var mu sync.Mutex // guards what is counted
+	var mu sync.Mutex // guards the counts
 	var waits []time.Duration
 	admitted := make([]float64, len(workers))
 	throttled := 0

@@ -137,7 +137,7 @@ func TestALimiterOfSeveralRetriersIsShownOnce(t *testing.T) {
 	})
 }
 
-func TestThePageTellsWhatGoesOn(t *testing.T) {
+func TestThePageTellsThePresentState(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := story(t)
 		w := get(page, "/debug/cruise?format=json")
@@ -227,7 +227,7 @@ func TestASharedLimiterThatIsClosedWithoutItsStoreIsTold(t *testing.T) {
 		require.ErrorIs(t, api.Do(t.Context(), func(context.Context) error { return nil }), cruise.ErrMaxElapsed)
 		a := page.Report().APIs[0]
 		assert.Contains(t, a.Summary, "The store of a shared limit cannot be reached: until it can, nobody goes.")
-		assert.Equal(t, "Lets nobody through until its store can be reached.", a.Next)
+		assert.Equal(t, "Lets no call through until its store can be reached.", a.Next)
 	})
 }
 
@@ -379,7 +379,7 @@ func TestTheStateIsThatOfNow(t *testing.T) {
 }
 
 // A crowd of scopes, errors and events takes no more memory than a few.
-func TestWhatIsKeptIsBounded(t *testing.T) {
+func TestKeptEventsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithMaxScopes(3), debug.WithKeys(debug.PlainKeys), nil)
 		watch := page.Watch("api")
@@ -407,7 +407,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 
 // The summary counts waiting calls and the longest pause over all limiters, also over limiters that
 // are not shown.
-func TestWhatIsSaidOfAllLimitersIsNotOnlyOfThoseShown(t *testing.T) {
+func TestTotalsCountLimitersThatAreNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithMaxScopes(1))
 		watch := page.Watch("api")
@@ -453,7 +453,7 @@ func TestAPauseOfSomeIsNotSaidToBeOfAll(t *testing.T) {
 }
 
 // The forecast is about the limiter whose pause the summary names.
-func TestTheLongestPauseIsWhatComesNext(t *testing.T) {
+func TestTheLongestPauseComesNext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		page := debug.New(debug.WithKeys(nil))
 		watch := page.Watch("api")
@@ -666,7 +666,7 @@ func TestKeys(t *testing.T) {
 	assert.Equal(t, "S …", shown("customer", debug.WithKeys(debug.ShortKeys)))
 }
 
-func TestWhatIsServed(t *testing.T) {
+func TestPathsThatAreServed(t *testing.T) {
 	page := debug.New()
 	w := get(page, "/")
 	assert.Equal(t, http.StatusOK, w.Code)

@@ -291,7 +291,7 @@ func (a *API) next() string {
 	}
 	switch {
 	case l.closed():
-		return "Lets nobody through until its store can be reached" + who + "."
+		return "Lets no call through until its store can be reached" + who + "."
 	case l.Pause > 0 && l.Limit != nil:
 		return fmt.Sprintf("Calls again in %s, at %s%s.", seconds(l.Pause), perSecond(rate.Limit(*l.Limit)), who)
 	case l.Pause > 0 && l.Learns:
@@ -312,7 +312,7 @@ func (a *API) next() string {
 		if l.Learns {
 			more = "; the rate grows with successes"
 		}
-		return fmt.Sprintf("Those who wait now are through in about %s at %s%s%s.", seconds(max(1, float64(l.Waiting)/(*l.Limit))), limit, more, who)
+		return fmt.Sprintf("The calls that wait now are through in about %s at %s%s%s.", seconds(max(1, float64(l.Waiting)/(*l.Limit))), limit, more, who)
 	}
 	if l.Learns {
 		more = ", and looks for more when calls have to wait"

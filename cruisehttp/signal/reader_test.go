@@ -13,7 +13,7 @@ import (
 )
 
 // A Transport reads quickly, and the same.
-func TestReaderReadsWhatTheProfileReads(t *testing.T) {
+func TestReaderReadsAsTheProfile(t *testing.T) {
 	for name, p := range profiles() {
 		read := signal.Reading(&p)
 		for _, c := range conformance.Cases(t, "testdata/conformance.txt") {

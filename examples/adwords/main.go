@@ -103,8 +103,8 @@ func (s *seen) Observe(_ context.Context, e cruise.Event) {
 	}
 }
 
-// run makes all calls, those of each account by the Retrier that retrier returns, and
-// returns how long each account took.
+// run makes the calls of each account by the Retrier that retrier returns, and returns how long
+// each account took.
 func run(ctx context.Context, name string, retrier func(account string) *cruise.Retrier) (took []time.Duration, failed int64) {
 	server := httptest.NewServer(newAds())
 	defer server.Close()

@@ -111,7 +111,7 @@ type job struct {
 	mu     sync.Mutex // guards the fields below
 	begins int        // the item that is begun next
 	done   []bool     // by item
-	count  int        // of those that are done
+	count  int        // of the calls that are done
 	failed []error
 }
 

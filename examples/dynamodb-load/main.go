@@ -1,5 +1,5 @@
 // Dynamodb-load shows how the rate follows a limit that grows: 50 workers write to a DynamoDB
-// table whose capacity doubles every 8 seconds, from 50 writes a second to 200, with cruiseaws
+// table. Its capacity doubles every 8 seconds, from 50 writes a second to 200, with cruiseaws
 // and, beside it, with the adaptive mode of the AWS SDK. It starts its servers, shows its
 // progress and ends with a table. The adaptive mode follows the rise faster, and is throttled more
 // often.
@@ -44,7 +44,7 @@ func capacity(phase int) rate.Limit { return rate.Limit(int(50) << phase) }
 type table struct {
 	bucket           *rate.Limiter
 	phase            atomic.Int64
-	taken, throttled [phases + 1]atomic.Int64 // by phase; the last is what comes too late
+	taken, throttled [phases + 1]atomic.Int64 // by phase; the last one counts late calls
 }
 
 func (t *table) ServeHTTP(w http.ResponseWriter, r *http.Request) {

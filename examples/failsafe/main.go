@@ -24,7 +24,7 @@ var (
 	errBroken    = errors.New("500 Internal Server Error")
 )
 
-// A server answers what it is told to.
+// A server answers as it is told.
 type server struct{ answers []error }
 
 func (s *server) get(context.Context) (err error) {

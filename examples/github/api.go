@@ -11,7 +11,7 @@ import (
 )
 
 // The limits of GitHub are 5,000 requests an hour, and bursts that are not
-// documented. These are scaled down, so that nobody waits for an hour.
+// documented. These are scaled down, so that the example takes no hour.
 const (
 	primary         = 100
 	primaryWindow   = 5 * time.Second

@@ -63,8 +63,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprint(w, `}`)
 }
 
-// list returns how many files there are in all folders whose list could be read to
-// its end, and how many those folders are.
+// list counts the folders that could be read to their end, and the files in them.
 func list(ctx context.Context, name string, client *http.Client, url string) (files, complete int64, err error) {
 	service, err := drive.NewService(ctx, option.WithHTTPClient(client), option.WithEndpoint(url)) // yours needs no endpoint
 	if err != nil {

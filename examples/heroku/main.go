@@ -132,7 +132,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return nil
 }
 
-// plain is what many programs do.
+// plain sleeps and retries, as many programs do.
 func plain(ctx context.Context, client *http.Client, url string) (err error) {
 	for backoff := 100 * time.Millisecond; backoff < time.Minute; backoff *= 2 {
 		if err = get(ctx, client, url); err == nil || ctx.Err() != nil {

@@ -32,8 +32,8 @@ func (s *shelf) list(ctx context.Context, from int) (page []string, next int, er
 	return s.books[from:to], to, nil
 }
 
-// all reads every page. The error of the loop is what ends it; that of an attempt
-// goes to Done, which decides whether there is another one.
+// all reads every page. The error of the loop ends it. The error of an attempt goes to Done, which
+// decides whether another one follows.
 func all(ctx context.Context, retrier *cruise.Retrier, s *shelf) (books []string, err error) {
 	for from := 0; from < len(s.books); {
 		for attempt, err := range retrier.Attempts(ctx) {

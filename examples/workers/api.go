@@ -27,7 +27,7 @@ type api struct {
 	began  time.Time
 }
 
-// counts are what workers did.
+// counts holds the calls of the workers.
 type counts struct {
 	admitted  []int // by worker
 	total     int
@@ -81,7 +81,7 @@ func (a *api) admit(worker int, degraded bool) bool {
 	return ok
 }
 
-// take returns what was counted since the last time. The first half is left out of
+// take returns the counts since the last time. The first half is left out of
 // the report: the workers had to find the limit.
 func (a *api) take() counts {
 	a.mu.Lock()

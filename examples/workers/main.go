@@ -120,7 +120,7 @@ func run(ctx context.Context, out io.Writer, c config) error {
 	return nil
 }
 
-// show prints a line every two seconds, and what came of it all in the end.
+// show prints a line every two seconds, and the totals at the end.
 func show(ctx context.Context, out io.Writer, c config, api *api, store *redisServer) {
 	const every = 2 * time.Second
 	tick := time.NewTicker(every)

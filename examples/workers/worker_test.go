@@ -11,7 +11,7 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-func TestGetTellsWhatCameOfAnAttempt(t *testing.T) {
+func TestGetTellsHowAnAttemptEnded(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		status     int

@@ -20,8 +20,7 @@ import (
 	"time"
 )
 
-// Stood is how long a machine stands still before what tests find on it means
-// nothing.
+// Stood is how long a machine stands still before its test results mean nothing.
 const Stood = 100 * time.Millisecond
 
 var late atomic.Int64
@@ -65,9 +64,8 @@ const Log = "CRUISE_TEST_FURTHER_RUNS"
 
 const mostRuns = 3
 
-// Run is m.Run for a TestMain. As often as tests fail, and the machine stood still
-// meanwhile, those that failed are run once more, in three runs at most. The last one
-// decides.
+// Run is m.Run for a TestMain. While tests fail and the machine stood still meanwhile, it runs the
+// failed tests again, in three runs at most. The last run decides.
 func Run(m *testing.M) (code int) {
 	Watch()
 	before, _ := strconv.Atoi(os.Getenv(Before))
@@ -88,7 +86,7 @@ func Run(m *testing.M) (code int) {
 	}
 	// The first run wrote the files that the go command asked for.
 	args := append(os.Args[1:], "-test.testlogfile=", "-test.coverprofile=")
-	if len(failed) > 0 { // else it was TestMain, or nobody read along
+	if len(failed) > 0 { // else TestMain failed, or the output was not read
 		args = append(args, "-test.run=^("+strings.Join(failed, "|")+")$")
 	}
 	cmd := exec.Command(os.Args[0], args...)
@@ -100,12 +98,12 @@ func Run(m *testing.M) (code int) {
 	return 0
 }
 
-// failure is the line that a test prints at its end, of which package testing tells nobody
-// otherwise. The first character is there with -test.v=test2json.
+// failure is the line that a test prints at its end. Package testing tells of it in no
+// other way. The first character is there with -test.v=test2json.
 var failure = regexp.MustCompile(`(?m)^\x16?--- FAIL: (\w+) `)
 
-// watched is m.Run, and tells what failed, where there is a command tee. A goroutine that
-// read along would take what it has not passed on with it when a test panics.
+// watched is m.Run, and returns the failed tests where there is a command tee. A goroutine that
+// copied the output would lose its last part when a test panics.
 func watched(m *testing.M) (code int, failed []string) {
 	printed, err := os.CreateTemp("", "calm")
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package observing is what the packages have in common that tell people what Retriers do.
+// Package observing holds the common parts of the packages that log, count and show the work of
+// Retriers.
 package observing
 
 import (
@@ -13,10 +14,10 @@ import (
 	"github.com/a7df5faa/cruise"
 )
 
-// NoWait is what it takes at most to pass a limiter without waiting.
+// NoWait is the longest time in which a call passes a limiter without waiting.
 const NoWait = time.Millisecond
 
-// Reasons are those for which calls are given up. What matches several is the first of
+// Reasons are the reasons to give a call up. An error that matches several counts for the first of
 // them.
 var Reasons = [...]error{
 	cruise.ErrAttemptsExhausted, cruise.ErrBudgetExhausted, cruise.ErrMaxElapsed, cruise.ErrMaxWait, cruise.ErrServerDelay,

@@ -1,8 +1,8 @@
-// Package signals lists what servers and their SDKs say, where more than one package must
-// know it.
+// Package signals lists the error codes and messages of servers and their SDKs that more than one
+// package needs.
 package signals
 
-// AWSThrottles are the error codes that the AWS SDKs take for throttling, whatever the
+// AWSThrottles are the error codes that the AWS SDKs take for throttling, with any
 // status: DynamoDB, EMR and ECS throttle with 400.
 //
 // Source: aws-sdk-go-v2, aws/retry, DefaultThrottleErrorCodes.
@@ -26,7 +26,7 @@ var AWSThrottles = []string{
 // Oversized are parts, in lower case, of messages that come with RESOURCE_EXHAUSTED and
 // mean the size of a message, not a limit of calls.
 var Oversized = []string{
-	"message larger than max", // Go, C++ and what is built on it, Node
+	"message larger than max", // Go, C++ and libraries on top of it, Node
 	"message after decompression larger than max",
 	"grpc: message too large",
 	"received metadata size exceeds",                      // C++

@@ -1,5 +1,5 @@
 // Package swarm has no code, only a test: it draws options, faults and traffic from one seed, runs
-// all of it in virtual time, and checks what must hold whatever was drawn.
+// all of it in virtual time, and checks the invariants of every run.
 //
 //	go test ./internal/swarm                                     500 seeds
 //	SWARM_RUNS=1000000 go test -timeout=0 ./internal/swarm       as many as that

@@ -4,10 +4,10 @@
 // shows. Run it in the simulation module.
 //
 //	go run ./ablate                   every change of the table
-//	go run ./ablate -only 'rule 6'    those whose rule or words match
+//	go run ./ablate -only 'rule 6'    the changes with a matching rule or text
 //	go run ./ablate -only none        the law as it is in the tree
-//	go run ./ablate -curve -seeds 6   what trades throttles against use, and what
-//	                                  choosing among that could reach at most
+//	go run ./ablate -curve -seeds 6   the changes that trade throttles against use,
+//	                                  and the best that a choice among them reaches
 //
 // It runs itself anew for each change, built with a changed copy of the law that
 // go build's -overlay puts in its place.

@@ -57,7 +57,7 @@ func TestAPeerIsBetterOnlyInBoth(t *testing.T) {
 }
 
 // Better means by more than the noise, and by throttles as well as by use.
-func TestWhatCountsAsBetter(t *testing.T) {
+func TestABetterPeer(t *testing.T) {
 	s := &scenario.Scenario{Name: "s"}
 	for _, c := range []struct {
 		throttled, use float64
@@ -201,7 +201,7 @@ func TestTargetsOverSeveralAreKnownIfAllRan(t *testing.T) {
 }
 
 // Figures that are printed alike are marked alike.
-func TestMarksFollowWhatIsPrinted(t *testing.T) {
+func TestMarksFollowThePrintedFigures(t *testing.T) {
 	clients := []engine.Client{{Name: "a", Own: true}, {Name: "b"}, {Name: "c"}}
 	s := &scenario.Scenario{Name: "s", Suite: true}
 	b := New(clients, []score.Result{result(s, "a", 12.31, .5), result(s, "b", 12.34, .5), result(s, "c", 12.308, .5)})

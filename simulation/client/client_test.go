@@ -70,7 +70,7 @@ func TestAWSAsksAsOftenAsItsOwnLimiterLetsIt(t *testing.T) {
 	}
 }
 
-func TestAShareIsThatOfThosePresent(t *testing.T) {
+func TestAShareCountsTheProcessesPresent(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
 		join, leave time.Duration
@@ -96,7 +96,7 @@ func TestAShareIsThatOfThosePresent(t *testing.T) {
 }
 
 // The rate that it knows leaves it below the limit until it has probed for a while.
-func TestWhoeverIsToldTheLimitBeginsBelowIt(t *testing.T) {
+func TestAClientThatIsToldTheLimitBeginsBelowIt(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 4, Callers: 5, Latency: 10 * time.Millisecond, Duration: 5 * time.Second,
 		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(20), Burst: 20},
@@ -122,7 +122,7 @@ func TestThePacerWaitsForTheFirstWindowToEnd(t *testing.T) {
 }
 
 // Nor may it count more than the whole number of requests that a window holds.
-func TestThePacerKnowsWhatAWindowHolds(t *testing.T) {
+func TestThePacerKnowsTheCallsOfAWindow(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 1, Callers: 2, Latency: 10 * time.Millisecond, Duration: 10 * time.Minute,
 		Server: server.Spec{Kind: server.FixedWindow, Rate: server.Constant(1.9), Window: time.Second},

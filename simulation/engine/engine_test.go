@@ -33,7 +33,7 @@ var once = engine.Client{Name: "once", New: func(engine.Env) engine.Process {
 	})
 }}
 
-func TestARunCountsWhatTheServerSaw(t *testing.T) {
+func TestARunCountsTheRequestsAtTheServer(t *testing.T) {
 	s := &scenario.Scenario{
 		Name: "t", Processes: 2, Callers: 3, Latency: 100 * time.Millisecond, Duration: time.Minute,
 		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 5},

@@ -94,7 +94,7 @@ func TestThePageOfAPeerAtARandomServer(t *testing.T) {
 }
 
 // A bucket that does not refill has no rate, but its successes are drawn all the same.
-func TestTheAxisReachesWhatIsDrawn(t *testing.T) {
+func TestTheAxisReachesTheLastPoint(t *testing.T) {
 	d := small()
 	for _, name := range []string{"heroku-clear", "emr-1000", changing} {
 		recs := d.recordings(name)
@@ -140,7 +140,7 @@ func TestEveryOneOfOurOwnIsDrawnOverTime(t *testing.T) {
 	}
 }
 
-func TestFilesAreImagesThatTellWhatTheyShow(t *testing.T) {
+func TestFilesAreImagesWithATitle(t *testing.T) {
 	files, err := small().Files()
 	if err != nil {
 		t.Fatal(err)

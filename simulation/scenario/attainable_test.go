@@ -66,7 +66,7 @@ func attainable(s *Scenario) float64 {
 	return float64(got + srv.Rivals)
 }
 
-func TestTheBestPossibleIsWhatCanBeHad(t *testing.T) {
+func TestTheBestPossibleCanBeHad(t *testing.T) {
 	if calm.Raced {
 		t.Skip("it takes long, and others race as much")
 	}

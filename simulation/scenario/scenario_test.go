@@ -39,7 +39,7 @@ func TestFindTakesRandomScenariosBySeed(t *testing.T) {
 	}
 }
 
-func TestTheBestPossibleIsWhatArithmeticSays(t *testing.T) {
+func TestTheBestPossibleByArithmetic(t *testing.T) {
 	want := map[string]float64{ // successes
 		"heroku-30min":         1.25 * 1800,
 		"heroku-10x1":          1.25 * 1800,
@@ -146,7 +146,7 @@ func TestTheBestPossibleOfOddWindows(t *testing.T) {
 	}
 }
 
-func TestFairSharesFollowWhoIsThere(t *testing.T) {
+func TestFairSharesFollowTheProcessesPresent(t *testing.T) {
 	s := &Scenario{
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: 1},
 		Processes: 2, Callers: 10, Latency: 10 * time.Millisecond, Duration: 100 * time.Second, Join: 40 * time.Second,
@@ -211,7 +211,7 @@ func TestRandomScenariosKeepTheirBounds(t *testing.T) {
 	}
 }
 
-func TestTheBestPossibleOfWhatUsersMeet(t *testing.T) {
+func TestTheBestPossibleOfUsersScenarios(t *testing.T) {
 	want := map[string]float64{ // successes
 		"doomed":               10 * 600,
 		"doomed-after":         10 * 1800,

@@ -119,7 +119,7 @@ func TestFairnessIsOfTheTimeThatACallerIsThere(t *testing.T) {
 }
 
 // Callers that want less than the server's rate have recovered when their calls succeed.
-func TestRecoveryIsOfWhatIsWanted(t *testing.T) {
+func TestRecoveryIsMeasuredByDemand(t *testing.T) {
 	s := &scenario.Scenario{
 		Processes: 1, Callers: 5, Latency: 500 * time.Millisecond, Duration: 200 * time.Second,
 		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(100), Burst: 1, Down: []server.Span{{From: 50 * time.Second, To: 100 * time.Second}}},

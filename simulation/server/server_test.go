@@ -120,7 +120,7 @@ func TestNoWindowHoldsMoreThanItsLimit(t *testing.T) {
 	}
 }
 
-func TestAnEmptyServerServesNobodyAtFirst(t *testing.T) {
+func TestAnEmptyServerServesNoCallAtFirst(t *testing.T) {
 	for _, c := range []struct {
 		spec  Spec
 		first time.Duration
@@ -141,7 +141,7 @@ func TestAnEmptyServerServesNobodyAtFirst(t *testing.T) {
 	}
 }
 
-func TestQuotaTellsWhatIsLeft(t *testing.T) {
+func TestQuotaTellsTheRest(t *testing.T) {
 	for _, spec := range []Spec{
 		{Kind: Bucket, Rate: Constant(1), Burst: 3},
 		{Kind: FixedWindow, Rate: Constant(1), Window: 3 * time.Second},
@@ -181,7 +181,7 @@ func TestOutagesThrottleWithoutAReasonAndFailuresAreNoThrottles(t *testing.T) {
 	}
 }
 
-func TestGreedyCompetitorTakesWhatItCan(t *testing.T) {
+func TestGreedyCompetitorTakesAllItCan(t *testing.T) {
 	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 10, Greedy: 5})
 	s.Finish(100 * time.Second)
 	if s.Rivals < 480 || s.Rivals > 520 {
@@ -289,7 +289,7 @@ func TestAPenaltyRefusesEverything(t *testing.T) {
 	}
 }
 
-func TestWhatIsToldMayBeAConstantOrWhole(t *testing.T) {
+func TestToldWaitsMayBeConstantOrWhole(t *testing.T) {
 	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 2, Says: time.Minute, Signal: Remaining | ResetSeconds})
 	for _, want := range []Reply{
 		{Quota: Quota{Known: true, Limit: 2, Remaining: 1, Reset: time.Second}},

@@ -1,3 +1,3 @@
 // Package clienttest tests cruiseaws with clients of services. They are tested
-// here so that a program that imports cruiseaws needn't download those services.
+// here so that a program that imports cruiseaws does not download these services.
 package clienttest

@@ -1,3 +1,3 @@
 // Package clienttest tests cruisegoogle with clients of services. They are tested
-// here so that a program that imports cruisegoogle needn't download those services.
+// here so that a program that imports cruisegoogle does not download these services.
 package clienttest
