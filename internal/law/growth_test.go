@@ -30,7 +30,10 @@ func TestSlope(t *testing.T) {
 		{"probe over fewer that are known", state{rate: .9, ceiling: 1, known: 20}, .1 / 20},
 		{"known since the rate was set", state{rate: .9, ceiling: 1, known: 120, floor: 100}, .1 / 20},
 		{"probe over 16 at least", state{rate: .9, ceiling: 1, known: 1}, .1 / 16},
-		{"probe over as many times more as cuts agree", state{rate: .9, ceiling: 1, known: 999, agreed: 3}, .1 / 400},
+		{"probe over as many times more as cuts agree", state{rate: 1.9, ceiling: 2, known: 999, agreed: 3}, .2 / 200},
+		{"five minutes at most", state{rate: .9, ceiling: 1, known: 999, agreed: 3}, .1 / 300},
+		{"the same, without cuts that agree", state{rate: .09, ceiling: .1, known: 999}, .01 / 300},
+		{"but no fewer than 16 calls", state{rate: .009, ceiling: .01, known: 999, agreed: 3}, .001 / 1600},
 		{"four seconds times as many", state{rate: 90, ceiling: 100, known: 999, agreed: 3}, 10. / 16},
 		{"ten times what a throttle costs", state{rate: 90, ceiling: 100, known: 999, price: 20}, 10. / 200},
 		{"the same, by how many are known", state{rate: 90, ceiling: 100, known: 20, price: 20}, 10. / 40},
@@ -173,4 +176,16 @@ func TestSpareGrowth(t *testing.T) {
 		l.rate, l.spare = tt.rate, tt.spare
 		assert.InDelta(t, tt.want, l.spareGrowth(tt.seconds), 1e-9, tt.name)
 	}
+}
+
+// A process that others kept down rises within minutes once they are gone, though its ceiling was
+// found again and again.
+func TestLowRateRisesWithinMinutes(t *testing.T) {
+	d := paced(.15)
+	d.agreed = agreeMost
+	began := d.now
+	for d.Rate() < 10 {
+		d.demand(1, clock.CeilSeconds(1/d.Rate()))
+	}
+	assert.Less(t, d.now.Sub(began), 15*time.Minute)
 }

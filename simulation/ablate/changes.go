@@ -59,6 +59,7 @@ var changes = []change{
 	{6, "no pushing on", []edit{{`pushOn     = 40 `, `pushOn     = 0 `}}},
 	{6, "probing as fast, also where cuts agree", []edit{{`agreeMost   = 3 `, `agreeMost   = 0 `}}},
 	{6, "probing takes no time", []edit{{`probeTime  = 4 `, `probeTime  = 0 `}}},
+	{6, "probing over as many calls at a low rate", []edit{{`probeMost  = 300 `, `probeMost  = 1e9 `}}},
 	{6, "probing as fast, whatever a throttle costs", []edit{{`probePrice = 10 `, `probePrice = 0 `}}},
 	{6, "probing as slow, however few calls are known", []edit{{`, probeLeast), probeOver)`, `, probeOver), probeOver)`}}},
 	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo     = .7`, `peakTo     = .0`}}},
