@@ -29,8 +29,8 @@ type ownThrottles struct {
 type throttleStreak struct {
 	n                     int
 	since                 clock.Instant // when the first of them was known
-	others, passed        int64         // throttles of all calls, and attempts that got through, before the first
-	throttled, gotThrough int64         // of all calls at the last one
+	others, passed        int64         // throttled and gotThrough of all calls before the first
+	throttled, gotThrough int64         // the same at the last one
 	own                   bool          // the last one concerned this call alone
 }
 

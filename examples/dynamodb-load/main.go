@@ -1,8 +1,8 @@
 // Dynamodb-load shows how the rate follows a limit that grows: 50 workers write to a DynamoDB
-// table. Its capacity doubles every 8 seconds, from 50 writes a second to 200, with cruiseaws
-// and, beside it, with the adaptive mode of the AWS SDK. It starts its servers, shows its
-// progress and ends with a table. The adaptive mode follows the rise faster, and is throttled more
-// often.
+// table with cruiseaws and, beside it, with the adaptive mode of the AWS SDK. The capacity of the
+// table doubles every 8 seconds, from 50 writes a second to 200. The program starts its servers,
+// shows its progress and ends with a table. The adaptive mode follows the rise faster, and is
+// throttled more often.
 package main
 
 import (

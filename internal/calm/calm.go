@@ -64,7 +64,7 @@ const Log = "CRUISE_TEST_FURTHER_RUNS"
 
 const mostRuns = 3
 
-// Run is m.Run for a TestMain. While tests fail and the machine stood still meanwhile, it runs the
+// Run is m.Run for a TestMain. If tests fail and the machine stood still meanwhile, it runs the
 // failed tests again, in three runs at most. The last run decides.
 func Run(m *testing.M) (code int) {
 	Watch()

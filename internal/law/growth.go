@@ -12,7 +12,7 @@ const (
 	probeOver  = 100 // calls in which probing adds Config.Increase; fewer while few are known,
 	probeLeast = 16  // but no fewer than these
 	probeTime  = 4   // seconds that probing takes at least, times one more than the cuts that agree
-	probeMost  = 300 // seconds in which a low rate makes that number lower
+	probeMost  = 300 // seconds that these calls take at most, if they are probeLeast or more
 	probePrice = 10  // times the price of a throttle, the same
 	pushOn     = 40  // times faster per unit of excess above the ceiling
 	creditOver = 3   // call intervals that one success can be credited with
@@ -51,7 +51,7 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 // slope returns the growth of the rate per second: quickly back to just below the ceiling,
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
 // that of a throttle; the evidence for the ceiling is the number of calls that it was measured by.
-// A low rate that nothing throttles must not take hours to rise, so probing takes fewer calls then.
+// Where calls are few, a probe ends after probeMost seconds, but not before probeLeast calls.
 func (l *Law) slope(ceiling float64) float64 {
 	most := ceiling
 	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs
@@ -60,7 +60,8 @@ func (l *Law) slope(ceiling float64) float64 {
 	calls := most / l.cost // per second
 	agreed := float64(1 + l.agreed)
 	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
-	over := max(min(agreed*known, max(probeLeast, probeMost*calls))/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
+	number := max(probeLeast, min(agreed*known, probeMost*calls)) // of calls
+	over := max(number/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
 	slope := l.Increase * most / over
 	switch {
 	case l.rate > ceiling:
