@@ -119,7 +119,7 @@ func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.D
 		}
 		if e.retryAfter > 0 {
 			grown := float64(e.retryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
-			b.lastPause = max(e.retryAfter, upperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
+			b.lastPause = max(e.retryAfter, chance.UpperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
 			return b.lastPause
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)
@@ -128,7 +128,7 @@ func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.D
 		case again:
 			wait = max(b.backoff.Delay(1, 0), b.backoff.after(max(b.lastPause, min(gap, atMost))))
 		case wait > atMost:
-			wait = upperHalf(atMost)
+			wait = chance.UpperHalf(atMost)
 		}
 		b.lastPause = wait
 		return wait
@@ -144,9 +144,4 @@ func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.D
 		}
 	}
 	return 0
-}
-
-// upperHalf returns a random time from half of most to most.
-func upperHalf(most time.Duration) time.Duration {
-	return most - chance.N(most/2+1)
 }

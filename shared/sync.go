@@ -237,7 +237,7 @@ func (s *Limiter) failed(now clock.Instant, q Request, err error) (events []crui
 		return nil
 	}
 	s.backTime = min(max(firstProbe, 2*s.backTime), lastProbe)
-	s.next = now.Add(upperHalf(s.backTime))
+	s.next = now.Add(chance.UpperHalf(s.backTime))
 	if s.degraded == 0 {
 		return s.degrade(now, q, err)
 	}
@@ -390,8 +390,7 @@ func (s *Limiter) gap(q Request, r Reply) time.Duration {
 		return 0
 	}
 	// Slots are short: workers take turns.
-	turn := s.period()
-	turn = upperHalf(turn)
+	turn := chance.UpperHalf(s.period())
 	if r.Slots == 0 {
 		// Workers must not ask all at the same moment: the nearest to the store would win each
 		// time. Nor wait longer than a turn, since the rate may rise meanwhile, when another
@@ -399,9 +398,4 @@ func (s *Limiter) gap(q Request, r Reply) time.Duration {
 		turn = max(turn, min(r.Wait, maxTurn*time.Microsecond)+chance.N(syncPeriod))
 	}
 	return turn
-}
-
-// upperHalf returns a random time of at least half of most, and at most most.
-func upperHalf(most time.Duration) time.Duration {
-	return most - chance.N(most/2+1)
 }

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // seeded is nil outside tests, so that calls share no lock.
@@ -42,3 +43,6 @@ func N[T ~int | ~int64](n T) T {
 	}
 	return rand.N(n)
 }
+
+// UpperHalf returns a time from half of most to most: equal jitter.
+func UpperHalf(most time.Duration) time.Duration { return most - N(most/2+1) }

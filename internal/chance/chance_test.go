@@ -39,12 +39,16 @@ func TestBounds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			defer seed()()
 			least, most := 10, 0
+			lowest, highest := time.Hour, time.Duration(0)
 			for range 1000 {
 				n, f := N(10), Float64()
 				least, most = min(least, n), max(most, n)
+				half := UpperHalf(10)
+				lowest, highest = min(lowest, half), max(highest, half)
 				assert.True(t, 0 <= f && f < 1, "%v", f)
 			}
 			assert.Equal(t, [2]int{0, 9}, [2]int{least, most})
+			assert.Equal(t, [2]time.Duration{5, 10}, [2]time.Duration{lowest, highest}, "from half of it to all of it")
 			assert.Zero(t, N(time.Duration(1)))
 		})
 	}
