@@ -252,7 +252,6 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Durati
 		why = ByQuota
 	}
 	if q := a.Quota; q != nil {
-		l.widen(*q)
 		l.told = *q
 		if !window && l.heed(now, a.Sent, *q) {
 			return ByQuota, 0

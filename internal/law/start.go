@@ -21,10 +21,10 @@ const (
 	startGrow  = .15 // of a call more in flight for each success
 	startFew   = 5   // in flight; from there on the growth is the latency in seconds,
 	startLeast = .03 // but no less than this
-	startTold  = 10  // in flight at once where the server tells that ten times as many are left
 
 	silence      = 500 * time.Millisecond // without an answer; then calls in flight don't count,
-	silenceGrow  = 4                      // and the window grows by this factor
+	silenceTook  = 4                      // times the latency, the same,
+	silenceGrow  = 16                     // and the window grows by this factor
 	patience     = time.Second            // at a closed server, until the next probe
 	patienceMost = 10 * time.Second       // the same where it is twice the latency
 )
@@ -33,7 +33,7 @@ const (
 // closed server one call at a time probes.
 func (l *Law) Wait(now clock.Instant) time.Duration {
 	closed := l.row >= closedRow
-	wait := max(silence, silenceGrow*l.took)
+	wait := max(silence, silenceTook*l.took)
 	switch {
 	case l.inflight == 0, !closed && !l.unpaced(), !closed && l.counted() < l.window:
 		return 0
@@ -73,13 +73,6 @@ func (l *Law) landed(now, sent clock.Instant) {
 	l.moved = now
 	if sent != 0 {
 		l.took = max(0, now.Sub(sent))
-	}
-}
-
-// widen opens the window where the server tells that many calls are left.
-func (l *Law) widen(q Quota) {
-	if l.unpaced() && l.row == 0 {
-		l.window = max(l.window, min(startTold, float64(q.Remaining)/(startTold*l.cost)))
 	}
 }
 

@@ -181,13 +181,13 @@ func TestSilentCallsOpenTheWindow(t *testing.T) {
 	long := d.send()
 	assert.Positive(t, d.Wait(d.now))
 	d.after(silence).send()
-	assert.Equal(t, 4., d.window)
+	assert.Equal(t, 16., d.window)
 	assert.Equal(t, 1, d.silent, "the one before")
-	for range 3 {
+	for range 15 {
 		assert.Zero(t, d.Wait(d.now))
 		d.send()
 	}
-	assert.Equal(t, silence, d.Wait(d.now), "four that are not silent")
+	assert.Equal(t, silence, d.Wait(d.now), "sixteen that are not silent")
 	d.end(Attempt{Kind: Nothing, Sent: long})
 	assert.Zero(t, d.silent)
 	assert.Positive(t, d.Wait(d.now), "a silent one that ends makes no room")
@@ -231,33 +231,4 @@ func TestSilenceOpensNoWindow(t *testing.T) {
 			assert.Zero(t, tt.d.silent)
 		})
 	}
-}
-
-// Where the server tells that many calls are left, the start need not be that gentle.
-func TestQuotaWidensTheWindow(t *testing.T) {
-	for _, tt := range []struct {
-		name   string
-		d      *driver
-		row    int
-		window float64
-		cost   float64
-		left   int
-		want   float64
-	}{
-		{"a tenth of what is left", unpaced(), 0, 1, 1, 50, 5},
-		{"ten at most", unpaced(), 0, 1, 1, 5000, 10},
-		{"by cost", unpaced(), 0, 1, 10, 500, 5},
-		{"never narrower", unpaced(), 0, 7, 1, 50, 7},
-		{"not after a throttle", unpaced(), 1, 1, 1, 50, 1},
-		{"not with a rate", paced(10), 0, 1, 1, 50, 1},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			tt.d.row, tt.d.window, tt.d.cost = tt.row, tt.window, tt.cost
-			tt.d.widen(Quota{Remaining: tt.left})
-			assert.Equal(t, tt.want, tt.d.window)
-		})
-	}
-	d := unpaced()
-	d.tell(Quota{Remaining: 90})
-	assert.InDelta(t, 9, d.window, .2, "told by an answer")
 }

@@ -10,7 +10,7 @@ import (
 type quotaWindow struct {
 	resetAt   clock.Instant // its end
 	resetLeft int           // Remaining when that was first told
-	wanes     bool          // the last reset did not bring the quota back: it slides
+	certain   bool          // it is that of a window, not of a bucket
 	ours      part          // of it that is used here
 	longest   time.Duration // to a reset that was ever told
 	unspread  float64       // the rate before its rest was spread, 0 if it was not
@@ -37,17 +37,18 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 	takes := max(2*l.took, clock.CeilSeconds(2*l.gap()))
 	l.ours.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
 	if moved {
-		l.wanes = l.resetAt != 0 && q.Limit > 0 && q.Remaining < q.Limit/4
-		l.resetAt, l.resetLeft = reset, q.Remaining
+		l.resetAt, l.resetLeft, l.certain = reset, q.Remaining, false
 		if l.unspread > l.rate {
 			l.rate, l.credit = min(l.Max, l.unspread), now
 		}
 		l.unspread = 0
 	}
-	// A bucket would have moved its reset by as much as the calls used up take to come back.
+	// A bucket would have moved its reset by as much as the calls used up take to come back. Shortly
+	// before the reset that is too little to tell, so a window stays one.
 	used := l.resetLeft - q.Remaining
-	return !l.wanes && used >= windowUsed &&
+	l.certain = l.certain || used >= windowUsed &&
 		float64(q.Reset)*float64(used) > float64(slack)*float64(max(used, q.Limit-q.Remaining))
+	return l.certain
 }
 
 // ration makes the rest of a window last until its reset, once a tenth is left, or at once

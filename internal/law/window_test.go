@@ -42,11 +42,9 @@ func TestWindowed(t *testing.T) {
 		{"more of all that are used", 1000, []told{{0, 500, m}, {s, 480, m}}, true},
 		{"a new window", 100, []told{{0, 30, m}, {s, 20, m}, {m, 99, 2 * m}}, false},
 		{"and used again", 100, []told{{0, 30, m}, {s, 20, m}, {m, 99, 2 * m}, {m + s, 90, 2 * m}}, true},
-		{"one that slides", 100, []told{{0, 30, m}, {s, 20, m}, {m, 20, 2 * m}, {m + s, 10, 2 * m}}, false},
-		{"it does not slide if it is not yet low", 100, []told{{0, 60, m}, {s, 50, m}, {m, 25, 2 * m}, {m + s, 10, 2 * m}}, true},
-		{"nor without a limit", 0, []told{{0, 30, m}, {s, 20, m}, {m, 20, 2 * m}, {m + s, 10, 2 * m}}, true},
-		{"the first may be low", 100, []told{{0, 20, m}, {s, 10, m}}, true},
-		{"what slid may be a window again", 100, []told{{0, 20, m}, {m, 20, 2 * m}, {2 * m, 99, 3 * m}, {2*m + s, 90, 3 * m}}, true},
+		{"its last second", 100, []told{{0, 99, m}, {s, 90, m}, {59 * s, 2, m}}, true},
+		{"a last second that is all there is", 100, []told{{58 * s, 99, m}, {59 * s, 2, m}}, false},
+		{"one whose reset brings nothing back, as it slides", 100, []told{{0, 30, m}, {s, 20, m}, {m, 20, 2 * m}, {m + s, 10, 2 * m}}, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(10)

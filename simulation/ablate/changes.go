@@ -26,7 +26,6 @@ var changes = []change{
 	{1, "as many calls more where calls are fast and many", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},
 	{1, "silence lets no other call go", []edit{{`silence      = 500 * time.Millisecond`, `silence = time.Hour`}}},
 	{1, "silence makes no window larger", []edit{{`l.window *= silenceGrow`, ``}, {`l.silent, l.silentAt = l.inflight, l.moved`, ``}}},
-	{1, "what is left of a quota opens no window", []edit{{`startTold  = 10 `, `startTold = 1 `}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`Decrease: 0.5`, `Decrease: 0.7`}}},
 	{2, "the ceiling is the rate, whatever was delivered", []edit{{`l.ceiling = min(max(l.rate, l.unspread), l.Delivered(now))`,
@@ -72,7 +71,7 @@ var changes = []change{
 
 	{8, "what is left of a window is not spread", []edit{{`if pace >= l.rate {`, `if pace >= 0 {`}}},
 	{8, "spread from the beginning of a window", []edit{{`spreadFrom = .1 `, `spreadFrom = 1. `}}},
-	{8, "what slides is a window, too", []edit{{`return !l.wanes && used >= windowUsed`, `return used >= windowUsed`}}},
+	{8, "a window is no longer one in its last second", []edit{{`l.certain = l.certain || used`, `l.certain = used`}}},
 	{8, "others do not count", []edit{{`return cost / max(cost, p.each)`, `return 1`}}},
 	{8, "no wait for a new window", []edit{{`wait = l.usedUp(*a.Quota)`, ``}}},
 
