@@ -37,10 +37,9 @@ import (
 // intervals between calls, and doubles while throttles follow each other: see [Tuning].
 //
 // A reported [Quota] slows the limiter down before a throttle: it spreads the last tenth of a
-// window, or its own share if other clients use the window too, over the time until the reset. If
-// the window is used up and its reset is at most 10 s away, everyone pauses until then. The limiter
-// ignores quotas that are too small to pace by: a reset never more than 5 s away; a window of fewer
-// than 4 calls; another limit below 10, or below twice the calls in flight.
+// window, or its own share if other clients use the window too, over the time until the reset. The
+// limiter ignores quotas that are too small to pace by: a reset never more than 5 s away; a window of
+// one call; another limit below 10, or below twice the calls in flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten. Prefer a [TokenBucket] for a
 // limit that is known, fixed and yours alone.
@@ -351,7 +350,7 @@ func (a *AdaptiveLimiter) decide(now clock.Instant, e result, idle bool) decisio
 			ahead++ // other clients have used it up, and may again
 		}
 	}
-	pause := max(d.Wait, a.brake.pauseAfter(now, e, ahead, d.AtMost))
+	pause := a.brake.pauseAfter(now, e, ahead, d.AtMost)
 	a.law.Rest(now, end, pause, idle)
 	return decision{pause: pause, late: late, why: causes[d.Why]}
 }

@@ -22,9 +22,7 @@ const (
 	closedRow   = 2               // throttles in a row by which a server counts as closed
 	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
 	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
-	longClosing = 3 * time.Minute // may be an outage: it needs a second one too
-	openLike    = .25             // within which the second one agrees
-	openTo      = .95             // of the window's rate, to which the rate falls
+	longClosing = 3 * time.Minute // may be an outage: it needs a second one that agrees
 )
 
 // close is for a throttle that is not late.
@@ -56,11 +54,11 @@ func (l *Law) open(now clock.Instant) {
 		// A few calls may be the burst of a bucket, or the rest that others left. A window gives
 		// the same again.
 		closed := opened - l.closedAt
-		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= openLike*l.given
+		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= agreeWithin*l.given
 		window := closed.Seconds() >= closedShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling = max(l.Min, given)
-			l.rate = min(l.rate, max(l.Min, openTo*given))
+			l.rate = min(l.rate, max(l.Min, longShare*given))
 			if calls >= memoryShort {
 				l.peak = min(l.peak, given) // the first calls of a window are no peak
 			}

@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	agreeWithin = .1  // share of a ceiling within which the next one agrees with it
+	agreeWithin = .1  // share of a measure within which the next one agrees with it
 	agreeMost   = 3   // cuts that agree, by which probing slows down
 	longShare   = .95 // of the server's limit is delivered in the long run: ways back take the rest
 	peakFades   = .1  // of the peak's height above the ceiling, with each cut

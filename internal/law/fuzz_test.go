@@ -209,7 +209,7 @@ func (p *player) done(op int) error {
 	was := p.law.Rate()
 	d := p.law.Done(p.now, a)
 	is := p.law.Rate()
-	pause := max(d.Wait, a.RetryAfter)
+	pause := a.RetryAfter
 	if a.Kind == Throttle && a.RetryAfter == 0 && !a.Late {
 		pause = min(d.AtMost, p.span())
 	}
@@ -234,8 +234,6 @@ func (p *player) done(op int) error {
 	switch {
 	case p.row != p.law.row:
 		return fmt.Errorf("%d throttles in a row, want %d", p.law.row, p.row)
-	case d.Wait < 0 || d.Wait > usedUpMost:
-		return fmt.Errorf("wait of %v for a window", d.Wait)
 	case d.AtMost < 0:
 		return fmt.Errorf("a pause of %v at most", d.AtMost)
 	case d.Cold != cold:

@@ -51,7 +51,6 @@ const (
 // Decision is the answer of the law to an attempt, beside the new rate.
 type Decision struct {
 	Why    Cause
-	Wait   time.Duration // everyone waits for so long, as a window is used up
 	Cold   bool          // nothing has ever got through
 	AtMost time.Duration // a first pause takes no longer; [clock.Never] for no bound
 }
@@ -183,7 +182,7 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 	d := Decision{AtMost: clock.Never, Cold: l.unpaced() && l.delivered.n == 0}
 	switch a.Kind {
 	case Success, Denied:
-		d.Why, d.Wait = l.success(now, a)
+		d.Why = l.success(now, a)
 	case Passed: // an outage is not to look like a limit that gives nothing
 		if l.delivered.n == 0 {
 			l.delivered.restart(0, l.delivered.clock(now))
@@ -229,8 +228,8 @@ func (l *Law) gap() float64 { return l.cost / l.rate }
 
 func (l *Law) unpaced() bool { return math.IsInf(l.rate, 1) }
 
-// success returns why the rate changed, and how long to wait for a new window.
-func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Duration) {
+// success returns why the rate changed.
+func (l *Law) success(now clock.Instant, a Attempt) (why Cause) {
 	was, cost := l.rate, float64(max(1, a.Cost))
 	if l.delivered.n == 0 {
 		l.cost, l.share = cost, 1
@@ -254,7 +253,7 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Durati
 	if q := a.Quota; q != nil {
 		l.told = *q
 		if !window && l.heed(now, a.Sent, *q) {
-			return ByQuota, 0
+			return ByQuota
 		}
 		if l.spare > 0 {
 			why = ByQuota
@@ -266,11 +265,8 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause, wait time.Durati
 	} else if !spread {
 		l.grow(now, a.Late)
 	}
-	if window {
-		if l.ration(now, *a.Quota) {
-			why = ByQuota
-		}
-		wait = l.usedUp(*a.Quota)
+	if window && l.ration(now, *a.Quota) {
+		why = ByQuota
 	}
-	return why, wait
+	return why
 }

@@ -47,7 +47,7 @@ func (d *driver) send() clock.Instant {
 func (d *driver) end(a Attempt) Decision {
 	a.Cost = max(1, a.Cost)
 	this := d.Done(d.now, a)
-	d.Rest(d.now, a, max(this.Wait, a.RetryAfter), false)
+	d.Rest(d.now, a, a.RetryAfter, false)
 	return this
 }
 

@@ -18,9 +18,7 @@ type quotaWindow struct {
 
 const (
 	resetSlack = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
-	windowUsed = 3                       // calls used up at least, by which a reset that stays is a window's
 	spreadFrom = .1                      // of a limit; less is spread over the time until the reset
-	usedUpMost = 10 * time.Second        // longest pause until the reset of a window that is used up
 	alone      = .75                     // of a quota, from which it is as good as one of its own
 )
 
@@ -46,7 +44,7 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 	// A bucket would have moved its reset by as much as the calls used up take to come back. Shortly
 	// before the reset that is too little to tell, so a window stays one.
 	used := l.resetLeft - q.Remaining
-	l.certain = l.certain || used >= windowUsed &&
+	l.certain = l.certain || used > 0 &&
 		float64(q.Reset)*float64(used) > float64(slack)*float64(max(used, q.Limit-q.Remaining))
 	return l.certain
 }
@@ -71,15 +69,6 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 	l.unspread = max(l.unspread, min(l.rate, l.ceiling))
 	l.rate, l.credit = pace, now
 	return true
-}
-
-// usedUp returns how long to wait for a new window: the rest is for others, and a rate would let a
-// call go by tokens that were saved before.
-func (l *Law) usedUp(q Quota) time.Duration {
-	if l.ours.of(l.cost)*float64(q.Remaining) < l.cost && q.Reset <= usedUpMost {
-		return q.Reset
-	}
-	return 0
 }
 
 // part learns how much of a quota is used for each call of this process. That is more than the call

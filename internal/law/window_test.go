@@ -26,7 +26,8 @@ func TestWindowed(t *testing.T) {
 		want  bool
 	}{
 		{"a window", 100, []told{{0, 99, m}, {s, 96, m}}, true},
-		{"two calls used", 100, []told{{0, 99, m}, {s, 97, m}}, false},
+		{"one call used", 100, []told{{0, 99, m}, {s, 98, m}}, true},
+		{"no call used", 100, []told{{0, 99, m}, {s, 99, m}}, false},
 		{"no limit told", 0, []told{{0, 99, m}, {s, 96, m}}, true},
 		{"no reset told", 100, []told{{0, 99, 0}, {s, 90, s}}, false},
 		{"rounded to a second", 100, []told{{0, 99, m}, {s, 90, m + s}, {2 * s, 80, m - s}}, true},
@@ -162,30 +163,6 @@ func TestRationGivesARate(t *testing.T) {
 	}
 }
 
-// A window that is used up for others is waited for, if that is not long.
-func TestUsedUp(t *testing.T) {
-	const s = time.Second
-	for _, tt := range []struct {
-		name       string
-		left       int
-		reset      time.Duration
-		each, cost float64
-		want       time.Duration
-	}{
-		{"nothing is left", 0, 10 * s, 1, 1, 10 * s},
-		{"for too long", 0, 10*s + 1, 1, 1, 0},
-		{"one call is left", 1, 10 * s, 1, 1, 0},
-		{"less than one is ours", 2, 10 * s, 2.1, 1, 10 * s},
-		{"one is", 2, 10 * s, 2, 1, 0},
-		{"less than one that costs ten", 9, 10 * s, 10, 10, 10 * s},
-		{"one that costs ten", 10, 10 * s, 10, 10, 0},
-	} {
-		l := New(config())
-		l.ours.each, l.cost = tt.each, tt.cost
-		assert.Equal(t, tt.want, l.usedUp(Quota{Remaining: tt.left, Reset: tt.reset}), tt.name)
-	}
-}
-
 func TestPart(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
@@ -302,7 +279,7 @@ func TestSpreadForWhoIsToldNothing(t *testing.T) {
 	assert.Greater(t, d.Rate(), was, "nothing was spread")
 }
 
-// A window's rest is spread until its reset, and no longer; the last one of it is waited for.
+// A window's rest is spread until its reset, and no longer.
 func TestWindowFromEndToEnd(t *testing.T) {
 	d := paced(10)
 	end := d.now.Add(20 * time.Second)
@@ -310,7 +287,7 @@ func TestWindowFromEndToEnd(t *testing.T) {
 		return d.tell(Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.after(100 * ms).now)})
 	}
 	for left := 99; left > 10; left-- {
-		assert.Zero(t, call(left).Wait)
+		call(left)
 		assert.Equal(t, 10., d.Rate(), "%d left", left)
 	}
 	assert.Equal(t, ByQuota, call(10).Why)
@@ -318,7 +295,8 @@ func TestWindowFromEndToEnd(t *testing.T) {
 	in, rate := d.Renewed(d.now)
 	assert.Equal(t, []any{11 * time.Second, 10.}, []any{in, rate})
 	d.after(2 * time.Second)
-	assert.Equal(t, end.Sub(d.now)-100*ms, call(0).Wait, "somebody else took the rest")
+	call(0)
+	assert.InEpsilon(t, 1/end.Sub(d.now).Seconds(), d.Rate(), 1e-9, "somebody else took the rest: one call goes, at the reset")
 	d.now = end
 	end = end.Add(20 * time.Second)
 	this := call(99)

@@ -73,7 +73,6 @@ var changes = []change{
 	{8, "spread from the beginning of a window", []edit{{`spreadFrom = .1 `, `spreadFrom = 1. `}}},
 	{8, "a window is no longer one in its last second", []edit{{`l.certain = l.certain || used`, `l.certain = used`}}},
 	{8, "others do not count", []edit{{`return cost / max(cost, p.each)`, `return 1`}}},
-	{8, "no wait for a new window", []edit{{`wait = l.usedUp(*a.Quota)`, ``}}},
 
 	{9, "a queue at the server slows nothing down", []edit{{`if a.Kind == Success && l.queued(now) {`, `if false {`}}},
 }
