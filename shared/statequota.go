@@ -2,7 +2,8 @@ package shared
 
 import "math"
 
-// windowed reports whether a quota belongs to a window.
+// windowed reports whether a quota belongs to a window. Shortly before the reset a bucket looks the
+// same, so a window whose rest is spread stays one.
 func (s *State) windowed(q Request) bool {
 	if q.Quota.Reset <= 0 {
 		return false
@@ -23,7 +24,7 @@ func (s *State) windowed(q Request) bool {
 	}
 	used, limit := s.ResetLeft-left, int64(q.Quota.Limit)
 	return used >= max(rationAfter, min(limit, s.ResetLeft)/4) &&
-		(used >= limit/4 || float64(micros(q.Quota.Reset))*float64(used) > float64(slack)*float64(limit-left))
+		(s.Unspread > 0 || used >= limit/4 || float64(micros(q.Quota.Reset))*float64(used) > float64(slack)*float64(limit-left))
 }
 
 // ration makes the rest of a window last until its reset, once half of it is used.

@@ -109,6 +109,25 @@ func TestStateHeedsNoRestThatStays(t *testing.T) {
 	assert.Less(t, s.Rate, was, "it falls again")
 }
 
+// Workers that come late to a window spread the rest of it until its very end.
+func TestStateSpreadsTheRestUntilTheReset(t *testing.T) {
+	for _, left := range []int{100, 200, 400, 900} {
+		law := Law{Min: 1000, Max: 1e12, Initial: 20e6, Decrease: 500_000, Increase: 100_000, Burst: 1, Forgive: 10, PauseBase: time.Second}
+		s := State{}
+		const reset = 61 * time.Second
+		rest, sent := left, 0
+		for at := time.Second; at < reset; at += 500 * ms {
+			q := Request{Law: law, Epoch: s.Epoch, Count: s.Count, Want: 1000, Least: 1, Successes: int64(sent)}
+			if sent > 0 {
+				q.Quota = &cruise.Quota{Limit: 1000, Remaining: max(0, rest), Reset: reset - at}
+			}
+			sent = s.Sync(at, q).Slots
+			rest -= sent
+		}
+		assert.InDelta(t, 0, rest, 2+.05*float64(left), "of %d", left)
+	}
+}
+
 // What is left of a window is spread over the time until its reset, once half of it is used.
 // Where nothing is left and the reset is near, nobody goes before.
 func TestStateRations(t *testing.T) {
