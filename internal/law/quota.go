@@ -22,16 +22,15 @@ type quotas struct {
 	lowLeft  int           // Remaining then
 	lowCutAt clock.Instant // when a low rest last cut the rate
 	lowSame  int           // cuts in a row that did not change the rest
-	spare    float64       // how far the rest is above the reserve, relative to that
+	spare    float64       // how far the rest is above the reserve, relative to that, 1 at most
 	quotaWindow
 }
 
 const (
 	lowLeast  = 10              // calls that must be left, or a quarter of the limit
-	lowCut    = .75             // factor of the rate when fewer are left
+	lowCut    = .25             // of the rate is cut where nothing is left; less where less is missing
 	lowSame   = 10              // cuts that do not change the rest, after which it tells nothing
-	spareMost = 100             // times that a large rest multiplies spareGrow
-	spareGrow = .01             // growth when more are left, per square root of the rate and second
+	spareGrow = .15             // growth for a call when more are left, per square root of the rate
 	spareStep = .25             // most growth for one success, as a share of the rate
 	quickMost = 5 * time.Second // to a reset; a quota that never told more is too short to pace by
 )
@@ -52,8 +51,8 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	}
 	if left := float64(q.Remaining); left >= reserve {
 		// A rest that shrinks is no reason to hurry: no more may come for a long time.
-		if q.Reset > 0 || q.Remaining >= l.lowLeft {
-			l.spare = min(spareMost, left/reserve-1)
+		if q.Remaining >= l.lowLeft {
+			l.spare = min(1, left/reserve-1)
 		}
 		l.lowAt, l.lowLeft = now, q.Remaining
 		return false
@@ -64,7 +63,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 			return false
 		}
 		l.ceiling, l.credit = given, now
-		l.rate = min(l.Max, max(l.Min, lowCut*given))
+		l.rate = min(l.Max, max(l.Min, (1-lowCut)*given))
 		l.lowAt, l.lowLeft, l.lowCutAt = now, q.Remaining, now
 		return true
 	}
@@ -83,7 +82,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 			l.lowAt = now
 			return false
 		}
-		l.rate = max(l.Min, lowCut*l.rate)
+		l.rate = max(l.Min, l.rate*(1-lowCut*(1-float64(q.Remaining)/reserve)))
 		l.lowCutAt = now
 	case q.Remaining > l.lowLeft+1:
 		l.spare, l.lowSame = 1, 0
@@ -94,9 +93,12 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	return true
 }
 
-// spareGrowth returns the gain of the rate in some seconds from a quota's rest above the reserve.
+// spareGrowth returns the gain of the rate in some seconds from a quota's rest above the reserve. A
+// high rate gains less of itself than a low one, while both lose the same part of themselves: so
+// processes that use one quota come to equal rates. See Bansal and Balakrishnan, "Binomial
+// Congestion Control Algorithms" (2001).
 func (l *Law) spareGrowth(seconds float64) float64 {
-	return min(spareStep*l.rate, l.spare*spareGrow*math.Sqrt(l.rate)*seconds)
+	return min(spareStep*l.rate, l.spare*spareGrow*l.rate*math.Sqrt(l.rate/l.cost)*seconds)
 }
 
 // quick reports whether every reset told was near: of a window of some seconds, or of a bucket

@@ -61,19 +61,20 @@ func TestHeed(t *testing.T) {
 		rate, ceiling            float64
 		remembered, creditedFrom bool // the rest; and growth begins anew
 	}{
-		{"it falls", 5, ago, 0, 0, 4, 0, true, 7.5, 10, true, true},
-		{"it stays", 5, ago, 0, 0, 5, 0, true, 7.5, 20, true, true},
+		{"it falls", 5, ago, 0, 0, 4, 0, true, 8.5, 10, true, true},
+		{"it stays", 5, ago, 0, 0, 5, 0, true, 8.75, 20, true, true},
 		{"it rises by one", 5, ago, 0, 0, 6, 0, true, 10, 20, true, true},
-		{"it rises by more", 5, ago, 0, 0, 7, 0, true, 10 + .01*math.Sqrt(10), 20, true, true},
+		{"to nothing", 5, ago, 0, 0, 0, 0, true, 7.5, 10, true, true},
+		{"it rises by more", 5, ago, 0, 0, 7, 0, true, 12.5, 20, true, true},
 		{"for the first time", 0, 0, 0, 0, 5, 0, true, 10, 20, true, false},
 		{"too soon", 5, -199 * ms, 0, 0, 4, 0, true, 10, 20, false, false},
-		{"soon enough", 5, -200 * ms, 0, 0, 4, 0, true, 7.5, 10, true, true},
+		{"soon enough", 5, -200 * ms, 0, 0, 4, 0, true, 8.5, 10, true, true},
 		{"sent before the last cut", 5, ago, -600 * ms, -500 * ms, 4, 0, true, 10, 20, false, false},
 		{"sent at the last cut", 5, ago, -500 * ms, -500 * ms, 4, 0, true, 10, 20, false, false},
-		{"sent after it", 5, ago, -400 * ms, -500 * ms, 4, 0, true, 7.5, 10, true, true},
+		{"sent after it", 5, ago, -400 * ms, -500 * ms, 4, 0, true, 8.5, 10, true, true},
 		{"enough", 50, ago, 0, 0, 10, 0, false, 10, 20, true, false},
 		{"a short reset", 5, ago, 0, 0, 4, 5 * time.Second, false, 10, 20, false, false},
-		{"a longer one", 5, ago, 0, 0, 4, 5*time.Second + 1, true, 7.5, 10, true, true},
+		{"a longer one", 5, ago, 0, 0, 4, 5*time.Second + 1, true, 8.5, 10, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(10)
@@ -97,7 +98,7 @@ func TestHeed(t *testing.T) {
 				assert.Equal(t, at(tt.at), d.lowAt)
 				assert.Equal(t, tt.before, d.lowLeft)
 			}
-			if tt.rate == 7.5 {
+			if tt.rate < 10 {
 				assert.Equal(t, d.now, d.lowCutAt)
 			} else {
 				assert.Equal(t, at(tt.cutAt), d.lowCutAt)
@@ -164,16 +165,17 @@ func TestSpare(t *testing.T) {
 		{"more than before", 19, 20, 0, 1},
 		{"as much", 20, 20, 0, 1},
 		{"it falls", 21, 20, 0, 0},
-		{"it falls, and a reset says when more comes", 21, 20, time.Minute, 1},
+		{"it falls, and a reset says when more comes", 21, 20, time.Minute, 0},
+		{"a little more than enough", 0, 12, 0, .2},
 		{"just enough", 0, 10, 0, 0},
-		{"a hundred at most", 0, 5000, 0, 100},
+		{"far more than enough", 0, 5000, 0, 1},
 		{"a short reset", 0, 20, time.Second, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(10)
 			d.lowLeft, d.longest = tt.was, tt.reset
 			assert.False(t, d.heed(d.now, 0, Quota{Remaining: tt.left, Reset: tt.reset}))
-			assert.Equal(t, tt.want, d.spare)
+			assert.InDelta(t, tt.want, d.spare, 1e-9)
 		})
 	}
 }
@@ -191,7 +193,7 @@ func TestSpareIsOfOneAnswer(t *testing.T) {
 	}
 	plain := grown(nil)
 	assert.Positive(t, plain)
-	assert.InEpsilon(t, plain+.1*99*.01*math.Sqrt(10), grown(&Quota{Remaining: 1000}), .2)
+	assert.InEpsilon(t, plain+.1*.15*10*math.Sqrt(10), grown(&Quota{Remaining: 1000}), .2)
 	assert.InEpsilon(t, plain, grown(&Quota{Remaining: 10}), 1e-9)
 }
 

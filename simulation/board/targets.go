@@ -77,6 +77,7 @@ func wanted() []Target {
 	}
 	list = append(list,
 		atMost("github-5000/h", "wait", 30), atMost("github-5000/h", "throttled", 0), atLeast("github-5000/h", "jain", .95),
+		atMost("heroku-4x5", "wait", 150), atLeast("heroku-4x5", "jain", .95),
 
 		// Long calls hold up no short ones, and short closings fail no call.
 		atLeast("long-polls", "use", .9), atMost("long-polls", "wait", 1), atLeast("streams", "use", .9), atMost("streams", "wait", 1),

@@ -214,6 +214,11 @@ func hard() []*Scenario {
 		Server:    server.Spec{Kind: server.FixedWindow, Rate: server.Constant(5000. / 3600), Window: time.Hour, Signal: server.Remaining | server.Reset},
 		Processes: 2, Callers: 8, Latency: 120 * time.Millisecond, Duration: 2 * time.Hour,
 	}, {
+		Name:      "heroku-4x5",
+		About:     "four processes of five callers share Heroku's full bucket for three hours and are told what is left",
+		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(herokus), Burst: 4500, Signal: server.Remaining},
+		Processes: 4, Callers: 5, Latency: 165 * time.Millisecond, Duration: 3 * time.Hour,
+	}, {
 		Name:      "bursts-20/s",
 		About:     "callers that want a lot for 20 seconds and nothing for 40",
 		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(20), Burst: 100},

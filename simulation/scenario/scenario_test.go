@@ -43,6 +43,7 @@ func TestTheBestPossibleByArithmetic(t *testing.T) {
 	want := map[string]float64{ // successes
 		"heroku-30min":         1.25 * 1800,
 		"heroku-10x1":          1.25 * 1800,
+		"heroku-4x5":           4500 + 1.25*3*3600,
 		"step-50-5-50":         50 + 50*120 + 5*120 + 50*120,
 		"wave-20-8":            20 + 14*600,
 		"join-8":               40 + 40*480,
