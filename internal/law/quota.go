@@ -27,10 +27,10 @@ type quotas struct {
 }
 
 const (
-	lowLeast  = 10              // calls that must be left, or a quarter of the limit
-	lowCut    = .25             // of the rate is cut where nothing is left; less where less is missing
+	lowLeast  = 10              // calls that must be left at least, or a quarter of the limit
+	lowCut    = .3              // of the rate is cut where nothing is left; less where less is missing
 	lowSame   = 10              // cuts that do not change the rest, after which it tells nothing
-	spareGrow = .15             // growth for a call when more are left, per square root of the rate
+	spareGrow = .07             // growth for a call when more are left, per square root of the rate
 	spareStep = .25             // most growth for one success, as a share of the rate
 	quickMost = 5 * time.Second // to a reset; a quota that never told more is too short to pace by
 )
@@ -43,10 +43,14 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 		return false // it is whole again before a slower rate shows
 	}
 	reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))
-	if limit := float64(q.Limit); limit > 0 {
-		if limit < reserve {
-			return false // it is used up and whole again while an answer is under way
-		}
+	limit := float64(q.Limit)
+	if limit > 0 && limit < reserve {
+		return false // it is used up and whole again while an answer is under way
+	}
+	if !l.unpaced() {
+		reserve = max(reserve, l.rate) // of a second
+	}
+	if limit > 0 {
 		reserve = min(reserve, max(1, limit/4))
 	}
 	if left := float64(q.Remaining); left >= reserve {

@@ -61,20 +61,20 @@ func TestHeed(t *testing.T) {
 		rate, ceiling            float64
 		remembered, creditedFrom bool // the rest; and growth begins anew
 	}{
-		{"it falls", 5, ago, 0, 0, 4, 0, true, 8.5, 10, true, true},
-		{"it stays", 5, ago, 0, 0, 5, 0, true, 8.75, 20, true, true},
+		{"it falls", 5, ago, 0, 0, 4, 0, true, 8.2, 10, true, true},
+		{"it stays", 5, ago, 0, 0, 5, 0, true, 8.5, 20, true, true},
 		{"it rises by one", 5, ago, 0, 0, 6, 0, true, 10, 20, true, true},
-		{"to nothing", 5, ago, 0, 0, 0, 0, true, 7.5, 10, true, true},
-		{"it rises by more", 5, ago, 0, 0, 7, 0, true, 12.5, 20, true, true},
+		{"to nothing", 5, ago, 0, 0, 0, 0, true, 7, 10, true, true},
+		{"it rises by more", 5, ago, 0, 0, 7, 0, true, 10 + .7*math.Sqrt(10), 20, true, true},
 		{"for the first time", 0, 0, 0, 0, 5, 0, true, 10, 20, true, false},
 		{"too soon", 5, -199 * ms, 0, 0, 4, 0, true, 10, 20, false, false},
-		{"soon enough", 5, -200 * ms, 0, 0, 4, 0, true, 8.5, 10, true, true},
+		{"soon enough", 5, -200 * ms, 0, 0, 4, 0, true, 8.2, 10, true, true},
 		{"sent before the last cut", 5, ago, -600 * ms, -500 * ms, 4, 0, true, 10, 20, false, false},
 		{"sent at the last cut", 5, ago, -500 * ms, -500 * ms, 4, 0, true, 10, 20, false, false},
-		{"sent after it", 5, ago, -400 * ms, -500 * ms, 4, 0, true, 8.5, 10, true, true},
+		{"sent after it", 5, ago, -400 * ms, -500 * ms, 4, 0, true, 8.2, 10, true, true},
 		{"enough", 50, ago, 0, 0, 10, 0, false, 10, 20, true, false},
 		{"a short reset", 5, ago, 0, 0, 4, 5 * time.Second, false, 10, 20, false, false},
-		{"a longer one", 5, ago, 0, 0, 4, 5*time.Second + 1, true, 8.5, 10, true, true},
+		{"a longer one", 5, ago, 0, 0, 4, 5*time.Second + 1, true, 8.2, 10, true, true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(10)
@@ -127,6 +127,26 @@ func TestHeedWithinBounds(t *testing.T) {
 	assert.LessOrEqual(t, d.Rate(), 9*1.25, "a quarter more at most")
 }
 
+// A rest lasts for a second at least.
+func TestReserveOfASecond(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		rate    float64
+		limit   int
+		reserve int
+	}{
+		{"calls of a second", 50, 0, 50},
+		{"of a slow process", 5, 0, 10},
+		{"a quarter of the limit at most", 50, 100, 25},
+		{"no matter how small the limit", 50, 12, 3},
+	} {
+		for left, low := range map[int]bool{tt.reserve: false, tt.reserve - 1: true} {
+			d := paced(tt.rate)
+			assert.Equal(t, low, d.heed(d.now, 0, Quota{Limit: tt.limit, Remaining: left}), tt.name)
+		}
+	}
+}
+
 // Before the first throttle, a low rest shows the limit.
 func TestHeedGivesARate(t *testing.T) {
 	for _, tt := range []struct {
@@ -134,7 +154,7 @@ func TestHeedGivesARate(t *testing.T) {
 		low, high     float64
 		rate, ceiling float64
 	}{
-		{"three quarters of what was delivered", .001, inf, 7.5, 10},
+		{"less than what was delivered", .001, inf, 7, 10},
 		{"no less than the minimum", 9, inf, 9, 10},
 		{"no more than the maximum", .001, 5, 5, 10},
 	} {
@@ -193,7 +213,7 @@ func TestSpareIsOfOneAnswer(t *testing.T) {
 	}
 	plain := grown(nil)
 	assert.Positive(t, plain)
-	assert.InEpsilon(t, plain+.1*.15*10*math.Sqrt(10), grown(&Quota{Remaining: 1000}), .2)
+	assert.InEpsilon(t, plain+.1*.07*10*math.Sqrt(10), grown(&Quota{Remaining: 1000}), .2)
 	assert.InEpsilon(t, plain, grown(&Quota{Remaining: 10}), 1e-9)
 }
 
