@@ -29,9 +29,9 @@ import (
 // to just below the last throttle, then slowly to find the limit, then quickly beyond it, but only
 // while the rate is the bottleneck. A permanent failure counts as a success here.
 //
-// Until there is a rate, a call within a call of the same limiter may wait for a second, since the
-// outer one is in flight. Give the outer call another Retrier, such as one [WithoutLimiter], or set
-// a [WithMaxRate].
+// Until there is a rate, a call within a call of the same limiter may wait for a quarter of a second,
+// since the outer one is in flight. Give the outer call another Retrier, such as one
+// [WithoutLimiter], or set a [WithMaxRate].
 //
 // A throttle pauses everyone for the server's Retry-After. Without one, the pause lasts at most two
 // intervals between calls, and doubles while throttles follow each other: see [Tuning].

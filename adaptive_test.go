@@ -146,9 +146,9 @@ func TestAdaptiveSetLimit(t *testing.T) {
 		require.NoError(t, free.SetLimit(rate.Inf))
 		assert.Equal(t, rate.Inf, free.Limit())
 		first, start := letGo(t, free, 1), time.Now()
-		time.AfterFunc(500*ms, func() { first.ends(OutcomeSuccess, 0) })
+		time.AfterFunc(200*ms, func() { first.ends(OutcomeSuccess, 0) })
 		letGo(t, free, 1)
-		assert.Equal(t, 500*ms, time.Since(start), "it begins anew, with one call in flight")
+		assert.Equal(t, 200*ms, time.Since(start), "it begins anew, with one call in flight")
 	})
 }
 

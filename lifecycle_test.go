@@ -189,7 +189,7 @@ func TestDeadlineDuringTheWaitFreesThePlace(t *testing.T) {
 		r := cruise.Must(cruise.New()) // one call in flight until it knows more
 		var wg sync.WaitGroup
 		wg.Go(func() {
-			assert.NoError(t, r.Do(t.Context(), func(context.Context) error { time.Sleep(500 * time.Millisecond); return nil }))
+			assert.NoError(t, r.Do(t.Context(), func(context.Context) error { time.Sleep(200 * time.Millisecond); return nil }))
 		})
 		synctest.Wait()
 		start := time.Now()
@@ -200,7 +200,7 @@ func TestDeadlineDuringTheWaitFreesThePlace(t *testing.T) {
 		assert.Equal(t, 100*time.Millisecond, time.Since(start))
 		assert.Zero(t, gaveUp(t, err).Attempts)
 		assert.NoError(t, r.Do(t.Context(), succeeds))
-		assert.Equal(t, 500*time.Millisecond, time.Since(start))
+		assert.Equal(t, 200*time.Millisecond, time.Since(start))
 		wg.Wait()
 	})
 }
@@ -261,14 +261,14 @@ func TestCallUsesItsOwnLimiter(t *testing.T) {
 	}
 }
 
-// Calls within calls of a limiter that lets one go at a time: whoever waits for
-// itself waits a second, not forever, and less where its context says so.
+// Calls within calls of a limiter that lets one go at a time: a call that waits for
+// itself waits a quarter of a second, not forever, and less where its context says so.
 func TestCallWithinACallIsNoDeadlock(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := cruise.Must(cruise.New())
 		start := time.Now()
 		assert.NoError(t, r.Do(t.Context(), func(ctx context.Context) error { return r.Do(ctx, succeeds) }))
-		assert.Equal(t, 500*time.Millisecond, time.Since(start))
+		assert.Equal(t, 250*time.Millisecond, time.Since(start))
 
 		r = cruise.Must(cruise.New())
 		start = time.Now()
