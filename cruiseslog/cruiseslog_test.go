@@ -176,7 +176,7 @@ func TestFirstRateOfAQuota(t *testing.T) {
 		assert.Equal(t, []string{
 			"WARN throttled by the server retry_after=1s",
 			"WARN paused for=1s in=1s",
-			"WARN rate cut from=unlimited to=7.5 why=quota",
+			"WARN rate cut from=unlimited to=7 why=quota",
 		}, r.take())
 	})
 }
