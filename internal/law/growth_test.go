@@ -109,8 +109,8 @@ func TestGrowTo(t *testing.T) {
 		{"the ceiling, and no further at once", 10, 100, 0, 0, inf, .3, 100, 0},
 		{"the maximum", 90, 100, 0, 0, 90.01, .01, 90.01, 0},
 		{"beyond the ceiling", 100, 100, 0, 0, inf, .01, 100.025, 1e-9},
-		{"by what a quota leaves, too", 90, 100, 0, 1, inf, .01, 90 + .025 + .07*90*math.Sqrt(90)*.01, 1e-9},
-		{"beyond the ceiling by that", 99.99, 100, 0, 1, inf, .01, 100 + .07*99.99*math.Sqrt(99.99)*.01, 1e-3},
+		{"by what a quota leaves, too", 90, 100, 0, 1, inf, .01, 90 + .025 + .05*90*math.Sqrt(90)*.01, 1e-9},
+		{"beyond the ceiling by that", 99.99, 100, 0, 1, inf, .01, 100 + .05*99.99*math.Sqrt(99.99)*.01, 1e-3},
 		// From 0.7 of the peak on by the peak: .35·10·10/5 = 7 a second.
 		{"back to the peak", 7, .01, 10, 0, inf, .01, 7.07, 1e-9},
 		{"back to the peak from a ceiling below it", 7, 5, 10, 0, inf, .01, 7.07, 1e-9},
@@ -170,9 +170,9 @@ func TestSpareGrowth(t *testing.T) {
 		want        float64
 	}{
 		{"none", 100, 0, 1, 1, 0},
-		{"for each call, by the root of the rate", 100, .1, 1, .1, .1 * .07 * 10 * 10},
-		{"a slow process gains more of its rate", 1, .1, 1, .1, .1 * .07 * 1 * .1},
-		{"for calls that cost four", 400, .1, 4, .1, 4 * .1 * .07 * 10 * 10},
+		{"for each call, by the root of the rate", 100, .1, 1, .1, .1 * .05 * 10 * 10},
+		{"a slow process gains more of its rate", 1, .1, 1, .1, .1 * .05 * 1 * .1},
+		{"for calls that cost four", 400, .1, 4, .1, 4 * .1 * .05 * 10 * 10},
 		{"a quarter of the rate at most", 100, 1, 1, 10, 25},
 	} {
 		l := New(config())

@@ -30,7 +30,7 @@ const (
 	lowLeast  = 10              // calls that must be left at least, or a quarter of the limit
 	lowCut    = .3              // of the rate is cut where nothing is left; less where less is missing
 	lowSame   = 10              // cuts that do not change the rest, after which it tells nothing
-	spareGrow = .07             // growth for a call when more are left, per square root of the rate
+	spareGrow = .05             // growth for a call when more are left, per square root of the rate
 	spareStep = .25             // most growth for one success, as a share of the rate
 	quickMost = 5 * time.Second // to a reset; a quota that never told more is too short to pace by
 )

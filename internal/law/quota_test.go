@@ -65,7 +65,7 @@ func TestHeed(t *testing.T) {
 		{"it stays", 5, ago, 0, 0, 5, 0, true, 8.5, 20, true, true},
 		{"it rises by one", 5, ago, 0, 0, 6, 0, true, 10, 20, true, true},
 		{"to nothing", 5, ago, 0, 0, 0, 0, true, 7, 10, true, true},
-		{"it rises by more", 5, ago, 0, 0, 7, 0, true, 10 + .7*math.Sqrt(10), 20, true, true},
+		{"it rises by more", 5, ago, 0, 0, 7, 0, true, 10 + .5*math.Sqrt(10), 20, true, true},
 		{"for the first time", 0, 0, 0, 0, 5, 0, true, 10, 20, true, false},
 		{"too soon", 5, -199 * ms, 0, 0, 4, 0, true, 10, 20, false, false},
 		{"soon enough", 5, -200 * ms, 0, 0, 4, 0, true, 8.2, 10, true, true},
@@ -213,7 +213,7 @@ func TestSpareIsOfOneAnswer(t *testing.T) {
 	}
 	plain := grown(nil)
 	assert.Positive(t, plain)
-	assert.InEpsilon(t, plain+.1*.07*10*math.Sqrt(10), grown(&Quota{Remaining: 1000}), .2)
+	assert.InEpsilon(t, plain+.1*.05*10*math.Sqrt(10), grown(&Quota{Remaining: 1000}), .2)
 	assert.InEpsilon(t, plain, grown(&Quota{Remaining: 10}), 1e-9)
 }
 

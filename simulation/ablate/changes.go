@@ -67,7 +67,7 @@ var changes = []change{
 	{7, "quotas are not heeded", []edit{{`if !window && l.heed(now, a.Sent, *q) {`, `if false && l.heed(now, a.Sent, *q) {`}}},
 	{7, "the calls of a second are no reserve", []edit{{`reserve = max(reserve, l.rate) // of a second`, ``}}},
 	{7, "no more than one call in reserve", []edit{{`reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))`, `reserve := l.cost`}}},
-	{7, "quotas brake, and do not speed up", []edit{{`spareGrow = .07 `, `spareGrow = 0. `}}},
+	{7, "quotas brake, and do not speed up", []edit{{`spareGrow = .05 `, `spareGrow = 0. `}}},
 	{7, "quotas speed up while they fall, too", []edit{{`if q.Remaining >= l.lowLeft {`, `if true {`}}},
 	{7, "as much is cut, however little is missing", []edit{{`l.rate*(1-lowCut*(1-float64(q.Remaining)/reserve))`, `l.rate*(1-lowCut)`}}},
 	{7, "a low rate gains no more of itself than a high one", []edit{{`l.rate*math.Sqrt(l.rate/l.cost)*seconds`, `l.rate*l.rate/l.cost*seconds`}}},
