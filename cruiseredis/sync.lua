@@ -219,7 +219,7 @@ local function windowed()
   end
   local used, limit = s.resetLeft - q.quotaLeft, q.quotaLimit
   return used >= max(RATION_AFTER, floor(min(limit, s.resetLeft) / 4))
-    and (s.unspread > 0 or used >= floor(limit / 4) or q.quotaReset * used > slack * (limit - q.quotaLeft))
+    and (s.unspread > 0 or q.quotaReset * used > slack * (limit - q.quotaLeft))
 end
 
 local function ration()

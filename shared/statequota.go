@@ -24,7 +24,7 @@ func (s *State) windowed(q Request) bool {
 	}
 	used, limit := s.ResetLeft-left, int64(q.Quota.Limit)
 	return used >= max(rationAfter, min(limit, s.ResetLeft)/4) &&
-		(s.Unspread > 0 || used >= limit/4 || float64(micros(q.Quota.Reset))*float64(used) > float64(slack)*float64(limit-left))
+		(s.Unspread > 0 || float64(micros(q.Quota.Reset))*float64(used) > float64(slack)*float64(limit-left))
 }
 
 // ration makes the rest of a window last until its reset, once half of it is used.

@@ -44,5 +44,5 @@ func N[T ~int | ~int64](n T) T {
 	return rand.N(n)
 }
 
-// UpperHalf returns a time from half of most to most: equal jitter.
+// UpperHalf returns a random time from half of most, which is 0 or more, to most: equal jitter.
 func UpperHalf(most time.Duration) time.Duration { return most - N(most/2+1) }

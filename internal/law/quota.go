@@ -51,7 +51,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 		reserve = max(reserve, l.rate) // of a second
 	}
 	if limit > 0 {
-		reserve = min(reserve, max(1, limit/4))
+		reserve = min(reserve, limit/4)
 	}
 	if left := float64(q.Remaining); left >= reserve {
 		// A rest that shrinks is no reason to hurry: no more may come for a long time.
