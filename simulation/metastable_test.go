@@ -31,8 +31,8 @@ func TestMetastableServerRecovers(t *testing.T) {
 		within float64 // seconds after which most runs must have recovered for good
 		use    float64 // least, of all that could be served
 	}{
-		{"metastable-150", 5, 30, .95},  // most at once, 6 s at most over 60 runs, use .98 to 1.00
-		{"metastable-240", 5, 40, .94},  // 9 s the median of 60 runs, use .95 to .98
+		{"metastable-150", 5, 30, .95}, // most at once, 6 s at most over 60 runs, use .98 to 1.00
+		{"metastable-240", 5, 40, .94}, // 9 s the median of 60 runs, use .95 to .98
 		{"metastable-280", 25, 60, .7}, // 7 to 112 s over 60 runs, 8.6 s the median, use .83 to .95; plain retries use .3
 	} {
 		if calm.Raced && tt.name != "metastable-150" {
