@@ -75,7 +75,7 @@ func (s *stickTable) admit(now time.Time) bool {
 }
 
 // Sixty requests over the limit, and more, from 8 workers: after the 20 attempts in
-// which the limit is found, at most 4.5 % are throttled, and 90 % of the rate or more
+// which the limit is found, at most 5 % are throttled, and 90 % of the rate or more
 // are used, on average over many runs, since pauses and answers have jitter. Where
 // that is not reached, the reason is said.
 func TestTransportKeepsToTheRate(t *testing.T) {
@@ -139,7 +139,7 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 				})
 			}
 			t.Logf("%.1f %% throttled, %.1f %% of the rate used", 100*throttled, 100*used)
-			assert.LessOrEqual(t, throttled, .045+margin, "throttled")
+			assert.LessOrEqual(t, throttled, .05+margin, "throttled")
 			assert.GreaterOrEqual(t, used, c.used-margin, "of the rate used")
 		})
 	}

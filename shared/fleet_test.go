@@ -308,7 +308,7 @@ func TestScale(t *testing.T) {
 func TestThrottlesByChance(t *testing.T) {
 	takesLong(t)
 	const runs = 5
-	for _, tt := range []struct{ chance, least float64 }{{.001, .38}, {.005, .06}, {.01, .01}} {
+	for _, tt := range []struct{ chance, least float64 }{{.001, .25}, {.005, .04}, {.01, .004}} {
 		t.Run(fmt.Sprintf("%v %%", 100*tt.chance), func(t *testing.T) {
 			use := 0.
 			for range runs {

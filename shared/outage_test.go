@@ -254,7 +254,7 @@ func TestOutage(t *testing.T) {
 				}
 				require.Len(t, events, 2)
 				assert.Equal(t, cruise.StoreDegraded{Err: errDown}, events[0])
-				assert.InDelta(t, 12.5, events[1].(cruise.StoreRecovered).After.Seconds(), 3.3)
+				assert.InDelta(t, 12.5, events[1].(cruise.StoreRecovered).After.Seconds(), 4.5)
 			})
 		})
 	}
