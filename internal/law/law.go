@@ -4,11 +4,12 @@
 //
 // The law is a state machine of events and explicit times. It never looks at a clock and takes
 // no lock, so a table, a simulator or a limiter can drive it. Each rule has a file that names
-// it: start, closing, cut, growth, quota, window and latency. docs/control.md says why each
+// it: start, closing, cut, growth, quota, window, renewal and latency. docs/control.md says why each
 // rule is there.
 package law
 
 import (
+	"cmp"
 	"math"
 	"time"
 
@@ -243,16 +244,20 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause) {
 		l.open(now)
 	}
 	l.spare = 0
-	window := a.Quota != nil && l.windowed(now, *a.Quota)
+	var q Quota
+	if a.Quota != nil {
+		q = *a.Quota
+		q.Reset = cmp.Or(q.Reset, l.reset(now, a.Sent, q))
+	}
+	window := a.Quota != nil && l.windowed(now, q)
 	switch {
 	case l.rate < was:
 		why = ByThrottle
 	case l.rate > was:
 		why = ByQuota
 	}
-	if q := a.Quota; q != nil {
-		l.told = *q
-		if !window && l.heed(now, a.Sent, *q) {
+	if a.Quota != nil {
+		if !window && l.heed(now, a.Sent, q) {
 			return ByQuota
 		}
 		if l.spare > 0 {
@@ -265,7 +270,7 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause) {
 	} else if !spread {
 		l.grow(now, a.Late)
 	}
-	if window && l.ration(now, *a.Quota) {
+	if window && l.ration(now, q) {
 		why = ByQuota
 	}
 	return why

@@ -17,13 +17,13 @@ type Quota struct {
 
 // quotas is the memory of the quotas that the server told.
 type quotas struct {
-	told     Quota         // the last one
 	lowAt    clock.Instant // when the rest was last looked at
 	lowLeft  int           // Remaining then
 	lowCutAt clock.Instant // when a low rest last cut the rate
 	lowSame  int           // cuts in a row that did not change the rest
 	spare    float64       // how far the rest is above the reserve, relative to that, 1 at most
 	quotaWindow
+	renewals
 }
 
 const (

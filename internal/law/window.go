@@ -1,6 +1,7 @@
 package law
 
 import (
+	"math"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
@@ -19,7 +20,7 @@ type quotaWindow struct {
 const (
 	resetSlack = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
 	spreadFrom = .1                      // of a limit; less is spread over the time until the reset
-	alone      = .75                     // of a quota, from which it is as good as one of its own
+	alone      = .9                      // of a quota, from which it is as good as one of its own
 )
 
 // windowed reports whether a quota is that of a window: its reset stays where it is while
@@ -33,7 +34,7 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 	reset, slack := now.Add(q.Reset), resetSlack+q.Reset/100
 	moved := reset.Sub(l.resetAt).Abs() > slack
 	takes := max(2*l.took, clock.CeilSeconds(2*l.gap()))
-	l.ours.learn(now, l.told.Remaining-q.Remaining, l.delivered.n, l.cost, takes, moved)
+	l.ours.learn(now, q.Remaining, l.delivered.n, l.inflight, l.cost, takes, l.longest, moved)
 	if moved {
 		l.resetAt, l.resetLeft, l.certain = reset, q.Remaining, false
 		if l.unspread > l.rate {
@@ -59,7 +60,7 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
-	pace := min(l.Max, max(l.Min, max(l.cost, part*left)/q.Reset.Seconds()))
+	pace := min(l.Max, max(l.Min, max(l.cost, l.ours.claim(l.cost)*left)/q.Reset.Seconds()))
 	if pace >= l.rate {
 		return false
 	}
@@ -72,35 +73,51 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 }
 
 // part learns how much of a quota is used for each call of this process. That is more than the call
-// costs if other processes use the quota too. They do not know of each other. If each takes the same
-// part of the rest as it had of the used quota, the whole quota is used, and no more.
+// costs if other processes use the quota too. They do not know of each other.
 type part struct {
-	each float64       // over about the last memoryLong calls, 0 at first
-	at   clock.Instant // when it was last learnt
-	n    int           // calls let through by then
+	each      float64       // 0 at first
+	at        clock.Instant // when it was last learnt, or a window began
+	n         int           // calls let through by then
+	left, low int           // the lowest Remaining by then, and by now
 }
 
-// partMost is how many times the part one answer counts for at most: some speak of another quota.
-const partMost = 4
+const (
+	partBlock = 4   // calls for each one under way, before the use by others shows
+	partMost  = 4   // times the part that others count for at most: some answers speak of another quota
+	partSpan  = .25 // of a window, in which an older part is forgotten
+	claimBy   = .9  // the power of a part that is claimed
+)
 
-// learn is told by how much a quota fell since the last time, unless it is a new one, how many
-// calls were let through by now, and how long one takes at most while there is demand: the use by
-// others in quiet times does not count.
-func (p *part) learn(now clock.Instant, fell, n int, cost float64, takes time.Duration, fresh bool) {
-	switch {
-	case p.each == 0:
-		p.each = cost
-	case !fresh && n > p.n:
-		others := float64(fell)/float64(n-p.n) - cost
-		if took := now.Sub(p.at); took > takes {
-			others *= float64(takes) / float64(took)
-		}
-		most := partMost * max(cost, p.each)
-		others = min(max(others, -most), most)
-		p.each += (cost + others - p.each) / float64(min(n, memoryLong))
+// learn is told what is left after n calls were let through, while some are under way that may be
+// used up or not, and how long a call takes at most while there is demand: the use by others in
+// quiet times does not count.
+func (p *part) learn(now clock.Instant, left, n, inflight int, cost float64, takes, window time.Duration, fresh bool) {
+	if fresh || p.each == 0 || left > p.left {
+		p.each = max(p.each, cost)
+		p.at, p.n, p.left, p.low = now, n, left, left
+		return
 	}
-	p.at, p.n = now, n
+	p.low = min(p.low, left)
+	own := n - p.n
+	if own <= partBlock*inflight {
+		return
+	}
+	calls, took, busy := float64(own), now.Sub(p.at), time.Duration(own)*takes
+	others := max(0, float64(p.left-p.low)-cost*float64(own+inflight)) / calls
+	if took > busy {
+		others, took = others*float64(busy)/float64(took), busy
+	}
+	others = min(others, partMost*max(cost, p.each))
+	weight := max(calls/float64(n), float64(took)/(partSpan*float64(window)))
+	p.each += (cost + others - p.each) * min(1, weight)
+	p.at, p.n, p.left = now, n, p.low
 }
 
 // of returns the part that a call of that cost stands for.
 func (p *part) of(cost float64) float64 { return cost / max(cost, p.each) }
+
+// claim returns the part of the rest to take. If each process took its own part, all would be used,
+// and no more, but a process with a small part would keep it. So a small part claims more than it
+// is, and parts become equal. The claims are a bit more than the rest together, so all slow down
+// towards the reset.
+func (p *part) claim(cost float64) float64 { return math.Pow(p.of(cost), claimBy) }

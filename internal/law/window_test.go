@@ -1,6 +1,9 @@
 package law
 
 import (
+	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,10 +114,10 @@ func TestRation(t *testing.T) {
 		{"one that costs ten", state{rate: 10, ceiling: 20, cost: 10}, Quota{100, 0, 10 * s}, 1, 20, 10},
 		{"more is left than the rate uses up", state{rate: 1, ceiling: 20}, Quota{100, 10, 10 * s}, 1, 20, 0},
 		{"no less than the minimum", state{rate: 10, ceiling: 20, min: 3}, Quota{100, 10, 10 * s}, 3, 20, 10},
-		{"a third is ours, at once", state{rate: 10, ceiling: 20, each: 3}, Quota{100, 90, 10 * s}, 3, 20, 10},
-		{"those in flight are taken from all", state{rate: 10, ceiling: 20, each: 3, inflight: 5}, Quota{100, 90, 10 * s}, 2.5, 20, 10},
-		{"four fifths are ours", state{rate: 10, ceiling: 20, each: 1.25}, Quota{100, 90, 10 * s}, 10, 20, 0},
-		{"three quarters are", state{rate: 10, ceiling: 20, each: 4. / 3}, Quota{100, 80, 10 * s}, 6, 20, 10},
+		{"a third is ours, at once", state{rate: 10, ceiling: 20, each: 3}, Quota{100, 90, 10 * s}, 9 * math.Pow(1./3, .9), 20, 10},
+		{"those in flight are taken from all", state{rate: 10, ceiling: 20, each: 3, inflight: 5}, Quota{100, 90, 10 * s}, 7.5 * math.Pow(1./3, .9), 20, 10},
+		{"more than nine tenths are ours", state{rate: 10, ceiling: 20, each: 1.11}, Quota{100, 90, 10 * s}, 10, 20, 0},
+		{"less are", state{rate: 10, ceiling: 20, each: 1.25}, Quota{100, 80, 10 * s}, 8 * math.Pow(.8, .9), 20, 10},
 		{"the ceiling is lower", state{rate: 10, ceiling: 7}, Quota{100, 10, 10 * s}, 1, 7, 7},
 		{"spread before", state{rate: 2, ceiling: 7, unspread: 6}, Quota{100, 10, 10 * s}, 1, 7, 6},
 	} {
@@ -166,42 +169,83 @@ func TestRationGivesARate(t *testing.T) {
 func TestPart(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
-		name  string
-		each  float64
-		after time.Duration
-		fell  int
-		n     int // calls since; there were nine before
-		cost  float64
-		fresh bool
-		want  float64
+		name     string
+		each     float64
+		after    time.Duration
+		fell     int
+		n        int // calls since; there were nine before
+		inflight int
+		cost     float64
+		fresh    bool
+		want     float64
 	}{
-		{"at first all is ours", 0, s, 50, 1, 1, false, 1},
-		{"at first all is ours, by cost", 0, s, 50, 1, 10, false, 10},
-		{"nobody else", 1, s, 1, 1, 1, false, 1},
-		{"as much by others", 1, s, 2, 1, 1, false, 1 + 1./10},
-		{"by two calls", 1, s, 4, 2, 1, false, 1 + 1./11},
-		{"others did before", 2, s, 1, 1, 1, false, 2 - 1./10},
-		{"four times as much at most", 1, s, 999, 1, 1, false, 1 + 4./10},
-		{"four times what it was at most", 3, s, 999, 1, 1, false, 3 + (1+12-3)/10.},
-		{"another quota that has more", 1, s, -999, 1, 1, false, 1 - 4./10},
-		{"a new window", 1, s, -50, 1, 1, true, 1},
-		{"no call since", 1, s, 50, 0, 1, false, 1},
-		{"long ago", 1, 20 * s, 11, 1, 1, false, 1 + 10*.1/10},
+		{"at first all is ours", 0, s, 50, 1, 0, 1, false, 1},
+		{"at first all is ours, by cost", 0, s, 50, 1, 0, 10, false, 10},
+		{"nobody else", 1, s, 1, 1, 0, 1, false, 1},
+		{"as much by others", 1, s, 2, 1, 0, 1, false, 1 + 1./10},
+		{"by two calls", 1, s, 4, 2, 0, 1, false, 1 + 2./11},
+		{"others did before", 2, s, 1, 1, 0, 1, false, 2 - 1./10},
+		{"four times as much at most", 1, s, 999, 1, 0, 1, false, 1 + 4./10},
+		{"four times what it was at most", 3, s, 999, 1, 0, 1, false, 3 + (1+12-3)/10.},
+		{"less than the calls cost", 1, s, 0, 1, 0, 1, false, 1},
+		{"another quota that has more", 1, s, -999, 1, 0, 1, false, 1},
+		{"a new window", 1, s, -50, 1, 0, 1, true, 1},
+		{"no call since", 1, s, 50, 0, 0, 1, false, 1},
+		{"long ago", 1, 20 * s, 11, 1, 0, 1, false, 1 + 10*.1/5},
+		{"too few calls to tell them from those under way", 1, s, 99, 8, 2, 1, false, 1},
+		{"calls under way may be used up", 1, s, 11, 9, 2, 1, false, 1},
+		{"more than those", 1, s, 29, 9, 2, 1, false, 1 + 2./2},
+		{"a fifth of the time that is remembered", 1, 2 * s, 2, 1, 0, 1, false, 1 + 1./5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			now := clock.Instant(time.Hour)
-			p := part{each: tt.each, at: now, n: 9}
+			p := part{each: tt.each, at: now, n: 9, left: 5000, low: 5000}
 			now = now.Add(tt.after)
-			p.learn(now, tt.fell, 9+tt.n, tt.cost, 2*s, tt.fresh)
+			p.learn(now, 5000-tt.fell, 9+tt.n, tt.inflight, tt.cost, 2*s, 40*s, tt.fresh)
 			assert.InEpsilon(t, tt.want, p.each, 1e-9)
-			assert.Equal(t, now, p.at)
-			assert.Equal(t, 9+tt.n, p.n)
 		})
 	}
-	p := part{each: 1, at: 1, n: 1000}
-	p.learn(1, 2, 1001, 1, s, false)
-	assert.InEpsilon(t, 1+1./128, p.each, 1e-9, "over the last 128")
+	p := part{each: 1, at: 1, n: 1000, left: 9, low: 9}
+	p.learn(1, 7, 1001, 0, 1, time.Second, time.Minute, false)
+	assert.InEpsilon(t, 1+1./1001, p.each, 1e-9, "of all calls, if they take no time")
 	assert.Equal(t, []float64{1, .5, 1}, []float64{(&part{each: .5}).of(1), (&part{each: 2}).of(1), (&part{}).of(7)})
+}
+
+// Of the answers to calls that overtake each other, the lowest rest counts.
+func TestPartOfOvertakingAnswers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, others := range []int{0, 1} {
+		p, now := part{}, clock.Instant(time.Hour)
+		const inflight = 20
+		for n := range 2000 {
+			now = now.Add(ms)
+			left := 1_000_000 - (1+others)*(n+rng.IntN(inflight))
+			p.learn(now, left, n+1, inflight, 1, time.Second, time.Hour, n == 0)
+			assert.LessOrEqual(t, p.each, 1+1.3*float64(others))
+		}
+		assert.InDelta(t, 1+float64(others), p.each, .25)
+	}
+}
+
+// Parts come to be equal, whatever they were, and all of the quota is used.
+func TestClaimsBecomeEqual(t *testing.T) {
+	for _, first := range [][]float64{{.95, .05}, {.5, .5}, {.01, .33, .66}, {.9, .02, .02, .02, .02, .02}} {
+		parts := slices.Clone(first)
+		for range 30 {
+			sum := 0.
+			for i, p := range parts {
+				parts[i] = (&part{each: 1 / p}).claim(1)
+				sum += parts[i]
+			}
+			assert.GreaterOrEqual(t, sum, 1-1e-9)
+			assert.LessOrEqual(t, sum, 1.25)
+			for i := range parts {
+				parts[i] /= sum
+			}
+		}
+		assert.Less(t, slices.Max(parts), 1.25*slices.Min(parts), "from %v", first)
+	}
+	assert.Equal(t, 1., (&part{each: 1}).claim(1))
 }
 
 // By how much a quota fell is told by two answers, and takes as long as calls do.
@@ -243,7 +287,6 @@ func TestPartOfOthers(t *testing.T) {
 		for i := range 100 {
 			d.after(time.Minute)
 			d.windowed(d.now, Quota{Remaining: 100000 - 601*i, Reset: end.Sub(d.now)})
-			d.told.Remaining = 100000 - 601*i
 			d.delivered.add(d.now)
 		}
 		return d.ours.each

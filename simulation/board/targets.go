@@ -37,10 +37,10 @@ func wanted() []Target {
 	}
 	// A process that joins gets its share.
 	for _, settled := range []int{1, 4} {
-		at := func(depth int) string { return fmt.Sprintf("newcomer-%d@%d", settled, depth) }
-		list = append(list, atMost(at(1), "first", 30), atMost(at(1), "half", 150))
-		for _, depth := range []int{2, 3, 5, 10} {
-			list = append(list, atMost(at(depth), "half", 60), inNine(at(depth), "half", 150))
+		at := func(limit string) string { return fmt.Sprintf("newcomer-%d@%s", settled, limit) }
+		list = append(list, atMost(at("1"), "first", 30), atMost(at("1"), "half", 150))
+		for _, limit := range []string{"2", "3", "5", "10", "600/min"} {
+			list = append(list, atMost(at(limit), "half", 60), inNine(at(limit), "half", 150))
 		}
 	}
 	// No process starves if all begin together, nor if a window closes for all of them.

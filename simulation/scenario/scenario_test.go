@@ -308,7 +308,7 @@ func TestTheSetupSaysHowCallersAre(t *testing.T) {
 
 // The effect of a server's headers shows only beside the same server without them.
 func TestMutesTellNothing(t *testing.T) {
-	if n := len(Mutes()); n != 14 {
+	if n := len(Mutes()); n != 18 {
 		t.Errorf("%d pairs", n)
 	}
 	for _, pair := range Mutes() {

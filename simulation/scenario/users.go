@@ -74,14 +74,19 @@ func doomed() []*Scenario {
 func newcomers() []*Scenario {
 	var list []*Scenario
 	for _, settled := range []int{1, 4} {
-		for _, depth := range []float64{1, 2, 3, 5, 10} {
+		at := func(name, limit string, s server.Spec, late time.Duration) {
 			list = append(list, &Scenario{
-				Name:      fmt.Sprintf("newcomer-%d@%g", settled, depth),
-				About:     fmt.Sprintf("one more process joins %d after four minutes, at 10 a second and a bucket of %g", settled, depth),
-				Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: depth},
-				Processes: settled + 1, Callers: 5, Latency: 60 * time.Millisecond, Jitter: 1. / 3, Duration: 11 * time.Minute, Late: 4 * time.Minute,
+				Name:      fmt.Sprintf("newcomer-%d@%s", settled, name),
+				About:     fmt.Sprintf("one more process joins %d after %s, at %s", settled, short(late), limit),
+				Server:    s,
+				Processes: settled + 1, Callers: 5, Latency: 60 * time.Millisecond, Jitter: 1. / 3, Duration: 11 * time.Minute, Late: late,
 			})
 		}
+		for _, depth := range []float64{1, 2, 3, 5, 10} {
+			at(fmt.Sprint(depth), fmt.Sprintf("10 a second and a bucket of %g", depth), server.Spec{Kind: server.Bucket, Rate: server.Constant(10), Burst: depth}, 4*time.Minute)
+		}
+		at("600/min", "600 a minute, with the limit, what is left and until when",
+			server.Spec{Kind: server.FixedWindow, Rate: server.Constant(10), Window: time.Minute, Signal: server.Remaining | server.ResetSeconds}, 250*time.Second)
 	}
 	return list
 }
@@ -199,6 +204,11 @@ func published() []*Scenario {
 		s.Says = d
 		return s
 	}
+	laravel := func(n float64) server.Spec {
+		s := window(server.FixedWindow, n, time.Minute)
+		s.Signal = server.Remaining | server.RetryAfter | server.WholeSeconds
+		return s
+	}
 	var list []*Scenario
 	for _, v := range []struct {
 		name, about string
@@ -211,6 +221,8 @@ func published() []*Scenario {
 		{"httprate-50/5s", "go-chi/httprate: 50 in 5 seconds", httprate(50, 5*time.Second)},
 		{"ulule-50/5s", "ulule/limiter: 50 in 5 seconds", window(server.FixedWindow, 50, 5*time.Second)},
 		{"ulule-10/s", "ulule/limiter: 10 a second", window(server.FixedWindow, 10, time.Second)},
+		{"laravel-60/min", "Laravel: 60 a minute, with Retry-After but no reset", laravel(60)},
+		{"laravel-1000/min", "Laravel: 1,000 a minute, with Retry-After but no reset", laravel(1000)},
 	} {
 		duration := 20 * time.Minute
 		if v.server.Rate.At(0) > 20 {
