@@ -64,7 +64,7 @@ var changes = []change{
 	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo     = .7`, `peakTo     = .0`}}},
 	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit {`, `if late {`}}},
 
-	{7, "quotas are not heeded", []edit{{`if !window && l.heed(now, a.Sent, *q) {`, `if false && l.heed(now, a.Sent, *q) {`}}},
+	{7, "quotas are not heeded", []edit{{`if !window && l.heed(now, a.Sent, q) {`, `if false && l.heed(now, a.Sent, q) {`}}},
 	{7, "the calls of a second are no reserve", []edit{{`reserve = max(reserve, l.rate) // of a second`, ``}}},
 	{7, "no more than one call in reserve", []edit{{`reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))`, `reserve := l.cost`}}},
 	{7, "quotas brake, and do not speed up", []edit{{`spareGrow = .05 `, `spareGrow = 0. `}}},
@@ -75,6 +75,8 @@ var changes = []change{
 	{8, "what is left of a window is not spread", []edit{{`if pace >= l.rate {`, `if pace >= 0 {`}}},
 	{8, "spread from the beginning of a window", []edit{{`spreadFrom = .1 `, `spreadFrom = 1. `}}},
 	{8, "a window is no longer one in its last second", []edit{{`l.certain = l.certain || used`, `l.certain = used`}}},
+	{8, "a window that tells no reset is not found", []edit{{`return max(time.Second, r.jumpedAt.Add(r.every).Sub(now))`, `return 0`}}},
+	{8, "a part claims no more than it is", []edit{{`claimBy   = .9 `, `claimBy   = 1. `}}},
 	{8, "others do not count", []edit{{`return cost / max(cost, p.each)`, `return 1`}}},
 
 	{9, "a queue at the server slows nothing down", []edit{{`if a.Kind == Success && l.queued(now) {`, `if false {`}}},
