@@ -26,10 +26,8 @@ func (l *Law) cut(now clock.Instant) {
 	} else {
 		l.agreed = 0
 	}
-	l.peak -= peakFades * max(0, l.peak-l.ceiling)
-	if long := l.cost * l.delivered.over(now, memoryLong); l.delivered.counted() >= memoryLong && !math.IsInf(long, 1) {
-		l.peak = max(l.peak, long)
-	}
+	l.fadePeak()
+	l.seekPeak(now)
 	rate := min(l.Max, max(l.Min, l.Decrease*l.ceiling))
 	l.ceiling = max(l.ceiling, rate)
 	if l.unspread > 0 { // the rate is slower already, for the rest of a window
@@ -38,6 +36,20 @@ func (l *Law) cut(now clock.Instant) {
 	}
 	l.rate, l.fresh, l.credit = rate, 0, now
 	l.delivered.forgetBurst(now)
+}
+
+// fadePeak brings the peak nearer to a ceiling that was found below it.
+func (l *Law) fadePeak() { l.peak -= peakFades * max(0, l.peak-l.ceiling) }
+
+// seekPeak takes up what was delivered since the last time, over memoryLong calls or more. Pauses
+// count, or the burst of a window would be a peak.
+func (l *Law) seekPeak(now clock.Instant) {
+	total := l.delivered.total(now)
+	calls, took := l.delivered.n-l.peakCalls, (total - l.peakAt).Seconds()
+	if calls >= memoryLong && took > 0 {
+		l.peak = max(l.peak, l.cost*float64(calls)/took)
+		l.peakAt, l.peakCalls = total, l.delivered.n
+	}
 }
 
 // before is the state that a throttle changes.

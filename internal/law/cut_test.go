@@ -170,7 +170,7 @@ func TestCutAgrees(t *testing.T) {
 	assert.Zero(t, d.agreed, "there was none to agree with")
 }
 
-// The peak is the most that was delivered over 128 calls.
+// The peak is the most that was delivered over 128 calls or more.
 func TestCutKeepsThePeak(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -193,6 +193,21 @@ func TestCutKeepsThePeak(t *testing.T) {
 			assert.InDelta(t, tt.want, d.peak, .1)
 		})
 	}
+}
+
+// The calls of a window go fast, and the next ones have to wait for the reset.
+func TestBurstOfAWindowIsNoPeak(t *testing.T) {
+	d := paced(1000)
+	for range 10 {
+		d.succeed(500, 10*ms)
+		d.throttle(55 * time.Second)
+		d.after(55 * time.Second)
+	}
+	assert.InDelta(t, 500/60., d.peak, 5, "in the long run it is 8 a second")
+	was := d.peak
+	d.succeed(100, 10*ms)
+	d.throttle(0)
+	assert.LessOrEqual(t, d.peak, was, "too few calls")
 }
 
 // A throttle while the rest of a window is spread is measured against the rate of before, and

@@ -81,6 +81,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	case q.Remaining <= l.lowLeft:
 		if l.lowSame++; q.Remaining < l.lowLeft {
 			l.ceiling, l.lowSame = l.rate, 0
+			l.fadePeak()
 		}
 		if l.lowSame > lowSame {
 			l.lowAt = now

@@ -127,6 +127,18 @@ func TestHeedWithinBounds(t *testing.T) {
 	assert.LessOrEqual(t, d.Rate(), 9*1.25, "a quarter more at most")
 }
 
+// Where a low rest is the cut, the peak fades with it: a process that was alone before would push
+// aside the others for ever.
+func TestLowRestFadesThePeak(t *testing.T) {
+	d := paced(10)
+	d.peak = 50
+	d.lowAt, d.lowLeft = d.now-clock.Instant(time.Second), 5
+	d.heed(d.now, 0, Quota{Remaining: 4})
+	assert.InEpsilon(t, 46, d.peak, 1e-9)
+	d.heed(d.after(time.Second).now, 0, Quota{Remaining: 9})
+	assert.InEpsilon(t, 46, d.peak, 1e-9, "not as it rises")
+}
+
 // A rest lasts for a second at least.
 func TestReserveOfASecond(t *testing.T) {
 	for _, tt := range []struct {

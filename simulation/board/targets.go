@@ -39,10 +39,11 @@ func wanted() []Target {
 	for _, settled := range []int{1, 4} {
 		at := func(limit string) string { return fmt.Sprintf("newcomer-%d@%s", settled, limit) }
 		list = append(list, atMost(at("1"), "first", 30), atMost(at("1"), "half", 150))
-		for _, limit := range []string{"2", "3", "5", "10", "600/min"} {
+		for _, limit := range []string{"2", "3", "5", "10", "600/min", "any-600/min"} {
 			list = append(list, atMost(at(limit), "half", 60), inNine(at(limit), "half", 150))
 		}
 	}
+	list = append(list, atLeast("newcomer-1@heroku", "jain", .85), atMost("newcomer-1@heroku", "wait", 150))
 	// No process starves if all begin together, nor if a window closes for all of them.
 	for _, n := range []int{3, 10} {
 		for _, bucket := range []struct {

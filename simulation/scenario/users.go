@@ -87,8 +87,15 @@ func newcomers() []*Scenario {
 		}
 		at("600/min", "600 a minute, with the limit, what is left and until when",
 			server.Spec{Kind: server.FixedWindow, Rate: server.Constant(10), Window: time.Minute, Signal: server.Remaining | server.ResetSeconds}, 250*time.Second)
+		at("any-600/min", "600 in any minute, with Retry-After in whole seconds",
+			server.Spec{Kind: server.SlidingWindow, Rate: server.Constant(10), Window: time.Minute, Signal: server.RetryAfter | server.WholeSeconds}, 4*time.Minute)
 	}
-	return list
+	return append(list, &Scenario{
+		Name:      "newcomer-1@heroku",
+		About:     "one more process joins 1 after 1h10m, at Heroku's bucket of 4,500 that refills in an hour and tells what is left",
+		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(4500. / 3600), Burst: 4500, Signal: server.Remaining | server.NoLimit},
+		Processes: 2, Callers: 5, Latency: 60 * time.Millisecond, Duration: 3 * time.Hour, Late: 70 * time.Minute,
+	})
 }
 
 // crowds is processes that begin together, at limits that close on all of them at once or change.
