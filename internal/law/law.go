@@ -250,7 +250,7 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause) {
 	var q Quota
 	if a.Quota != nil {
 		q = *a.Quota
-		q.Reset = cmp.Or(q.Reset, l.reset(now, a.Sent, q))
+		q.Reset = cmp.Or(q.Reset, l.reset(now, a.Sent, q, l.delivered.n, l.inflight))
 	}
 	window := a.Quota != nil && l.windowed(now, q)
 	switch {

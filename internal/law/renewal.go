@@ -7,35 +7,32 @@ import (
 )
 
 // renewals finds the reset of a window that tells what is left, but not until when. Where such a
-// window begins, the rest jumps up. In between it never rises, while that of a bucket or of a
-// sliding window does so all the time.
+// window begins, the rest jumps up. In between each call lowers it, while a bucket and a window that
+// slides fill up again all the time.
 type renewals struct {
 	jumpedAt clock.Instant // 0 for never
 	every    time.Duration // between the last two jumps, 0 if they are not known
-	rises    int           // smaller ones, since the last jump
+	calls    int           // let go before the last jump was known
 	seenAt   clock.Instant // when the last quota was told
 	left     int           // Remaining then; at first none, so that a window begins with the first call
 }
 
-// fewRises is how many times the rest may rise between two jumps. More are those of a bucket.
-const fewRises = 1
-
-// reset returns the time until the next window, 0 if it is not known. Of the answers to calls that
-// were under way together only the first counts: the others may overtake each other.
-func (r *renewals) reset(now, sent clock.Instant, q Quota) time.Duration {
+// reset returns the time until the next window, 0 if it is not known, after n calls were let through
+// and while some are under way. Of the answers to calls that were under way together only the first
+// counts: the others may overtake each other.
+func (r *renewals) reset(now, sent clock.Instant, q Quota, n, inflight int) time.Duration {
 	if q.Limit > 0 && sent >= r.seenAt {
-		rose := min(q.Limit, q.Remaining) - r.left
-		r.seenAt, r.left = now, min(q.Limit, q.Remaining)
+		left := min(q.Limit, q.Remaining)
+		rose := left - r.left
+		r.seenAt, r.left = now, left
 		switch {
 		case rose >= max(lowLeast, q.Limit/4):
 			if r.jumpedAt != 0 {
 				r.every = now.Sub(r.jumpedAt)
 			}
-			r.jumpedAt, r.rises = now, 0
-		case rose > 0:
-			if r.rises++; r.rises > fewRises {
-				r.jumpedAt, r.every = 0, 0
-			}
+			r.jumpedAt, r.calls = now, n+inflight
+		case n-r.calls > q.Limit-left: // more went from here than are used: it fills up
+			r.jumpedAt, r.every = 0, 0
 		case sent.Sub(r.jumpedAt) > r.every+resetSlack:
 			r.every = 0 // the next window is late
 		}

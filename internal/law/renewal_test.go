@@ -34,8 +34,9 @@ func TestRenewals(t *testing.T) {
 		{"others have used some of the new window", 100, []answer{at(s, 99), at(10*s, 2), at(61*s, 60)}, m},
 		{"others have used most of it", 100, []answer{at(s, 99), at(10*s, 2), at(61*s, 20)}, 0},
 		{"few calls", 20, []answer{at(s, 19), at(10*s, 11), at(61*s, 19)}, 0},
-		{"a bucket rises", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 80), at(63*s, 81), at(64*s, 82)}, 0},
-		{"one rise", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 80), at(63*s, 81), at(64*s, 80)}, 57 * s},
+		{"it fills up", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 98), at(63*s, 99)}, 0},
+		{"or does not fall", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 99), at(63*s, 99)}, 0},
+		{"it falls by our own calls alone", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 98), at(63*s, 97)}, 58 * s},
 		{"answers that overtake each other", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 90), {60 * s, 61500 * ms, 97}, {60 * s, 62 * s, 95}}, 59 * s},
 		{"an old answer", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), {59 * s, 62 * s, 3}, at(63*s, 97)}, 58 * s},
 		{"more left than the limit", 100, []answer{at(s, 120), at(10*s, 20), at(61*s, 120)}, m},
@@ -44,11 +45,27 @@ func TestRenewals(t *testing.T) {
 			var r renewals
 			var got time.Duration
 			begin := clock.Instant(time.Hour)
-			for _, a := range tt.told {
-				got = r.reset(begin.Add(a.at), begin.Add(a.sent), Quota{Limit: tt.limit, Remaining: a.left})
+			for i, a := range tt.told {
+				got = r.reset(begin.Add(a.at), begin.Add(a.sent), Quota{Limit: tt.limit, Remaining: a.left}, i+1, 0)
 			}
 			assert.Equal(t, tt.want, got)
 		})
+	}
+}
+
+// Calls that are under way at a jump may have been used up before.
+func TestRenewalsWithCallsUnderWay(t *testing.T) {
+	for inflight, want := range map[int]time.Duration{5: 59 * time.Second, 0: 0} {
+		var r renewals
+		at := clock.Instant(time.Hour)
+		tell := func(after time.Duration, left, n, inflight int) time.Duration {
+			at = at.Add(after)
+			return r.reset(at, at, Quota{Limit: 100, Remaining: left}, n, inflight)
+		}
+		tell(0, 99, 1, 0)
+		tell(30*time.Second, 2, 98, 0)
+		tell(30*time.Second, 99, 99, inflight)
+		assert.Equal(t, want, tell(time.Second, 98, 105, 0), "%d under way", inflight)
 	}
 }
 

@@ -72,6 +72,7 @@ func wanted() []Target {
 	for _, pair := range scenario.Mutes() {
 		list = append(list, Target{pair[0], "use / use without headers", true, .95, withoutHeaders(pair[0], pair[1])})
 	}
+	list = append(list, atLeast("h-concurrency-60", "use", .8))
 	// Jobs that fit take as long as with a plain client.
 	for _, job := range []string{"fits-90/15min", "fits-90/15min-10s", "fits-90/min", "fits-4000/h", "fits-4000/h-1s"} {
 		list = append(list, Target{job, "clear s, beyond 1.2 times a plain client's", false, 1, late(job)}, inAll(atMost, job, "failed", 0))

@@ -238,6 +238,11 @@ func hard() []*Scenario {
 		About:     "eight requests at a time, a quarter of a second each",
 		Server:    server.Spec{Kind: server.Concurrency, Rate: server.Constant(32), Burst: 8, Work: 250 * time.Millisecond},
 		Processes: 2, Callers: 12, Latency: 40 * time.Millisecond, Duration: 5 * time.Minute,
+	}, {
+		Name:      "h-concurrency-60",
+		About:     "60 requests at a time, a second each, with the limit and how many are free",
+		Server:    server.Spec{Kind: server.Concurrency, Rate: server.Constant(60), Burst: 60, Work: time.Second, Signal: server.Remaining},
+		Processes: 1, Callers: 100, Latency: 100 * time.Millisecond, Duration: 5 * time.Minute,
 	}}
 	for _, s := range list {
 		s.Jitter = jitter
