@@ -46,10 +46,13 @@ func (l *Law) fadePeak() { l.peak -= peakFades * max(0, l.peak-l.ceiling) }
 func (l *Law) seekPeak(now clock.Instant) {
 	total := l.delivered.total(now)
 	calls, took := l.delivered.n-l.peakCalls, (total - l.peakAt).Seconds()
-	if calls >= memoryLong && took > 0 {
+	switch {
+	case calls >= memoryLong && took > 0:
 		l.peak = max(l.peak, l.cost*float64(calls)/took)
-		l.peakAt, l.peakCalls = total, l.delivered.n
+	case l.delivered.begun:
+		return // few calls before the first cut are forgotten: a full bucket flatters
 	}
+	l.peakAt, l.peakCalls = total, l.delivered.n
 }
 
 // before is the state that a throttle changes.
