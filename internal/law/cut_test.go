@@ -195,6 +195,19 @@ func TestCutKeepsThePeak(t *testing.T) {
 	}
 }
 
+// Few calls before the first cut go at the speed of a full bucket.
+func TestBurstBeforeTheFirstCutIsNoPeak(t *testing.T) {
+	d := unpaced()
+	d.succeed(120, ms)
+	d.throttle(0)
+	d.succeed(20, 500*ms)
+	d.throttle(0)
+	assert.Zero(t, d.peak, "20 calls since then")
+	d.succeed(128, 500*ms)
+	d.throttle(0)
+	assert.InDelta(t, 2, d.peak, .1)
+}
+
 // The calls of a window go fast, and the next ones have to wait for the reset.
 func TestBurstOfAWindowIsNoPeak(t *testing.T) {
 	d := paced(1000)

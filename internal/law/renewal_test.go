@@ -83,6 +83,10 @@ func TestRenewalsSpreadTheRest(t *testing.T) {
 			d.after(clock.CeilSeconds(1 / d.Rate()))
 			d.tell(Quota{Limit: 100, Remaining: left})
 		}
+		if minute >= 2 {
+			assert.Positive(t, d.unspread, "%d left at the end", left)
+			assert.LessOrEqual(t, left, 5)
+		}
 		d.now, left = max(d.now, begin.Add(time.Minute)), 100
 		begin = d.now
 	}

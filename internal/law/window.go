@@ -94,7 +94,7 @@ const (
 func (p *part) learn(now clock.Instant, left, n, inflight int, cost float64, takes, window time.Duration, fresh bool) {
 	if fresh || p.each == 0 || left > p.left {
 		p.each = max(p.each, cost)
-		p.at, p.n, p.left, p.low = now, n, left, left
+		p.at, p.n, p.left, p.low = now, n-inflight, left, left // answers may have overtaken this one
 		return
 	}
 	p.low = min(p.low, left)
@@ -102,13 +102,14 @@ func (p *part) learn(now clock.Instant, left, n, inflight int, cost float64, tak
 	if own <= partBlock*inflight {
 		return
 	}
-	calls, took, busy := float64(own), now.Sub(p.at), time.Duration(own)*takes
+	calls := float64(own)
+	took, busy := float64(now.Sub(p.at)), calls*float64(takes)
 	others := max(0, float64(p.left-p.low)-cost*float64(own+inflight)) / calls
 	if took > busy {
-		others, took = others*float64(busy)/float64(took), busy
+		others, took = others*busy/took, busy
 	}
 	others = min(others, partMost*max(cost, p.each))
-	weight := max(calls/float64(n), float64(took)/(partSpan*float64(window)))
+	weight := max(calls/float64(n), took/(partSpan*float64(window)))
 	p.each += (cost + others - p.each) * min(1, weight)
 	p.at, p.n, p.left = now, n, p.low
 }
