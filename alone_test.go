@@ -5,18 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/time/rate"
 
+	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/law"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A throttle concerns its call alone if the call was throttled twice before, and since the last
@@ -50,7 +50,7 @@ func TestPasses(t *testing.T) {
 		{"a success between", []string{own, pass, own, ours, pass, own}, false, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				var p ownThrottles
 				var mine, theirs throttleStreak
 				var first clock.Instant
@@ -106,7 +106,7 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 	for name, limiter := range limiters {
 		for _, after := range []time.Duration{0, time.Second} {
 			t.Run(fmt.Sprintf("%s, %v", name, after), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 					defer cancel()
 					r := Must(New(WithLimiter(limiter()), WithoutBudget(), WithMaxAttempts(math.MaxInt)))
@@ -116,7 +116,7 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 					n, latest := 0, time.Duration(0)
 					for ctx.Err() == nil {
 						began := time.Now()
-						if r.Do(ctx, func(context.Context) error { time.Sleep(50 * time.Millisecond); return nil }) != nil {
+						if r.Do(ctx, func(context.Context) error { replay.Sleep(50 * time.Millisecond); return nil }) != nil {
 							break // it would be too late
 						}
 						n++
@@ -136,16 +136,16 @@ func TestLimitFallsToAFifth(t *testing.T) {
 	const jobs, callers, calls = 1000, 20, 30
 	lost := 0
 	for range jobs {
-		synctest.Test(t, func(t *testing.T) {
+		replay.Test(t, func(t *testing.T) {
 			server := rate.NewLimiter(10, 20)
 			call := func(context.Context) error {
-				time.Sleep(time.Duration(rand.IntN(3000)) * time.Microsecond)
+				replay.Sleep(time.Duration(chance.N(3000)) * time.Microsecond)
 				now := time.Now()
 				if !server.AllowN(now, 1) {
 					wait := (1 - server.TokensAt(now)) / float64(server.Limit())
 					return Throttled(errors.New("too many"), RetryAfter(time.Duration(wait*float64(time.Second))))
 				}
-				time.Sleep(200 * time.Millisecond)
+				replay.Sleep(200 * time.Millisecond)
 				return nil
 			}
 			r := Must(New())

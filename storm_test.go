@@ -3,17 +3,17 @@ package cruise_test
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A hundred calls a second come for a minute, whether earlier ones are done or
@@ -32,7 +32,7 @@ func TestAmplificationOfTheWholeStack(t *testing.T) {
 				continue // it takes long, and the others race as much
 			}
 			t.Run(fmt.Sprint(tt.name, ", failing ", failing), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					retriers := make([]*cruise.Retrier, tt.clients)
 					budget := cruise.Must(cruise.NewBudget(capacity, ratio, refill))
 					for i := range retriers {
@@ -50,9 +50,9 @@ func TestAmplificationOfTheWholeStack(t *testing.T) {
 							defer cancel()
 							if retriers[i%tt.clients].Do(ctx, func(context.Context) error {
 								n := attempts.Add(1)
-								time.Sleep(20 * time.Millisecond)
+								replay.Sleep(20 * time.Millisecond)
 								switch {
-								case rand.Float64() >= failing:
+								case chance.Float64() >= failing:
 									return nil
 								case n%2 == 0:
 									return cruise.Throttled(errBoom)
@@ -62,7 +62,7 @@ func TestAmplificationOfTheWholeStack(t *testing.T) {
 								successes.Add(1)
 							}
 						})
-						time.Sleep(10 * time.Millisecond)
+						replay.Sleep(10 * time.Millisecond)
 					}
 					wg.Wait()
 					each := capacity + refill*time.Since(start).Seconds()
@@ -104,7 +104,7 @@ func TestOutageEndsWithoutAStorm(t *testing.T) {
 			continue // as above
 		}
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				r := cruise.Must(cruise.New(tt.opt()))
 				start := time.Now()
 				// No deadline, which would refuse calls at once, without end.
@@ -114,7 +114,7 @@ func TestOutageEndsWithoutAStorm(t *testing.T) {
 				tokens, last := burst, start
 				during, late := 0, 0 // attempts in the outage, successes in the sixth minute after it
 				serve := func(context.Context) error {
-					time.Sleep(20 * time.Millisecond)
+					replay.Sleep(20 * time.Millisecond)
 					mu.Lock()
 					defer mu.Unlock()
 					at := time.Since(start)

@@ -4,17 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // Traffic as services have it: quiet hours, jobs that take long, outages, and answers
@@ -37,7 +37,7 @@ type api struct {
 func newAPI(limit rate.Limit) *api { return &api{limit: rate.NewLimiter(limit, 20)} }
 
 func (s *api) call(context.Context) error {
-	time.Sleep(50 * ms)
+	replay.Sleep(50 * ms)
 	if !s.limit.Allow() {
 		s.refusals.Add(1)
 		return Throttled(errors.New("429"))
@@ -49,8 +49,8 @@ func (s *api) call(context.Context) error {
 // byChance are calls of which a share is throttled whatever the rate.
 func (s *api) byChance(share float64) func(context.Context) error {
 	return func(ctx context.Context) error {
-		if rand.Float64() < share {
-			time.Sleep(50 * ms)
+		if chance.Float64() < share {
+			replay.Sleep(50 * ms)
 			return Throttled(errors.New("429"))
 		}
 		return s.call(ctx)
@@ -107,7 +107,7 @@ func learners[T any](t *testing.T, cases []T, f func(t *testing.T, r *Retrier, c
 	}, others...) {
 		for _, c := range cases {
 			t.Run(fmt.Sprint(l.name, " ", c), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) { f(t, bulk(WithLimiter(l.make())), c) })
+				replay.Test(t, func(t *testing.T) { f(t, bulk(WithLimiter(l.make())), c) })
 			})
 		}
 	}
@@ -122,7 +122,7 @@ func TestALimitAboveTheServers(t *testing.T) {
 	} {
 		for _, gives := range []rate.Limit{9.5, 8, 5} {
 			t.Run(fmt.Sprintf("%s, %v of 10 a second", name, gives), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					s := &api{limit: rate.NewLimiter(gives, 1)}
 					r := bulk(WithLimiter(limiter()))
 					s.work(r, 5, 10*time.Minute, s.call)
@@ -141,7 +141,7 @@ func TestLimitThatFell(t *testing.T) {
 		use, mostRefuse float64
 	}{{50, .85, .01}, {10, .85, .01}, {1, .3, .05}, {.1, .15, .3}} {
 		t.Run(fmt.Sprintf("100 to %v a second", tt.to), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s, r := newAPI(100), bulk()
 				s.work(r, 20, 10*time.Minute, s.call)
 				s.limit.SetLimit(tt.to)
@@ -166,13 +166,13 @@ func TestAServerThatBecomesSlow(t *testing.T) {
 		for _, quick := range []time.Duration{5 * ms, 100 * ms} {
 			for _, slow := range []time.Duration{time.Second, 3 * time.Second} {
 				t.Run(fmt.Sprintf("%d a second, %v to %v", perSecond, quick, slow), func(t *testing.T) {
-					synctest.Test(t, func(t *testing.T) {
+					replay.Test(t, func(t *testing.T) {
 						r, begun := Must(New()), time.Now()
 						call := func(ctx context.Context) error {
 							if at := time.Since(begun); at > 2*time.Minute && at < 3*time.Minute {
-								time.Sleep(slow)
+								replay.Sleep(slow)
 							} else {
-								time.Sleep(quick)
+								replay.Sleep(quick)
 							}
 							return ctx.Err()
 						}
@@ -203,10 +203,10 @@ func TestAQuotaHeededByManyAtOnce(t *testing.T) {
 	takesLong(t)
 	for _, told := range []bool{false, true} {
 		t.Run(fmt.Sprint("told ", told), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s, r := &api{limit: rate.NewLimiter(1000, 1000)}, bulk()
 				call := func(ctx context.Context) error {
-					time.Sleep(130*ms + rand.N(40*ms))
+					replay.Sleep(130*ms + chance.N(40*ms))
 					err := s.call(ctx)
 					if err == nil && told {
 						Report(ctx, Quota{Limit: 1000, Remaining: int(s.limit.Tokens())})
@@ -223,7 +223,7 @@ func TestAQuotaHeededByManyAtOnce(t *testing.T) {
 // Where all answers of a burst come at one moment, the last of them tell of no rate.
 func TestAnswersThatComeAtOneMoment(t *testing.T) {
 	takesLong(t)
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		s, r := &api{limit: rate.NewLimiter(1000, 100)}, bulk()
 		s.work(r, 100, 2*time.Minute, s.call)
 		assert.Less(t, limitOfRetrier(r), rate.Limit(1500))
@@ -243,7 +243,7 @@ func TestThrottlesByChance(t *testing.T) {
 		{100, .001, .5}, {100, .005, .12}, {100, .01, .003}, {100, .02, .0005},
 	} {
 		t.Run(fmt.Sprintf("%v %% of %v a second", 100*tt.share, tt.limit), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s, r := newAPI(tt.limit), bulk()
 				call := s.byChance(tt.share)
 				s.work(r, 20, 40*time.Minute, call)
@@ -258,10 +258,10 @@ func TestThrottlesByChance(t *testing.T) {
 // The first throttle comes when a burst that went ten times as fast as the limit is used up.
 // That speed is no ceiling to come back to: each time the burst would be all that gets through.
 func TestFirstBurstIsNoCeiling(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		s := &api{limit: rate.NewLimiter(200, 10)}
 		used := float64(s.work(bulk(), 8, time.Minute, func(context.Context) error {
-			time.Sleep(ms)
+			replay.Sleep(ms)
 			if !s.limit.Allow() {
 				return Throttled(errors.New("429"), RetryAfter(time.Second))
 			}
@@ -288,7 +288,7 @@ func TestBrownout(t *testing.T) {
 		{.1, 10 * time.Minute}, {.5, 10 * time.Minute}, {.8, 10 * time.Minute},
 	} {
 		t.Run(b.String(), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s, r := newAPI(100), bulk()
 				s.work(r, 20, 5*time.Minute, s.call)
 				s.work(r, 20, b.lasts, s.byChance(b.share))
@@ -318,7 +318,7 @@ func TestQuietHoursBeforeAClosing(t *testing.T) {
 		time.Sleep(c.quiet)
 		opens := time.Now().Add(c.closed)
 		_ = r.Do(t.Context(), func(context.Context) error {
-			time.Sleep(50 * ms)
+			replay.Sleep(50 * ms)
 			if time.Now().After(opens) {
 				return nil
 			}
@@ -336,7 +336,7 @@ func TestSlowJobsAreNoQueue(t *testing.T) {
 		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
 		for range jobs {
-			_ = r.Do(t.Context(), func(context.Context) error { time.Sleep(5 * time.Second); return nil })
+			_ = r.Do(t.Context(), func(context.Context) error { replay.Sleep(5 * time.Second); return nil })
 		}
 		assert.Greater(t, limitOfRetrier(r), rate.Limit(20), "a half or a quarter of it where it was cut just now")
 		var highest atomic.Int64
@@ -394,7 +394,7 @@ func polling(ctx context.Context, r *Retrier, poll time.Duration) (stop func()) 
 	var group sync.WaitGroup
 	group.Go(func() {
 		for ctx.Err() == nil {
-			_ = r.Do(ctx, func(context.Context) error { time.Sleep(poll); return nil })
+			_ = r.Do(ctx, func(context.Context) error { replay.Sleep(poll); return nil })
 		}
 	})
 	return func() { cancel(); group.Wait() }
@@ -422,7 +422,7 @@ func TestOutageOfErrors(t *testing.T) {
 	learners(t, []time.Duration{0, time.Minute, 10 * time.Minute}, func(t *testing.T, r *Retrier, outage time.Duration) {
 		s := newAPI(100)
 		s.work(r, 20, time.Minute, s.call)
-		s.work(r, 20, outage, func(context.Context) error { time.Sleep(500 * ms); return errors.New("502") })
+		s.work(r, 20, outage, func(context.Context) error { replay.Sleep(500 * ms); return errors.New("502") })
 		s.limit.SetLimit(80)
 		assert.Greater(t, s.share(t, r, s.call), .9)
 	})
@@ -459,7 +459,7 @@ func TestBlackout(t *testing.T) {
 			if time.Now().After(opens) {
 				return s.call(ctx)
 			}
-			time.Sleep(50 * ms)
+			replay.Sleep(50 * ms)
 			return Throttled(errors.New("429"))
 		})
 		for minute := 1; minute <= 10; minute++ {
@@ -497,7 +497,7 @@ func TestAdaptiveDeepCuts(t *testing.T) {
 	takesLong(t)
 	for _, factor := range []float64{.5, .3, .1, .02} {
 		t.Run(fmt.Sprint(factor), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s, r := newAPI(100), bulk(WithTuning(Tuning{DecreaseFactor: factor}))
 				s.work(r, 20, 5*time.Minute, s.call)
 				got, refused := float64(s.admitted.Load()), float64(s.refusals.Load())
@@ -512,10 +512,10 @@ func TestAdaptiveDeepCuts(t *testing.T) {
 // A cut is made up for within a few calls, so it is no reason to refuse those who have
 // time enough at the rate of before.
 func TestAdaptiveCutRefusesNobodyInTime(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		s, r := newAPI(100), bulk()
 		s.work(r, 20, time.Minute, s.call)
-		time.Sleep(5 * time.Second)
+		replay.Sleep(5 * time.Second)
 		var group sync.WaitGroup
 		var once sync.Once
 		begin := time.Now()
@@ -587,7 +587,7 @@ func TestWaitersLeaveBeforeQuietTraffic(t *testing.T) {
 
 // The same where limiters are within each other: those who leave one leave them all.
 func TestWaitersLeaveNestedLimiters(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		s, app := newAPI(100), bulk()
 		account := app.Scope("ACCOUNT", "1")
 		for range 2 { // so that both have a rate
@@ -617,7 +617,7 @@ func TestWaitersLeaveNestedLimiters(t *testing.T) {
 func TestBeginsInAnOutage(t *testing.T) {
 	learners(t, []time.Duration{0, 10 * time.Minute}, func(t *testing.T, r *Retrier, outage time.Duration) {
 		s := newAPI(20)
-		s.work(r, 20, outage, func(context.Context) error { time.Sleep(5 * time.Second); return errors.New("timeout") })
+		s.work(r, 20, outage, func(context.Context) error { replay.Sleep(5 * time.Second); return errors.New("timeout") })
 		assert.Greater(t, s.work(r, 20, 5*time.Minute, s.call), int64(4800), "of 6000")
 	})
 }
@@ -645,7 +645,7 @@ func TestCallersGiveUpOnCalls(t *testing.T) {
 
 // A pause by hand says nothing of the server, though a call that was under way is throttled.
 func TestPausedBeforeAThrottle(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		s, r := newAPI(100), bulk()
 		s.work(r, 20, time.Minute, s.call)
 		time.Sleep(10 * time.Second)
@@ -660,7 +660,7 @@ func TestPausedBeforeAThrottle(t *testing.T) {
 		})
 		time.Sleep(time.Hour + time.Minute)
 		for range 30 {
-			time.Sleep(100 * ms)
+			replay.Sleep(100 * ms)
 			_ = r.Do(t.Context(), s.call)
 		}
 		throttleOnce(t.Context(), r)
@@ -681,7 +681,7 @@ func TestCostsOfCalls(t *testing.T) {
 			group.Go(func() {
 				for time.Now().Before(end) {
 					_ = r.Do(context.Background(), func(context.Context) error {
-						time.Sleep(50 * ms)
+						replay.Sleep(50 * ms)
 						mu.Lock()
 						defer mu.Unlock()
 						if !limit.AllowN(time.Now(), cost) {
@@ -702,7 +702,7 @@ func TestCostsOfCalls(t *testing.T) {
 
 // Whoever tells a limiter by hand how calls ended may not know when they went.
 func TestFailuresOfUnknownTimes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		l := Must(NewAdaptiveLimiter(WithInitialRate(10)))
 		end := func(o Outcome) {
 			assert.NoError(t, l.WaitN(t.Context(), 1))

@@ -8,10 +8,11 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A window of a hundred calls a minute, of which another process takes all that is left
@@ -24,7 +25,7 @@ func TestWindowUsedUpByAnother(t *testing.T) {
 		var ends, taken time.Time
 		left, got, refused := 0, 0, 0
 		call := func(ctx context.Context) error {
-			time.Sleep(50 * ms)
+			replay.Sleep(50 * ms)
 			mu.Lock()
 			defer mu.Unlock()
 			if now := time.Now(); !now.Before(ends) {
@@ -81,7 +82,7 @@ func (s *hourly) take() (Quota, error) {
 }
 
 func (s *hourly) call(ctx context.Context) error {
-	time.Sleep(50 * ms)
+	replay.Sleep(50 * ms)
 	q, err := s.take()
 	if err == nil && (s.each == 0 || q.Remaining%s.each == 0) {
 		Report(ctx, q)
@@ -128,7 +129,7 @@ func TestWindowToldNowAndThen(t *testing.T) {
 
 // Who waits for the next window is not refused because this one's rest is spread thin.
 func TestWindowThatEndsBeforeTheDeadline(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		s, r := &hourly{unit: 1}, bulk()
 		s.work(r, 50*time.Minute, math.MaxInt)
 		ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
@@ -155,13 +156,13 @@ func TestWindowBesideAnother(t *testing.T) {
 		"nonsense":      func(int) Quota { return Quota{Limit: 5000, Remaining: math.MaxInt32} },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s := &hourly{unit: 1}
 				r := bulk()
 				end, got := time.Now().Add(time.Hour-time.Second), 0
 				for time.Now().Before(end) {
 					assert.NoError(t, r.Do(t.Context(), func(ctx context.Context) error {
-						time.Sleep(50 * ms)
+						replay.Sleep(50 * ms)
 						q, err := s.take()
 						if err != nil {
 							return err
@@ -187,7 +188,7 @@ func TestWindowBesideAnother(t *testing.T) {
 func TestWindowOfSeveral(t *testing.T) {
 	for _, tt := range []struct{ processes, unit int }{{1, 1}, {1, 1000}, {2, 1}, {3, 1}, {3, 1000}, {10, 1}} {
 		t.Run(fmt.Sprintf("%d processes, %d for a call", tt.processes, tt.unit), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				s := &hourly{unit: tt.unit}
 				var all atomic.Int64
 				var group sync.WaitGroup
@@ -211,7 +212,7 @@ func TestWindowOfSeveral(t *testing.T) {
 // wanted anything here takes nothing from whoever begins.
 func TestWindowOfOthersThatEnd(t *testing.T) {
 	t.Run("nine of ten leave", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		replay.Test(t, func(t *testing.T) {
 			s := &hourly{unit: 1}
 			var group sync.WaitGroup
 			for range 9 {
@@ -224,7 +225,7 @@ func TestWindowOfOthersThatEnd(t *testing.T) {
 		})
 	})
 	t.Run("another worked before", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
+		replay.Test(t, func(t *testing.T) {
 			s, r := &hourly{unit: 1}, Must(New())
 			for i := range 2600 {
 				if i%100 == 0 {

@@ -2,7 +2,6 @@ package cruisehttp_test
 
 import (
 	"cmp"
-	"math/rand/v2"
 	"net/http"
 	"sync"
 	"testing"
@@ -12,6 +11,8 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A limiter is how a real server decides, down to its rounding.
@@ -113,6 +114,7 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		{name: "haproxy that counts what it refuses, longer", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 500, used: .71},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			replay.Seed(t)
 			runs, margin := 100., 0.
 			if calm.Raced {
 				runs, margin = 20, .03
@@ -124,7 +126,7 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 					var mu sync.Mutex
 					server := c.server()
 					count := &tally{base: roundTripper(func(*http.Request) (*http.Response, error) {
-						time.Sleep(took*4/5 + rand.N(took*2/5))
+						replay.Sleep(took*4/5 + chance.N(took*2/5))
 						mu.Lock()
 						defer mu.Unlock()
 						if server.admit(time.Now()) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"sync"
 	"testing"
@@ -14,23 +13,33 @@ import (
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // distantStore is a store whose answers are under way for a while.
 type distantStore struct {
 	Store
 	rtt   time.Duration
+	apart bool // of other answers
 	mu    sync.Mutex
 	syncs int
 }
+
+// busyStore is a store of a fleet, of which no two answers come at the same instant.
+func busyStore(s Store) *distantStore { return &distantStore{Store: s, rtt: ms, apart: true} }
 
 func (d *distantStore) Sync(ctx context.Context, q Request) (Reply, error) {
 	d.mu.Lock()
 	d.syncs++
 	d.mu.Unlock()
-	time.Sleep(d.rtt / 2)
+	sleep := time.Sleep
+	if d.apart {
+		sleep = replay.Sleep
+	}
+	sleep(d.rtt / 2)
 	r, err := d.Store.Sync(ctx, q)
-	time.Sleep(d.rtt / 2)
+	sleep(d.rtt / 2)
 	return r, err
 }
 
@@ -87,7 +96,7 @@ func (b *tokenServer) admits() bool {
 	now := time.Now()
 	b.refill(now)
 	b.sent = append(b.sent, now)
-	if b.tokens < 1 || rand.Float64() < b.chance {
+	if b.tokens < 1 || chance.Float64() < b.chance {
 		return false
 	}
 	b.tokens--
@@ -155,7 +164,7 @@ func simulate(workers []cruise.Learner, srv *tokenServer, load float64, warm, lo
 				return false
 			}
 			sent, waited := time.Now(), time.Since(came)
-			time.Sleep(latency / 2)
+			replay.Sleep(latency / 2)
 			f := cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: sent, Cost: 1}
 			if srv.admits() {
 				f.Outcome = cruise.OutcomeSuccess
@@ -172,7 +181,7 @@ func simulate(workers []cruise.Learner, srv *tokenServer, load float64, warm, lo
 				}
 				mu.Unlock()
 			}
-			time.Sleep(latency / 2)
+			replay.Sleep(latency / 2)
 			l.Learn(f)
 			return true
 		}
@@ -187,7 +196,7 @@ func simulate(workers []cruise.Learner, srv *tokenServer, load float64, warm, lo
 		}
 		wg.Go(func() {
 			for ctx.Err() == nil {
-				time.Sleep(time.Duration(1e9 * rand.ExpFloat64() * float64(n) / (limit * load)))
+				time.Sleep(time.Duration(-1e9 * math.Log(1-chance.Float64()) * float64(n) / (limit * load)))
 				wg.Go(func() { call() })
 			}
 		})
@@ -233,8 +242,8 @@ func TestFleet(t *testing.T) {
 			continue
 		}
 		t.Run(fmt.Sprintf("%d workers, %v a second, load %v", tt.workers, tt.limit, tt.load), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+			replay.Test(t, func(t *testing.T) {
+				store := busyStore(NewMemoryStore())
 				var workers, alone []cruise.Learner
 				for range tt.workers {
 					workers = append(workers, cruise.Must(New(store)))
@@ -278,8 +287,8 @@ func TestScale(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%v a second, %d workers", limit, n), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+				replay.Test(t, func(t *testing.T) {
+					store := busyStore(NewMemoryStore())
 					var workers []cruise.Learner
 					for range n {
 						workers = append(workers, cruise.Must(New(store)))
@@ -312,7 +321,7 @@ func TestThrottlesByChance(t *testing.T) {
 		t.Run(fmt.Sprintf("%v %%", 100*tt.chance), func(t *testing.T) {
 			use := 0.
 			for range runs {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					srv := newTokenServer(100)
 					srv.chance = tt.chance
 					store := NewMemoryStore()
@@ -347,9 +356,10 @@ func TestQuota(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			replay.Seed(t)
 			run := func(tells bool) (throttled float64) {
 				synctest.Test(t, func(t *testing.T) {
-					store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+					store := busyStore(NewMemoryStore())
 					var workers []cruise.Learner
 					for range 10 {
 						workers = append(workers, cruise.Must(New(store)))
@@ -403,8 +413,8 @@ func TestShortWindow(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+			replay.Test(t, func(t *testing.T) {
+				store := busyStore(NewMemoryStore())
 				var workers []cruise.Learner
 				for range tt.workers {
 					workers = append(workers, cruise.Must(New(store)))
@@ -423,7 +433,7 @@ func TestShortWindow(t *testing.T) {
 // A limiter of one process, told all of a small window, uses it up and waits for the
 // next one, neither longer nor in vain.
 func TestSmallWindow(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		srv := newTokenServer(.5).windowed(10 * time.Second)
 		srv.tells = true
 		f := simulate([]cruise.Learner{cruise.Must(cruise.NewAdaptiveLimiter())}, srv, 0, time.Minute, 10*time.Minute)
@@ -437,8 +447,8 @@ func TestSmallWindow(t *testing.T) {
 func TestRamp(t *testing.T) {
 	takesLong(t)
 	const latency, phase, low = 60 * time.Millisecond, 2 * time.Minute, 100.
-	synctest.Test(t, func(t *testing.T) {
-		store := &distantStore{Store: NewMemoryStore(), rtt: time.Millisecond}
+	replay.Test(t, func(t *testing.T) {
+		store := busyStore(NewMemoryStore())
 		srv := newTokenServer(low)
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*phase)
@@ -454,7 +464,7 @@ func TestRamp(t *testing.T) {
 				wg.Go(func() {
 					for s.WaitN(ctx, 1) == nil {
 						sent := time.Now()
-						time.Sleep(latency / 2)
+						replay.Sleep(latency / 2)
 						f := cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: sent, Cost: 1}
 						count := throttles
 						if srv.admits() {
@@ -463,7 +473,7 @@ func TestRamp(t *testing.T) {
 						mu.Lock()
 						count[time.Since(start)/time.Second]++
 						mu.Unlock()
-						time.Sleep(latency / 2)
+						replay.Sleep(latency / 2)
 						s.Learn(f)
 					}
 				})

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"math/rand/v2"
 	"net"
 	"runtime"
 	"sync"
@@ -18,7 +17,9 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A worker keeps to its own maximum rate, however often it changes between the store and its own
@@ -430,10 +431,10 @@ func TestBrownout(t *testing.T) {
 	const limit, well, brown = 100, 5 * time.Minute, 2 * time.Minute
 	for name, throttles := range map[string]func(n int) bool{
 		"every second": func(n int) bool { return n%2 == 0 },
-		"at random":    func(int) bool { return rand.IntN(2) == 0 },
+		"at random":    func(int) bool { return chance.N(2) == 0 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				store, srv := NewMemoryStore(), newTokenServer(limit)
 				start := time.Now()
 				ctx, cancel := context.WithTimeout(t.Context(), well+brown+5*time.Minute)
@@ -447,7 +448,7 @@ func TestBrownout(t *testing.T) {
 						wg.Go(func() {
 							for s.WaitN(ctx, 1) == nil {
 								f := cruise.Feedback{Outcome: cruise.OutcomeThrottled, Sent: time.Now(), Cost: 1}
-								time.Sleep(60 * ms)
+								replay.Sleep(60 * ms)
 								mu.Lock()
 								sent++
 								since := time.Since(start)

@@ -3,7 +3,6 @@ package shared
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +14,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A server's wait that one worker is told stops all of them as soon as they have
@@ -66,7 +67,7 @@ func TestPauseOneSyncLater(t *testing.T) {
 		{100, 100, syncHorizon + rtt}, // who has few slots syncs after the last of them
 	} {
 		t.Run(fmt.Sprintf("%d workers, %v a second", tt.workers, tt.limit), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				store := NewMemoryStore()
 				ctx, cancel := context.WithTimeout(t.Context(), 2*long)
 				defer cancel()
@@ -75,7 +76,7 @@ func TestPauseOneSyncLater(t *testing.T) {
 				var workers []*Limiter
 				sent := make([][]time.Time, tt.workers)
 				for i := range tt.workers {
-					h := &hearingStore{distantStore: distantStore{Store: store, rtt: rtt}}
+					h := &hearingStore{distantStore: distantStore{Store: store, rtt: rtt, apart: true}}
 					s := cruise.Must(New(h, steady(tt.limit)...))
 					stores, workers = append(stores, h), append(workers, s)
 					var mu sync.Mutex // guards sent[i]
@@ -86,7 +87,7 @@ func TestPauseOneSyncLater(t *testing.T) {
 								mu.Lock()
 								sent[i] = append(sent[i], at)
 								mu.Unlock()
-								time.Sleep(time.Duration(rand.N(20)) * time.Millisecond)
+								replay.Sleep(chance.N(20 * time.Millisecond))
 								s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: at, Cost: 1})
 							}
 						})

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"sync"
@@ -17,6 +16,8 @@ import (
 	"golang.org/x/time/rate"
 
 	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // Scopes with shared limiters stand within each other like others.
@@ -207,7 +208,7 @@ func TestWithinAnother(t *testing.T) {
 		{20, 1, 100, 1, 1, true, 260},
 	} {
 		t.Run(fmt.Sprintf("%d workers, cost %d, %d limits of %v in %v a second, pauses %v", tt.workers, tt.cost, tt.accounts, tt.inner, tt.outer, tt.pauses), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
 				outer, inner := NewMemoryStore(), make([]*MemoryStore, tt.accounts)
 				for i := range inner {
 					inner[i] = NewMemoryStore()
@@ -227,7 +228,7 @@ func TestWithinAnother(t *testing.T) {
 						scope := r.Scope("ACCOUNT", string(rune(i%tt.accounts)))
 						wg.Go(func() {
 							for err := error(nil); err == nil; {
-								cost := cmp.Or(tt.cost, 1+rand.IntN(3))
+								cost := cmp.Or(tt.cost, 1+chance.N(3))
 								err = scope.Do(ctx, func(context.Context) error {
 									mu.Lock()
 									defer mu.Unlock()

@@ -4,13 +4,13 @@ import (
 	"context"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
 
 	"github.com/a7df5faa/cruise"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // A mixedStore is one key at which workers of two versions meet. The older one knows nothing of
@@ -65,11 +65,11 @@ func TestWorkersOfTwoVersions(t *testing.T) {
 	} {
 		for _, limit := range []float64{20, 200} {
 			t.Run(name, func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					m := &mixedStore{begun: clock.Now()}
 					var all []cruise.Learner
 					for i := range workers {
-						all = append(all, cruise.Must(New(&distantStore{Store: versionOf{m, older(i)}, rtt: ms})))
+						all = append(all, cruise.Must(New(busyStore(versionOf{m, older(i)}))))
 					}
 					f := simulate(all, newTokenServer(limit), 0, time.Minute, 3*time.Minute)
 					t.Logf("use %.2f, throttled %.2f %%, Jain %.3f, worst second %.2f", f.use, 100*f.throttled, f.jain, f.worst)
@@ -91,7 +91,7 @@ func TestWorkersOfTwoVersions(t *testing.T) {
 // A newer worker that meets a state without its field begins it anew, once, with the rate that
 // workers know: they go on where they were.
 func TestNewerWorkerMeetsAnOlderState(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
+	replay.Test(t, func(t *testing.T) {
 		m := &mixedStore{begun: clock.Now()}
 		srv := newTokenServer(50)
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)

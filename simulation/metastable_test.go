@@ -4,6 +4,7 @@ import (
 	"testing"
 
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/internal/replay"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
@@ -17,6 +18,7 @@ func TestMetastableServerRecovers(t *testing.T) {
 	if testing.Short() {
 		t.Skip("plays for some seconds")
 	}
+	replay.Alone(t)
 	play := func(name string, c engine.Client, runs int) score.Result {
 		s, err := scenario.Find(name)
 		if err != nil {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/internal/replay"
 	"github.com/a7df5faa/cruise/simulation/board"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
@@ -57,6 +58,7 @@ func TestCruiseKeepsItsScores(t *testing.T) {
 	if calm.Raced || testing.Short() {
 		t.Skip("plays for some seconds, and others race as much")
 	}
+	replay.Alone(t)
 	cruise := []engine.Client{client.Cruise("cruise")}
 	if *update {
 		commit(t, score.Play(guard(), cruise, score.Seeds(10), nil, nil))

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -15,16 +14,11 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/calm"
 	"github.com/a7df5faa/cruise/internal/chance"
+	"github.com/a7df5faa/cruise/internal/replay"
 )
 
 // usual is how many seeds a usual test runs.
 const usual = 500
-
-// alone makes goroutines run one at a time, in an order that the same seed repeats.
-func alone(t *testing.T) {
-	procs := runtime.GOMAXPROCS(1)
-	t.Cleanup(func() { runtime.GOMAXPROCS(procs) })
-}
 
 // again is the line that plays a seed again.
 func again(seed uint64) string {
@@ -47,7 +41,7 @@ func play(seed uint64) (w *world, faults []string) {
 }
 
 func TestSwarm(t *testing.T) {
-	alone(t)
+	replay.Alone(t)
 	run := func(seed uint64) bool {
 		w, faults := play(seed)
 		if len(faults) > 0 {
@@ -100,7 +94,7 @@ func kept(t *testing.T) (seeds []uint64) {
 
 // A seed is worth keeping only if it plays the same run again.
 func TestSeedPlaysTheSameRunAgain(t *testing.T) {
-	alone(t)
+	replay.Alone(t)
 	for seed := uint64(1); seed <= 40; seed++ {
 		first, _ := play(seed)
 		second, _ := play(seed)

@@ -18,8 +18,7 @@ type Job struct {
 // Batch makes all runs, as many at a time as there are cores, and hands each
 // recording to done with the index of its job. done is called for one
 // recording at a time, in no particular order. With one core, GOMAXPROCS=1, the
-// jitter of cruise follows from the seed of each run too, so that all but timers
-// of the same instant repeats.
+// jitter of cruise follows from the seed of each run too, and the run repeats.
 func Batch(jobs []Job, done func(i int, rec *Recording)) {
 	next := make(chan int)
 	var mu sync.Mutex // for done

@@ -3,11 +3,13 @@ package engine_test
 import (
 	"context"
 	"math"
+	"reflect"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/calm"
+	"github.com/a7df5faa/cruise/internal/replay"
 	"github.com/a7df5faa/cruise/simulation/client"
 	"github.com/a7df5faa/cruise/simulation/engine"
 	"github.com/a7df5faa/cruise/simulation/scenario"
@@ -321,5 +323,36 @@ func TestTheLastProcessMayJoinLate(t *testing.T) {
 	}
 	if n := len(rec.Newcomer); n != 40 || rec.Newcomer[0] != 60*time.Second+500*time.Millisecond {
 		t.Errorf("%d successes of the newcomer, %v", n, rec.Newcomer)
+	}
+}
+
+// On one processor the seed of a run repeats all of it, the jitter of cruise included.
+func TestASeedRepeatsARun(t *testing.T) {
+	if calm.Raced {
+		t.Skip("the race detector shuffles goroutines")
+	}
+	replay.Alone(t)
+	for _, name := range []string{"ten-30/s", "bursts-20/s", "leave-8", "outage-1m", "bulk-10000", "doomed", "heroku-30min"} {
+		s, err := scenario.Find(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		play := func(seed uint64) (rec *engine.Recording) {
+			engine.Batch([]engine.Job{{Scenario: s, Client: client.Cruise("cruise"), Seed: seed}},
+				func(_ int, r *engine.Recording) { rec = r })
+			return rec
+		}
+		first, other := play(1), play(2)
+		if reflect.DeepEqual(first.Callers, other.Callers) {
+			t.Errorf("%s: seeds 1 and 2 play the same run", name)
+		}
+		same := false
+		for range 3 { // a machine that stops the program for 10 ms changes the order
+			again := play(1)
+			same = same || reflect.DeepEqual(first, again)
+		}
+		if !same {
+			t.Errorf("%s: a seed plays other runs", name)
+		}
 	}
 }

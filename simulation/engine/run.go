@@ -18,8 +18,7 @@ import (
 )
 
 // Run plays a scenario with one kind of client. Server and latency draw their
-// random numbers from the seed; the order of goroutines at the same instant
-// and a client's own randomness still make runs of the same seed differ.
+// random numbers from the seed, and a client by itself: see [Batch].
 func Run(s *scenario.Scenario, c Client, seed uint64) *Recording {
 	r := newRun(s, c, seed)
 	// A bubble wants a *testing.T only to fail it, which nothing here does. A
@@ -170,7 +169,7 @@ func (c *caller) loop(ctx context.Context, client Process, every time.Duration, 
 	attempt := Attempt(c.attempt)
 	turn := r.now() + every*time.Duration(c.index)/time.Duration(n)
 	for ctx.Err() == nil {
-		if until, idle := r.scenario.Idle(r.now()); idle && Sleep(ctx, until-r.now()) != nil {
+		if until, idle := r.scenario.Idle(r.now()); idle && Sleep(ctx, until-r.now()+apart(c.rng)) != nil {
 			return
 		}
 		if every > 0 {
@@ -260,8 +259,12 @@ func (c *caller) rest(ctx context.Context, d time.Duration) error {
 		c.rec.since += max(0, d)
 	}
 	c.run.mu.Unlock()
-	return Sleep(ctx, d)
+	return Sleep(ctx, d+apart(c.rng))
 }
+
+// apart is a time too short to matter. It keeps goroutines from waking up at the same instant, where
+// their order follows from no seed.
+func apart(rng *rand.Rand) time.Duration { return time.Duration(rng.IntN(100_000)) }
 
 // attempt sends one request: half of its latency passes before the server
 // decides, half after.
