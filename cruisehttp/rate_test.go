@@ -5,7 +5,6 @@ import (
 	"net/http"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/assert"
@@ -114,7 +113,6 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 		{name: "haproxy that counts what it refuses, longer", server: haproxy(countThenRefuse), headers: retryAfter, perSecond: 3, requests: 500, used: .71},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			replay.Seed(t)
 			runs, margin := 100., 0.
 			if calm.Raced {
 				runs, margin = 20, .03
@@ -122,7 +120,7 @@ func TestTransportKeepsToTheRate(t *testing.T) {
 			took := cmp.Or(c.took, 22*time.Millisecond)
 			var throttled, used float64
 			for range int(runs) {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					var mu sync.Mutex
 					server := c.server()
 					count := &tally{base: roundTripper(func(*http.Request) (*http.Response, error) {

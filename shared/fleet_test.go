@@ -356,9 +356,8 @@ func TestQuota(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			replay.Seed(t)
 			run := func(tells bool) (throttled float64) {
-				synctest.Test(t, func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
 					store := busyStore(NewMemoryStore())
 					var workers []cruise.Learner
 					for range 10 {

@@ -22,23 +22,31 @@ import (
 // Without it the seed is 1, so that a test that passes once passes always.
 const Variable = "CRUISE_SEED"
 
-// Test seeds the test, and runs f in a bubble of testing/synctest.
+// Test runs f in a bubble of testing/synctest. A test that fails says how to play it again. Runs of
+// one test differ, as the seed is that of all of them.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
-	Seed(t)
+	if seeded != t {
+		seed(t)
+	}
 	synctest.Test(t, f)
 }
 
-// Seed makes the rest of the test follow from the seed. A test that fails says how to play it again.
-func Seed(t *testing.T) {
-	t.Helper()
+// seeded is the test whose runs follow from a seed now.
+var seeded *testing.T
+
+func seed(t *testing.T) {
 	Alone(t)
 	seed, err := seedOf(os.Getenv(Variable))
 	if err != nil {
 		t.Fatalf("%s: %v", Variable, err)
 	}
-	t.Cleanup(chance.Seed(seed))
+	was := seeded
+	seeded = t
+	restore := chance.Seed(seed)
 	t.Cleanup(func() {
+		seeded = was
+		restore()
 		if t.Failed() {
 			t.Logf("play it again: %s=%d go test -run '^%s$'", Variable, seed, t.Name())
 		}

@@ -33,13 +33,20 @@ func TestSeedRepeatsATest(t *testing.T) {
 	if calm.Raced {
 		t.Skip("the race detector shuffles goroutines")
 	}
-	var first, again, other []int
-	t.Setenv(Variable, "7")
-	Test(t, func(t *testing.T) { first = order(t) })
-	Test(t, func(t *testing.T) { again = order(t) })
-	t.Setenv(Variable, "8")
-	Test(t, func(t *testing.T) { other = order(t) })
+	play := func(seed string) (first, second []int) {
+		t.Run(seed, func(t *testing.T) {
+			t.Setenv(Variable, seed)
+			Test(t, func(t *testing.T) { first = order(t) })
+			Test(t, func(t *testing.T) { second = order(t) })
+		})
+		return first, second
+	}
+	first, second := play("7")
+	again, secondAgain := play("7")
+	other, _ := play("8")
 	assert.Equal(t, first, again, "the same seed")
+	assert.Equal(t, second, secondAgain, "the second run")
+	assert.NotEqual(t, first, second, "two runs of one test")
 	assert.NotEqual(t, first, other, "another seed")
 }
 
