@@ -10,10 +10,11 @@ import (
 // they concern the call alone. The first ones of a congestion look alike.
 const ownAfter = 2
 
-// undoAfter is the number of attempts of others that get through after a call's first throttle,
-// before the limiter takes back what that throttle and the next taught it. In a congestion others
-// get through as well, one after each pause.
-const undoAfter = 4
+// evidence is the number of a call's throttles times that of the others' attempts that get through
+// since the first of them, before the limiter takes back what that throttle and the next taught it.
+// In a congestion others get through as well, one after each pause. If chance decided which attempt
+// is throttled, one call of a hundred would fare so.
+const evidence = 12
 
 // ownThrottles tells a throttle of one call from a throttle of all. A server may refuse a call at
 // any rate, by a limit for a record or a job. A limiter that took this for congestion would delay
@@ -49,7 +50,7 @@ func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 		r.own = r.n >= ownAfter && throttled-r.throttled == 1 && passed > r.gotThrough
 		if r.own {
 			e.outcome, e.retryAfter, e.sent = OutcomeDropped, 0, 0
-			if throttled-r.others == int64(r.n+1) && passed-r.passed >= undoAfter {
+			if throttled-r.others == int64(r.n+1) && int64(r.n+1)*(passed-r.passed) >= evidence {
 				e.ownSince = r.since
 			}
 		}

@@ -21,7 +21,7 @@ import (
 
 // A throttle concerns its call alone if the call was throttled twice before, and since the last
 // time others got through and none was throttled. What its first throttles taught is taken back once
-// four others got through.
+// its throttles times the others that got through are 12.
 func TestPasses(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
@@ -42,6 +42,7 @@ func TestPasses(t *testing.T) {
 		{"the fifth one", []string{own, pass, own, pass, own, pass, own, pass, own}, true, true},
 		{"the third one, and three got through", []string{own, pass, pass, own, pass, own}, true, false},
 		{"the third one, and four got through", []string{own, pass, pass, own, pass, pass, own}, true, true},
+		{"the fourth one, and three got through", []string{own, pass, own, pass, own, pass, own}, true, true},
 		{"nobody got through", []string{own, pass, own, own}, false, false},
 		{"nobody got through but before", []string{own, pass, own, late, own}, false, false},
 		{"another is throttled, too", []string{own, pass, own, pass, other, own}, false, false},

@@ -35,7 +35,7 @@ var guarded = map[string]float64{"throttled": .2, "use": .015, "jain": .03, "wai
 // guard is the scenarios of the regression test.
 func guard() []*scenario.Scenario {
 	list := scenario.Suite()
-	for _, name := range []string{"n-heroku-30min", "metastable-280", "latency-2s", "whole-seconds-20/s", "leave-8", "heroku-4x5", "newcomer-1@600/min", "newcomer-1@heroku", "laravel-1000/min-x10"} {
+	for _, name := range []string{"n-heroku-30min", "metastable-280", "latency-2s", "whole-seconds-20/s", "leave-8", "heroku-4x5", "newcomer-1@600/min", "newcomer-1@heroku", "laravel-1000/min-x10", "silent-600/min-x3", "first-outage-1m"} {
 		s, err := scenario.Find(name)
 		if err != nil {
 			panic(err)

@@ -2,6 +2,7 @@ package law
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
@@ -16,6 +17,9 @@ type closing struct {
 	openAt    time.Duration // total time when the server last opened
 	openCalls int           // calls let through by then
 	given     float64       // rate from the opening before to that one
+
+	price    float64          // seconds that a throttle costs, which probing goes by
+	closings [4]time.Duration // how long the server was closed the last times
 }
 
 const (
@@ -42,18 +46,22 @@ func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 // between that throttle and now.
 func (l *Law) open(now clock.Instant) {
 	row, calls := l.row, l.delivered.n-l.openCalls
-	l.row = 0
-	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle, perhaps after the burst of a bucket
-	if row == 0 || (row < closedRow || burst) && l.delivered.n > 1 {
+	if row == 0 {
 		return
 	}
+	l.row = 0
 	total := l.delivered.total(now)
 	opened := (min(l.shutAt, total) + total) / 2
+	closed := opened - l.closedAt
+	l.pay(closed)
+	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle, perhaps after the burst of a bucket
+	if (row < closedRow || burst) && l.delivered.n > 1 {
+		return
+	}
 	if took := (opened - l.openAt).Seconds(); took > 0 && l.delivered.n > 1 {
 		given := l.cost * float64(calls) / took
 		// A few calls may be the burst of a bucket, or the rest that others left. A window gives
 		// the same again.
-		closed := opened - l.closedAt
 		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= agreeWithin*l.given
 		window := closed.Seconds() >= closedShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
@@ -67,4 +75,14 @@ func (l *Law) open(now clock.Instant) {
 	}
 	l.openAt, l.openCalls, l.credit = total, l.delivered.n, now
 	l.delivered.restart(l.delivered.n-1, l.delivered.clock(now)-(total-opened))
+}
+
+// pay takes the second longest of the last closings for the price of a throttle, if the server did
+// not tell a longer one: a window closes again and again, an outage comes once.
+func (l *Law) pay(closed time.Duration) {
+	copy(l.closings[:], l.closings[1:])
+	l.closings[len(l.closings)-1] = closed
+	sorted := l.closings
+	slices.Sort(sorted[:])
+	l.price = max(l.price, sorted[len(sorted)-2].Seconds())
 }

@@ -88,6 +88,33 @@ func TestClosingTeachesItsWindow(t *testing.T) {
 	}
 }
 
+// What a closing costs is known once it comes again.
+func TestPriceOfClosings(t *testing.T) {
+	const s = time.Second
+	long, longer, short := window{50, 8 * s, 4 * s}, window{50, 20 * s, 4 * s}, window{50, 0, 200 * ms}
+	for _, tt := range []struct {
+		name    string
+		windows []window
+		price   float64 // in seconds
+	}{
+		{"an outage", []window{long}, 0},
+		{"an outage among throttles of a bucket", []window{short, short, longer, short}, .1},
+		{"two closings", []window{long, longer}, 10},
+		{"two closings, the longer one first", []window{longer, long}, 10},
+		{"short ones since", []window{long, longer, short, short}, 10},
+		{"three short ones since", []window{long, longer, short, short, short}, .1},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := paced(100)
+			d.delivered.busy(d.now)
+			for _, w := range tt.windows {
+				w.pass(d)
+			}
+			assert.InDelta(t, tt.price, d.price, .051)
+		})
+	}
+}
+
 func TestClosing(t *testing.T) {
 	begin := func() *driver {
 		d := paced(100)

@@ -78,7 +78,6 @@ type Law struct {
 	peak      float64       // the most that was delivered between two cuts; fades with each cut
 	peakAt    time.Duration // total time when the peak was last measured
 	peakCalls int           // calls let through by then
-	price     float64       // seconds that the last throttle cost
 	known     int           // calls that the ceiling was known by before the first one here
 	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
 	fresh     int           // successes since the last cut
@@ -128,7 +127,8 @@ func (l *Law) InFlight() int { return l.inflight }
 // SetRate sets the rate from outside. Calls delivered before say no more about it. +Inf begins
 // anew.
 func (l *Law) SetRate(now clock.Instant, rate float64) {
-	l.rate, l.ceiling, l.peak, l.unspread, l.price, l.given, l.agreed, l.known = rate, rate, 0, 0, 0, 0, 0, 0
+	l.rate, l.ceiling, l.peak, l.unspread, l.agreed, l.known = rate, rate, 0, 0, 0, 0
+	l.given, l.price, l.closings = 0, 0, [len(l.closings)]time.Duration{}
 	l.credit, l.window, l.undo = now, 1, [2]before{}
 	if !math.IsInf(rate, 1) {
 		l.known = probeOver // the owner knows it

@@ -52,6 +52,7 @@ var changes = []change{
 	{5, "one call since the last opening is a measure", []edit{{`sure := calls >= memoryLeast`, `sure := calls >= 1`}}},
 	{5, "however long a closing, it is no outage", []edit{{`longClosing = 3 * time.Minute`, `longClosing = 1000 * time.Hour`}}},
 	{5, "a burst before a long `Retry-After` teaches, too", []edit{{`(row < closedRow || burst)`, `(row < closedRow || burst && false)`}}},
+	{5, "closings have no price", []edit{{`l.price = max(l.price, sorted`, `_ = max(l.price, sorted`}}},
 	{5, "a long `Retry-After` closes nothing", []edit{{`if retryAfter.Seconds() > longGaps*l.gap() {`, `if false {`}}},
 
 	{6, "no fast way back", []edit{{`case l.rate < backTo*ceiling:`, `case false:`}}},

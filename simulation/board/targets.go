@@ -57,6 +57,8 @@ func wanted() []Target {
 	}
 	list = append(list,
 		atLeast("two-windows", "jain", .95), atMost("two-windows", "wait", 75),
+		atLeast("silent-600/min-x3", "least", .25), atMost("silent-600/min-x3", "wait", 150), atMost("silent-600/min-x3", "throttled", 2.5),
+		atLeast("silent-1000/min-x5", "least", .25), atMost("silent-1000/min-x5", "wait", 150), atMost("silent-1000/min-x5", "throttled", 2.5),
 		inAll(atLeast, "secondary-900/min", "least", .5), atLeast("secondary-900/min", "use", .85),
 		atLeast("left-20-400", "jain", .8), atLeast("left-20-400", "use", .9),
 		atLeast("ten-30/s", "jain", .95),
@@ -85,6 +87,7 @@ func wanted() []Target {
 		atLeast("long-polls", "use", .9), atMost("long-polls", "wait", 1), atLeast("streams", "use", .9), atMost("streams", "wait", 1),
 		inAll(atMost, "haproxy-250", "failed", 0), inAll(atMost, "rack-attack-250", "failed", 0), inAll(atMost, "mod_qos-250", "failed", 0),
 		atLeast("grow-.15x2^n", "use", .6),
+		atMost("first-outage-1m", "recovery", 60),
 	)
 	// The times are the times of 50 calls at once and 10 a second from then on, divided by 0.70,
 	// 0.6 and 0.75.

@@ -259,6 +259,12 @@ func trouble() []*Scenario {
 			Down: []server.Span{{From: 2 * time.Minute, To: 3 * time.Minute}}},
 		Processes: 2, Callers: 20, Latency: 50 * time.Millisecond, Duration: 6 * time.Minute,
 	}, {
+		Name:  "first-outage-1m",
+		About: "a server that gives more than is wanted throttles everything for a minute, and never else",
+		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(1000), Burst: 1000,
+			Down: []server.Span{{From: 2 * time.Minute, To: 3 * time.Minute}}},
+		Processes: 1, Callers: 10, Latency: 100 * time.Millisecond, Duration: 10 * time.Minute,
+	}, {
 		Name:  "outage-10m",
 		About: "eight processes begin, and soon everything is throttled for ten minutes",
 		Server: server.Spec{Kind: server.Bucket, Rate: server.Constant(20), Burst: 20,

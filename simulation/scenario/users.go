@@ -111,6 +111,14 @@ func crowds() []*Scenario {
 			})
 		}
 	}
+	for _, v := range []struct{ perMinute, processes int }{{600, 3}, {1000, 5}} {
+		list = append(list, &Scenario{
+			Name:      fmt.Sprintf("silent-%d/min-x%d", v.perMinute, v.processes),
+			About:     fmt.Sprintf("%d in each minute for %d processes, and the server tells nothing", v.perMinute, v.processes),
+			Server:    server.Spec{Kind: server.FixedWindow, Rate: server.Constant(float64(v.perMinute) / 60), Window: time.Minute},
+			Processes: v.processes, Callers: 10, Latency: 100 * time.Millisecond, Jitter: 1. / 3, Duration: 20 * time.Minute,
+		})
+	}
 	return append(list, &Scenario{
 		Name:  "two-windows",
 		About: "1,000 a minute and 50 a second at once, with an exact Retry-After",
