@@ -11,12 +11,11 @@ import (
 // closing measures a server that lets nothing through for a time. How much goes through from
 // one opening to the next is the rate of a window in the long run, however fast a part of it goes.
 type closing struct {
-	row       int           // throttles until a call succeeds that was sent after the last of them
-	closedAt  time.Duration // total time at the first of them
-	shutAt    time.Duration // total time at the last of them
-	openAt    time.Duration // total time when the server last opened
-	openCalls int           // calls let through by then
-	given     float64       // rate from the opening before to that one
+	row      int           // throttles until a call succeeds that was sent after the last of them
+	closedAt time.Duration // total time at the first of them
+	shutAt   time.Duration // total time at the last of them
+	opened   mark          // when the server last opened
+	given    float64       // rate from the opening before to that one
 
 	price    float64          // seconds that a throttle costs, which probing goes by
 	closings [4]time.Duration // how long the server was closed the last times
@@ -45,20 +44,20 @@ func (l *Law) close(now clock.Instant, retryAfter time.Duration) {
 // open is for a success that was sent after the last throttle. The server opened somewhere
 // between that throttle and now.
 func (l *Law) open(now clock.Instant) {
-	row, calls := l.row, l.delivered.n-l.openCalls
+	row, calls := l.row, l.delivered.n-l.opened.calls
 	if row == 0 {
 		return
 	}
 	l.row = 0
-	total := l.delivered.total(now)
-	opened := (min(l.shutAt, total) + total) / 2
+	at := l.delivered.mark(now)
+	opened := (min(l.shutAt, at.total) + at.total) / 2
 	closed := opened - l.closedAt
 	l.pay(closed)
 	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle, perhaps after the burst of a bucket
 	if (row < closedRow || burst) && l.delivered.n > 1 {
 		return
 	}
-	if took := (opened - l.openAt).Seconds(); took > 0 && l.delivered.n > 1 {
+	if took := (opened - l.opened.total).Seconds(); took > 0 && l.delivered.n > 1 {
 		given := l.cost * float64(calls) / took
 		// A few calls may be the burst of a bucket, or the rest that others left. A window gives
 		// the same again.
@@ -73,8 +72,8 @@ func (l *Law) open(now clock.Instant) {
 		}
 		l.given = given
 	}
-	l.openAt, l.openCalls, l.credit = total, l.delivered.n, now
-	l.delivered.restart(l.delivered.n-1, l.delivered.clock(now)-(total-opened))
+	l.opened, l.credit = at, now
+	l.delivered.restart(l.delivered.n-1, l.delivered.clock(now)-(at.total-opened))
 }
 
 // pay takes the second longest of the last closings for the price of a throttle, if the server did

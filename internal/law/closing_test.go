@@ -63,7 +63,7 @@ func TestClosingTeachesItsWindow(t *testing.T) {
 			d.delivered.busy(d.now)
 			var was, rate float64
 			for i, w := range tt.windows {
-				was = d.openAt.Seconds()
+				was = d.opened.total.Seconds()
 				w.pass(d)
 				if i < len(tt.windows)-1 {
 					assert.Equal(t, 99., d.ceiling, "the first one teaches nothing")
@@ -72,7 +72,7 @@ func TestClosingTeachesItsWindow(t *testing.T) {
 			}
 			if len(tt.windows) > 1 { // the openings before ended at a success, not when the server opened
 				w := tt.windows[len(tt.windows)-1]
-				rate = float64(w.calls+1) / (d.openAt.Seconds() - was - w.opening.Seconds()/2)
+				rate = float64(w.calls+1) / (d.opened.total.Seconds() - was - w.opening.Seconds()/2)
 			}
 			if tt.windows[0].shut > 0 {
 				assert.InEpsilon(t, rate, d.given, 1e-6)
@@ -212,8 +212,8 @@ func TestClosing(t *testing.T) {
 		opens(d)
 		assert.Equal(t, 1, d.delivered.counted(), "the success")
 		assert.Equal(t, d.delivered.clock(d.now)-2*time.Second, d.delivered.baseAt)
-		assert.Equal(t, d.delivered.total(d.now), d.openAt)
-		assert.Equal(t, 51, d.openCalls)
+		assert.Equal(t, d.delivered.total(d.now), d.opened.total)
+		assert.Equal(t, 51, d.opened.calls)
 		d.succeed(20, 50*ms)
 		assert.InDelta(t, 7, d.Delivered(d.now), .1, "21 calls in 1 s and half of the time in which it opened")
 	})
@@ -221,7 +221,7 @@ func TestClosing(t *testing.T) {
 		d := begin()
 		d.throttle(0)
 		opens(d)
-		assert.Zero(t, d.openCalls)
+		assert.Zero(t, d.opened.calls)
 	})
 	t.Run("what a throttle costs", func(t *testing.T) {
 		d := begin()
@@ -267,7 +267,7 @@ func TestClosingByRetryAfter(t *testing.T) {
 	d.throttle(10 * time.Second)
 	d.after(10 * time.Second).end(Attempt{Kind: Success, Sent: d.send()})
 	assert.InEpsilon(t, 33/8.2, d.ceiling, 1e-6, "opened somewhere between the throttle and the success")
-	assert.NotZero(t, d.openCalls)
+	assert.NotZero(t, d.opened.calls)
 
 	d = paced(100)
 	d.succeed(memoryShort-1, 10*ms)
@@ -275,7 +275,7 @@ func TestClosingByRetryAfter(t *testing.T) {
 	ceiling := d.ceiling
 	d.after(10 * time.Second).end(Attempt{Kind: Success, Sent: d.send()})
 	assert.Equal(t, ceiling, d.ceiling, "so few calls may be what a bucket had saved")
-	assert.Zero(t, d.openCalls)
+	assert.Zero(t, d.opened.calls)
 }
 
 // Pauses for throttles are time in which a window gives nothing, though they don't count as

@@ -44,15 +44,15 @@ func (l *Law) fadePeak() { l.peak -= peakFades * max(0, l.peak-l.ceiling) }
 // seekPeak takes up what was delivered since the last time, over memoryLong calls or more. Pauses
 // count, or the burst of a window would be a peak.
 func (l *Law) seekPeak(now clock.Instant) {
-	total := l.delivered.total(now)
-	calls, took := l.delivered.n-l.peakCalls, (total - l.peakAt).Seconds()
+	at := l.delivered.mark(now)
+	calls, took := at.calls-l.peaked.calls, (at.total - l.peaked.total).Seconds()
 	switch {
 	case calls >= memoryLong && took > 0:
 		l.peak = max(l.peak, l.cost*float64(calls)/took)
 	case l.delivered.begun:
 		return // few calls before the first cut are forgotten: a full bucket flatters
 	}
-	l.peakAt, l.peakCalls = total, l.delivered.n
+	l.peaked = at
 }
 
 // before is the state that a throttle changes.

@@ -72,19 +72,18 @@ type Law struct {
 	quotas
 	latency
 
-	undo      [2]before     // the last two cuts
-	rate      float64       // calls of cost 1 per second; +Inf before the first throttle
-	ceiling   float64       // the rate that the last congestion showed to be too much
-	peak      float64       // the most that was delivered between two cuts; fades with each cut
-	peakAt    time.Duration // total time when the peak was last measured
-	peakCalls int           // calls let through by then
-	known     int           // calls that the ceiling was known by before the first one here
-	agreed    int           // cuts in a row that found the ceiling where it was, agreeMost at most
-	fresh     int           // successes since the last cut
-	credit    clock.Instant // until when growth has been paid out
-	heldAt    clock.Instant // when the rate last made a call wait
-	resume    clock.Instant // end of the last pause
-	cost      float64       // mean of about the last memoryShort successes
+	undo    [2]before     // the last two cuts
+	rate    float64       // calls of cost 1 per second; +Inf before the first throttle
+	ceiling float64       // the rate that the last congestion showed to be too much
+	peak    float64       // the most that was delivered between two cuts; fades with each cut
+	peaked  mark          // when the peak was last measured
+	known   int           // calls that the ceiling was known by before the first one here
+	agreed  int           // cuts in a row that found the ceiling where it was, agreeMost at most
+	fresh   int           // successes since the last cut
+	credit  clock.Instant // until when growth has been paid out
+	heldAt  clock.Instant // when the rate last made a call wait
+	resume  clock.Instant // end of the last pause
+	cost    float64       // mean of about the last memoryShort successes
 }
 
 // How many calls a measure looks back.
@@ -135,8 +134,8 @@ func (l *Law) SetRate(now clock.Instant, rate float64) {
 	}
 	l.delivered.restart(l.delivered.n, l.delivered.clock(now))
 	l.delivered.floor = l.delivered.n
-	l.openAt, l.openCalls = l.delivered.total(now), l.delivered.n
-	l.peakAt, l.peakCalls = l.openAt, l.openCalls
+	l.opened = l.delivered.mark(now)
+	l.peaked = l.opened
 }
 
 // Settle makes the law probe as rarely as if its ceiling had been found again and again, and a
@@ -190,7 +189,7 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 	case Passed: // an outage is not to look like a limit that gives nothing
 		if l.delivered.n == 0 {
 			l.delivered.restart(0, l.delivered.clock(now))
-			l.openAt = l.delivered.total(now)
+			l.opened = l.delivered.mark(now)
 			break
 		}
 		l.share -= l.share / memoryShort

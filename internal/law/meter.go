@@ -51,6 +51,14 @@ func (m *meter) total(now clock.Instant) time.Duration {
 	return busy + skipped
 }
 
+// mark is a moment of a meter.
+type mark struct {
+	calls int           // let through by then
+	total time.Duration // busy time and pauses for throttles by then
+}
+
+func (m *meter) mark(now clock.Instant) mark { return mark{m.n, m.total(now)} }
+
 // counted returns how many calls the measure goes by.
 func (m *meter) counted() int { return m.n - m.base }
 
