@@ -61,7 +61,11 @@ func (l *Law) slope(ceiling float64) float64 {
 	agreed := float64(1 + l.agreed)
 	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
 	number := max(probeLeast, min(agreed*known, probeMost*calls)) // of calls
-	over := max(number/calls, agreed*probeTime, agreed*probePrice*l.price*known/probeOver)
+	price := l.price
+	if l.rate > (1+l.Increase)*ceiling { // what closed before has not come again
+		price = 0
+	}
+	over := max(number/calls, agreed*probeTime, agreed*probePrice*price*known/probeOver)
 	slope := l.Increase * most / over
 	switch {
 	case l.rate > ceiling:

@@ -38,6 +38,8 @@ func TestSlope(t *testing.T) {
 		{"ten times what a throttle costs", state{rate: 90, ceiling: 100, known: 999, price: 20}, 10. / 200},
 		{"the same, by how many are known", state{rate: 90, ceiling: 100, known: 20, price: 20}, 10. / 40},
 		{"the same, by how many cuts agree", state{rate: 90, ceiling: 100, known: 999, price: 20, agreed: 1}, 10. / 400},
+		{"up to a tenth above the ceiling", state{rate: 110, ceiling: 100, known: 999, price: 20}, 10. / 200 * 5},
+		{"no price further above", state{rate: 120, ceiling: 100, known: 999, price: 20}, 10. / 4 * 9},
 		{"calls that cost ten", state{rate: 50, ceiling: 100, known: 999, cost: 10}, .35 * 100 / .5},
 		{"probe with calls that cost ten", state{rate: 90, ceiling: 100, known: 999, cost: 10}, 10. / 10},
 		{"push on", state{rate: 110, ceiling: 100, known: 999}, 10. / 4 * 5},
