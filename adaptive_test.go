@@ -636,14 +636,14 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 			stop        func(t *testing.T, l Steered, c call)
 			least, most rate.Limit // after the next cut
 		}{
-			{"paused", func(_ *testing.T, l Steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 120, 160},
+			{"paused", func(_ *testing.T, l Steered, c call) { l.Pause(time.Hour); c.ends(OutcomeSuccess, 0) }, 75, 120},
 			{"paused and resumed", func(_ *testing.T, l Steered, c call) {
 				l.Pause(10 * time.Hour)
 				c.ends(OutcomeSuccess, 0)
 				time.Sleep(time.Hour)
 				l.Resume()
-			}, 120, 160},
-			{"quota used up", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 120, 160},
+			}, 75, 120},
+			{"quota used up", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeQuotaExhausted, time.Hour) }, 75, 120},
 			{"a long Retry-After", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeThrottled, time.Hour) }, 5, 15},
 			{"a short Retry-After", func(_ *testing.T, _ Steered, c call) { c.ends(OutcomeThrottled, time.Second) }, 33, 60},
 			{"a long Retry-After, resumed", func(t *testing.T, l Steered, c call) {

@@ -59,6 +59,7 @@ func story(t *testing.T, opts ...debug.Option) *debug.Page {
 	t.Cleanup(cancel)
 	limit := rate.NewLimiter(12, 20)
 	time.AfterFunc(160*time.Second, func() { limit.SetLimit(5) })
+	time.AfterFunc(266*time.Second, func() { limit.SetLimit(2) })
 	var calls atomic.Int64
 	for worker := range 15 {
 		account := api.Scope("ACCOUNT", fmt.Sprintf("customer-%d@example.com", worker%3))

@@ -52,7 +52,7 @@ func (l *Law) open(now clock.Instant) {
 	at := l.delivered.mark(now)
 	opened := (min(l.shutAt, at.total) + at.total) / 2
 	closed := opened - l.closedAt
-	l.pay(closed)
+	l.pay(closed - clock.CeilSeconds(l.gap()))
 	burst := l.shutAt == l.closedAt && calls <= memoryShort // one throttle, perhaps after the burst of a bucket
 	if (row < closedRow || burst) && l.delivered.n > 1 {
 		return
@@ -64,7 +64,7 @@ func (l *Law) open(now clock.Instant) {
 		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= agreeWithin*l.given
 		window := closed.Seconds() >= closedShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
-			l.ceiling = max(l.Min, given)
+			l.ceiling, l.measured = max(l.Min, given), calls
 			l.rate = min(l.rate, max(l.Min, longShare*given))
 			if calls >= memoryShort {
 				l.peak = min(l.peak, given) // the first calls of a window are no peak

@@ -88,6 +88,19 @@ func TestClosingTeachesItsWindow(t *testing.T) {
 	}
 }
 
+// What a window gives at first is no peak. Few calls say nothing of the peak: the server may have
+// a brownout.
+func TestClosingLowersThePeak(t *testing.T) {
+	for calls, lower := range map[int]bool{memoryShort - 2: false, memoryShort - 1: true} {
+		d := paced(100)
+		d.delivered.busy(d.now)
+		d.peak = 90
+		window{calls, 8 * time.Second, 4 * time.Second}.pass(d)
+		assert.Less(t, d.ceiling, 90., "%d calls", calls)
+		assert.Equal(t, lower, d.peak == d.ceiling, "%d calls", calls)
+	}
+}
+
 // What a closing costs is known once it comes again.
 func TestPriceOfClosings(t *testing.T) {
 	const s = time.Second
@@ -222,6 +235,18 @@ func TestClosing(t *testing.T) {
 		d.throttle(0)
 		opens(d)
 		assert.Zero(t, d.opened.calls)
+	})
+	t.Run("one as long as a call interval costs nothing", func(t *testing.T) {
+		for rate, price := range map[float64]float64{10: 1.27, .1: 0} {
+			d := paced(rate)
+			d.delivered.busy(d.now)
+			for range 3 {
+				d.succeed(10, ms)
+				d.throttle(0)
+				opens(d)
+			}
+			assert.InDelta(t, price, d.price, .01, "%v a second", rate)
+		}
 	})
 	t.Run("what a throttle costs", func(t *testing.T) {
 		d := begin()

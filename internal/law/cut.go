@@ -20,6 +20,7 @@ func (l *Law) cut(now clock.Instant) {
 		return // nothing got through since the last cut: pauses are the answer
 	}
 	was := l.ceiling
+	l.measured = l.delivered.counted()
 	l.ceiling = min(max(l.rate, l.unspread), l.Delivered(now))
 	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
@@ -64,12 +65,12 @@ type before struct {
 
 // note keeps the state that a throttle changes, for Undo.
 func (l *Law) note(now clock.Instant) {
-	l.undo[1] = l.undo[0]
+	copy(l.undo[1:], l.undo[:])
 	l.undo[0] = before{now, l.rate, l.ceiling, l.peak, l.unspread, l.window, l.agreed}
 }
 
-// Undo takes the last two cuts back, if they are no older than since: the throttles concerned
-// one call alone. So does TCP where a timeout was spurious: RFC 4015, "The Eifel Response
+// Undo takes the last cuts back that are no older than since: the throttles concerned one call
+// alone. So does TCP where a timeout was spurious: RFC 4015, "The Eifel Response
 // Algorithm for TCP" (2005).
 func (l *Law) Undo(since clock.Instant) {
 	for _, b := range l.undo {
@@ -79,14 +80,14 @@ func (l *Law) Undo(since clock.Instant) {
 		l.rate, l.ceiling, l.peak = max(l.rate, b.rate), b.ceiling, b.peak
 		l.unspread, l.window, l.agreed, l.price = b.unspread, max(l.window, b.window), b.agreed, 0
 	}
-	l.undo = [2]before{}
+	l.undo = [len(l.undo)]before{}
 }
 
 // Delivered returns the rate that the server delivers, +Inf if it is unknown. Where there is no
 // rate calls come ever faster, so the last ones count.
 func (l *Law) Delivered(now clock.Instant) float64 {
 	rate := l.delivered.over(now, memoryShort)
-	if !l.unpaced() || math.IsInf(rate, 1) { // answers that come at one moment tell nothing
+	if !l.unpaced() {
 		rate = min(rate, l.delivered.over(now, memoryLong)/longShare)
 	}
 	return l.cost * rate

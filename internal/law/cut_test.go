@@ -28,7 +28,9 @@ func TestCutToHalfOfTheLesser(t *testing.T) {
 		{"the last 128, but for ways back, if they were slower", 1000, []run{{100, 200 * ms}, {40, 100 * ms}}, 128 / 21.4 / .95},
 		{"not what came before them", 1000, []run{{1000, time.Second}, {128, 100 * ms}}, 32 / 3.1},
 		{"without a rate, the last 32 though they were faster", inf, []run{{100, 200 * ms}, {40, 100 * ms}}, 32 / 3.1},
-		{"without a rate, the last 128 where the last 32 came at one moment", inf, []run{{100, 100 * ms}, {40, 0}}, 128 / 8.7 / .95},
+		{"without a rate, half a second where the last 32 came at one moment", inf, []run{{100, 100 * ms}, {40, 0}}, 46 / .5},
+		{"two seconds where the last 128 came in less", 1000, []run{{200, 20 * ms}, {100, ms}}, 196 / 2. / .95},
+		{"without a rate, half a second where the last 32 came in less", inf, []run{{200, 20 * ms}, {100, ms}}, 121 / .5},
 		{"without a rate, a few", inf, []run{{3, 100 * ms}}, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -279,7 +281,8 @@ func TestUndo(t *testing.T) {
 	}{
 		{"one", 1, 100},
 		{"two", 2, 100},
-		{"two of three", 3, 49},
+		{"four", 4, 100},
+		{"four of five", 5, 49},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d, first := cuts(tt.cuts)

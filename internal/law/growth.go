@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	backTo     = .85 // of the ceiling, to which the rate returns quickly after a cut
+	backTo     = .88 // of the ceiling, to which the rate returns quickly after a cut
 	backOver   = 5   // calls that the way back takes
 	probeOver  = 100 // calls in which probing adds Config.Increase; fewer while few are known,
 	probeLeast = 16  // but no fewer than these
@@ -19,16 +19,17 @@ const (
 	peakTo     = .7  // of the peak, below which growth looks for it
 )
 
-// grow is the additive increase, for a success. Time without demand earns nothing.
+// grow is the additive increase, for a success. Pauses and time without demand earn nothing.
 func (l *Law) grow(now clock.Instant, late bool) {
 	if l.unpaced() {
 		l.growWindow()
 		return
 	}
-	if late || l.heldAt <= l.credit {
+	from := max(l.credit, l.resume)
+	if late || l.heldAt <= l.credit || now <= from {
 		return
 	}
-	seconds := min(now.Sub(l.credit).Seconds(), creditOver*l.gap())
+	seconds := min(now.Sub(from).Seconds(), creditOver*l.gap())
 	l.credit = now
 	more := l.growth(l.ceiling, seconds)
 	// A limit that fell far is back. Its peak has faded by then, so pushing on may be faster.
@@ -38,12 +39,14 @@ func (l *Law) grow(now clock.Instant, late bool) {
 	l.rate = min(l.Max, l.rate+more+l.spareGrowth(seconds))
 }
 
-// growth returns the gain of the rate in some seconds. It never passes the ceiling in one step,
-// as the slope beyond it is another one.
+// growth returns the gain of the rate in some seconds. One step ends where the slope becomes
+// another one.
 func (l *Law) growth(ceiling, seconds float64) float64 {
 	more := l.slope(ceiling) * seconds
-	if l.rate < ceiling {
-		more = min(more, ceiling-l.rate)
+	for _, edge := range [...]float64{backTo * ceiling, ceiling} {
+		if l.rate < edge {
+			return min(more, edge-l.rate)
+		}
 	}
 	return more
 }
@@ -59,13 +62,9 @@ func (l *Law) slope(ceiling float64) float64 {
 	}
 	calls := most / l.cost // per second
 	agreed := float64(1 + l.agreed)
-	known := min(max(float64(l.known+l.delivered.n-l.delivered.floor), probeLeast), probeOver)
-	number := max(probeLeast, min(agreed*known, probeMost*calls)) // of calls
-	price := l.price
-	if l.rate > (1+l.Increase)*ceiling { // what closed before has not come again
-		price = 0
-	}
-	over := max(number/calls, agreed*probeTime, agreed*probePrice*price*known/probeOver)
+	number := max(probeLeast, min(agreed*evidence(l.known+l.delivered.counted()), probeMost*calls)) // of calls
+	price := l.price * evidence(l.measured) / probeOver
+	over := max(number/calls, agreed*probeTime, agreed*probePrice*price)
 	slope := l.Increase * most / over
 	switch {
 	case l.rate > ceiling:
@@ -75,3 +74,6 @@ func (l *Law) slope(ceiling float64) float64 {
 	}
 	return slope
 }
+
+// evidence returns how many calls of a measure count.
+func evidence(calls int) float64 { return float64(min(max(calls, probeLeast), probeOver)) }

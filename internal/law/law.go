@@ -72,18 +72,19 @@ type Law struct {
 	quotas
 	latency
 
-	undo    [2]before     // the last two cuts
-	rate    float64       // calls of cost 1 per second; +Inf before the first throttle
-	ceiling float64       // the rate that the last congestion showed to be too much
-	peak    float64       // the most that was delivered between two cuts; fades with each cut
-	peaked  mark          // when the peak was last measured
-	known   int           // calls that the ceiling was known by before the first one here
-	agreed  int           // cuts in a row that found the ceiling where it was, agreeMost at most
-	fresh   int           // successes since the last cut
-	credit  clock.Instant // until when growth has been paid out
-	heldAt  clock.Instant // when the rate last made a call wait
-	resume  clock.Instant // end of the last pause
-	cost    float64       // mean of about the last memoryShort successes
+	undo     [4]before     // the last cuts
+	rate     float64       // calls of cost 1 per second; +Inf before the first throttle
+	ceiling  float64       // the rate that the last congestion showed to be too much
+	measured int           // calls that the ceiling was measured by
+	peak     float64       // the most that was delivered between two cuts; fades with each cut
+	peaked   mark          // when the peak was last measured
+	known    int           // calls that the rate was known by before the first one here
+	agreed   int           // cuts in a row that found the ceiling where it was, agreeMost at most
+	fresh    int           // successes since the last cut
+	credit   clock.Instant // until when growth has been paid out
+	heldAt   clock.Instant // when the rate last made a call wait
+	resume   clock.Instant // end of the last pause
+	cost     float64       // mean of about the last memoryShort successes
 }
 
 // How many calls a measure looks back.
@@ -128,9 +129,9 @@ func (l *Law) InFlight() int { return l.inflight }
 func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.rate, l.ceiling, l.peak, l.unspread, l.agreed, l.known = rate, rate, 0, 0, 0, 0
 	l.given, l.price, l.closings = 0, 0, [len(l.closings)]time.Duration{}
-	l.credit, l.window, l.undo = now, 1, [2]before{}
+	l.credit, l.window, l.undo = now, 1, [len(l.undo)]before{}
 	if !math.IsInf(rate, 1) {
-		l.known = probeOver // the owner knows it
+		l.known, l.measured = probeOver, probeOver // the owner knows it
 	}
 	l.delivered.restart(l.delivered.n, l.delivered.clock(now))
 	l.delivered.floor = l.delivered.n
@@ -141,7 +142,7 @@ func (l *Law) SetRate(now clock.Instant, rate float64) {
 // Settle makes the law probe as rarely as if its ceiling had been found again and again, and a
 // throttle had cost settledPrice. That holds until the next one.
 func (l *Law) Settle() {
-	l.agreed, l.price = agreeMost, settledPrice
+	l.agreed, l.measured, l.price = agreeMost, probeOver, settledPrice
 }
 
 // Stop tells that no call goes before until, for a reason that says nothing about the server's

@@ -15,13 +15,24 @@ type meter struct {
 	elapsed time.Duration // busy time before since
 	skipped time.Duration // of pauses for throttles, before since
 	paused  pause         // the last one, which ends at since
-	ring    []time.Duration
+	ring    []entry       // the last ones
+	entries int           // in all
 	n       int           // calls let through in all
 	base    int           // calls that do not count any more
 	baseAt  time.Duration // busy time where counting began
 	floor   int           // calls that never count again
 	begun   bool          // the burst before the first cut is forgotten
 }
+
+// entry is a call let through, and the calls that follow it within the grain.
+type entry struct {
+	before int           // calls let through before
+	at     time.Duration // busy time
+}
+
+// grain is the least time between entries. A measure looks back over as many grains as calls at
+// least: a bucket that fills up in a pause flatters a fast process.
+const grain = time.Second / 64
 
 // pause is a time in which nobody goes. Its beginning counts as busy, the rest is skipped.
 type pause struct {
@@ -104,12 +115,28 @@ func (m *meter) pause(now, until clock.Instant, counts time.Duration, throttle b
 
 // add notes a call that was let through.
 func (m *meter) add(now clock.Instant) {
-	if at := m.clock(now); len(m.ring) < memoryLong {
-		m.ring = append(m.ring, at)
-	} else {
-		m.ring[m.n%memoryLong] = at
-	}
+	e := entry{m.n, m.clock(now)}
 	m.n++
+	switch {
+	case m.entries > 0 && e.at-m.ring[(m.entries-1)%memoryLong].at < grain:
+		return
+	case len(m.ring) < memoryLong:
+		m.ring = append(m.ring, e)
+	default:
+		m.ring[m.entries%memoryLong] = e
+	}
+	m.entries++
+}
+
+// back returns the last entry from which on there were so many calls, in so long a time.
+func (m *meter) back(now clock.Instant, calls int, took time.Duration) (e entry, ok bool) {
+	latest := m.clock(now) - took
+	for k := 1; k <= len(m.ring); k++ {
+		if e = m.ring[(m.entries-k)%memoryLong]; m.n-e.before >= calls && e.at <= latest {
+			return e, true
+		}
+	}
+	return e, false
 }
 
 // forgetBurst leaves out the calls before the first cut, once: a full bucket flatters.
@@ -125,22 +152,22 @@ func (m *meter) restart(n int, at time.Duration) {
 	m.base, m.baseAt = n, max(0, at)
 }
 
-// over returns the rate over most calls, +Inf where nothing can be said. It goes by
-// memoryLeast calls at least, if there are as many.
+// over returns the rate over most calls, or grains if that is longer, and +Inf where nothing can
+// be said. It goes by memoryLeast calls at least, if there are as many.
 func (m *meter) over(now clock.Instant, most int) float64 {
-	k, from := m.counted(), m.baseAt
-	if least := min(memoryLeast, m.n-m.floor); k < least {
-		k, from = least, 0
-		if m.n > least {
-			from = m.ring[(m.n-least-1)%memoryLong]
+	from := entry{m.base, m.baseAt}
+	if least := min(memoryLeast, m.n-m.floor); m.counted() < least {
+		from = entry{m.n - least, 0}
+		if e, ok := m.back(now, least+1, 0); ok {
+			from = entry{e.before + 1, e.at}
 		}
 	}
-	if k > most {
-		k, from = most, m.ring[(m.n-most)%memoryLong]
+	if e, ok := m.back(now, most, time.Duration(most-1)*grain); ok && e.before > from.before {
+		from = e
 	}
-	took := (m.clock(now) - from).Seconds()
-	if k == 0 || took <= 0 {
+	calls, took := m.n-from.before, (m.clock(now) - from.at).Seconds()
+	if calls == 0 || took <= 0 {
 		return math.Inf(1)
 	}
-	return float64(k) / took
+	return float64(calls) / took
 }

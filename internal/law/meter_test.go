@@ -137,6 +137,41 @@ func TestMeterOver(t *testing.T) {
 	assert.InDelta(t, 8./4, m.over(1+7*clock.Instant(s), 32), 1e-9, "eight are no fewer than eight")
 }
 
+// An entry is a call where calls are slow, and 1/64 s where they are fast.
+func TestMeterGoesBackInTime(t *testing.T) {
+	const ms = time.Millisecond
+	for _, tt := range []struct {
+		name    string
+		gap     time.Duration
+		calls   int
+		entries int
+		short   time.Duration // of the measure over 32 calls, or grains
+		long    time.Duration // and over 128
+	}{
+		{"slow calls", 20 * ms, 1000, 1000, 31 * 20 * ms, 127 * 20 * ms},
+		{"fast calls", ms, 10_000, 625, 495 * ms, 1999 * ms},
+		{"calls at one moment", 0, 1000, 1, 0, 0},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var m meter
+			now := clock.Instant(time.Second)
+			m.busy(now)
+			for range tt.calls {
+				now = now.Add(tt.gap)
+				m.add(now)
+			}
+			assert.Equal(t, tt.entries, m.entries)
+			for most, length := range map[int]time.Duration{32: tt.short, 128: tt.long} {
+				want := inf
+				if length > 0 {
+					want = float64(1+length/tt.gap) / length.Seconds()
+				}
+				assert.InDelta(t, want, m.over(now, most), 1e-6)
+			}
+		})
+	}
+}
+
 func TestMeterRestart(t *testing.T) {
 	var m meter
 	m.busy(1)

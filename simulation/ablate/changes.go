@@ -32,6 +32,7 @@ var changes = []change{
 		"l.ceiling = max(l.rate, l.unspread)\n\tif l.unpaced() {\n\t\tl.ceiling = l.Delivered(now)\n\t}"}}},
 	{2, "delivered over the last 32 only", []edit{{`rate = min(rate, l.delivered.over(now, memoryLong)/longShare)`, ``}}},
 	{2, "delivered over the last 128 only", []edit{{`rate = min(rate, l.delivered.over(now, memoryLong)/longShare)`, `rate = l.delivered.over(now, memoryLong) / longShare`}}},
+	{2, "a measure goes by calls alone", []edit{{`const grain = time.Second / 64`, `const grain = time.Nanosecond`}}},
 	{2, "what came before the first cut counts", []edit{{`if !m.begun && m.n > memoryLeast {`, `if false {`}}},
 	{2, "time in which nobody wants anything counts", []edit{{`if now < m.ends {`, `if false {`}}},
 	{2, "pauses count, however long", []edit{{`counts = clock.CeilSeconds(longGaps * l.gap())`, `counts = clock.Never`}}},
@@ -53,6 +54,7 @@ var changes = []change{
 	{5, "however long a closing, it is no outage", []edit{{`longClosing = 3 * time.Minute`, `longClosing = 1000 * time.Hour`}}},
 	{5, "a burst before a long `Retry-After` teaches, too", []edit{{`(row < closedRow || burst)`, `(row < closedRow || burst && false)`}}},
 	{5, "closings have no price", []edit{{`l.price = max(l.price, sorted`, `_ = max(l.price, sorted`}}},
+	{5, "closings cost their whole time", []edit{{`l.pay(closed - clock.CeilSeconds(l.gap()))`, `l.pay(closed)`}}},
 	{5, "a long `Retry-After` closes nothing", []edit{{`if retryAfter.Seconds() > longGaps*l.gap() {`, `if false {`}}},
 
 	{6, "no fast way back", []edit{{`case l.rate < backTo*ceiling:`, `case false:`}}},
@@ -63,7 +65,9 @@ var changes = []change{
 	{6, "probing as fast, whatever a throttle costs", []edit{{`probePrice = 10 `, `probePrice = 0 `}}},
 	{6, "probing as slow, however few calls are known", []edit{{`, probeLeast), probeOver)`, `, probeOver), probeOver)`}}},
 	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo     = .7`, `peakTo     = .0`}}},
-	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit {`, `if late {`}}},
+	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit || now <= from {`, `if late || now <= from {`}}},
+	{6, "pauses earn growth", []edit{{`from := max(l.credit, l.resume)`, `from := l.credit`}}},
+	{6, "a throttle costs as much, however few calls measured the ceiling", []edit{{`price := l.price * evidence(l.measured) / probeOver`, `price := l.price`}}},
 
 	{7, "quotas are not heeded", []edit{{`if !window && l.heed(now, a.Sent, q) {`, `if false && l.heed(now, a.Sent, q) {`}}},
 	{7, "the calls of a second are no reserve", []edit{{`reserve = max(reserve, l.rate) // of a second`, ``}}},
@@ -105,7 +109,7 @@ var curve = []change{
 	{6, "back to .98", back(".98")},
 }
 
-func back(to string) []edit { return []edit{{`backTo     = .85 `, `backTo = ` + to + ` `}} }
+func back(to string) []edit { return []edit{{`backTo     = .88 `, `backTo = ` + to + ` `}} }
 
 func probe(calls string) []edit { return []edit{{`probeOver  = 100 `, `probeOver = ` + calls + ` `}} }
 
