@@ -50,13 +50,13 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 	return l.certain
 }
 
-// ration makes the rest of a window last until its reset, once a tenth is left, or at once
+// ration makes the rest of a window last until its reset, once less than a tenth is left, or at once
 // if others use it too, and reports whether that slows the rate down. Calls in flight will be
 // taken from the rest.
 func (l *Law) ration(now clock.Instant, q Quota) bool {
 	part := l.ours.of(l.cost)
 	left := float64(q.Remaining) - l.cost/part*float64(l.inflight)
-	if q.Limit > 0 && left > spreadFrom*float64(q.Limit) && part > alone {
+	if q.Limit > 0 && left >= spreadFrom*float64(q.Limit) && part > alone {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.

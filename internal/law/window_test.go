@@ -105,21 +105,21 @@ func TestRation(t *testing.T) {
 		q                   Quota
 		rate, was, unspread float64 // the new rate; and the old ceiling if 0
 	}{
-		{"a tenth is left", state{rate: 10, ceiling: 20}, Quota{100, 10, 10 * s}, 1, 20, 10},
-		{"more is", state{rate: 10, ceiling: 20}, Quota{100, 11, 10 * s}, 10, 20, 0},
+		{"less than a tenth is left", state{rate: 10, ceiling: 20}, Quota{100, 9, 10 * s}, .9, 20, 10},
+		{"a tenth is", state{rate: 10, ceiling: 20}, Quota{100, 10, 10 * s}, 10, 20, 0},
 		{"no limit told", state{rate: 10, ceiling: 20}, Quota{0, 50, 10 * s}, 5, 20, 10},
-		{"calls in flight", state{rate: 10, ceiling: 20, inflight: 5}, Quota{100, 15, 10 * s}, 1, 20, 10},
-		{"calls in flight that cost ten", state{rate: 100, ceiling: 200, inflight: 5, cost: 10}, Quota{1000, 150, 10 * s}, 10, 200, 100},
+		{"calls in flight", state{rate: 10, ceiling: 20, inflight: 5}, Quota{100, 14, 10 * s}, .9, 20, 10},
+		{"calls in flight that cost ten", state{rate: 100, ceiling: 200, inflight: 5, cost: 10}, Quota{1000, 140, 10 * s}, 9, 200, 100},
 		{"nothing is left: one call", state{rate: 10, ceiling: 20}, Quota{100, 0, 10 * s}, .1, 20, 10},
 		{"one that costs ten", state{rate: 10, ceiling: 20, cost: 10}, Quota{100, 0, 10 * s}, 1, 20, 10},
-		{"more is left than the rate uses up", state{rate: 1, ceiling: 20}, Quota{100, 10, 10 * s}, 1, 20, 0},
-		{"no less than the minimum", state{rate: 10, ceiling: 20, min: 3}, Quota{100, 10, 10 * s}, 3, 20, 10},
+		{"more is left than the rate uses up", state{rate: .5, ceiling: 20}, Quota{100, 9, 10 * s}, .5, 20, 0},
+		{"no less than the minimum", state{rate: 10, ceiling: 20, min: 3}, Quota{100, 9, 10 * s}, 3, 20, 10},
 		{"a third is ours, at once", state{rate: 10, ceiling: 20, each: 3}, Quota{100, 90, 10 * s}, 9 * math.Pow(1./3, .9), 20, 10},
 		{"those in flight are taken from all", state{rate: 10, ceiling: 20, each: 3, inflight: 5}, Quota{100, 90, 10 * s}, 7.5 * math.Pow(1./3, .9), 20, 10},
 		{"more than nine tenths are ours", state{rate: 10, ceiling: 20, each: 1.11}, Quota{100, 90, 10 * s}, 10, 20, 0},
 		{"less are", state{rate: 10, ceiling: 20, each: 1.25}, Quota{100, 80, 10 * s}, 8 * math.Pow(.8, .9), 20, 10},
-		{"the ceiling is lower", state{rate: 10, ceiling: 7}, Quota{100, 10, 10 * s}, 1, 7, 7},
-		{"spread before", state{rate: 2, ceiling: 7, unspread: 6}, Quota{100, 10, 10 * s}, 1, 7, 6},
+		{"the ceiling is lower", state{rate: 10, ceiling: 7}, Quota{100, 9, 10 * s}, .9, 7, 7},
+		{"spread before", state{rate: 2, ceiling: 7, unspread: 6}, Quota{100, 9, 10 * s}, .9, 7, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			d := paced(10)
@@ -334,14 +334,14 @@ func TestWindowFromEndToEnd(t *testing.T) {
 	call := func(left int) Decision {
 		return d.tell(Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.after(100 * ms).now)})
 	}
-	for left := 99; left > 10; left-- {
+	for left := 99; left >= 10; left-- {
 		call(left)
 		assert.Equal(t, 10., d.Rate(), "%d left", left)
 	}
-	assert.Equal(t, ByQuota, call(10).Why)
-	assert.InDelta(t, 10./11, d.Rate(), .01)
+	assert.Equal(t, ByQuota, call(9).Why)
+	assert.InDelta(t, 9./10.9, d.Rate(), .01)
 	in, rate := d.Renewed(d.now)
-	assert.Equal(t, []any{11 * time.Second, 10.}, []any{in, rate})
+	assert.Equal(t, []any{10900 * ms, 10.}, []any{in, rate})
 	d.after(2 * time.Second)
 	call(0)
 	assert.InEpsilon(t, 1/end.Sub(d.now).Seconds(), d.Rate(), 1e-9, "somebody else took the rest: one call goes, at the reset")
@@ -362,7 +362,7 @@ func TestWindowIsNotHeeded(t *testing.T) {
 		d.tell(Quota{Limit: 100, Remaining: left, Reset: end.Sub(d.after(ms).now)})
 		if left < 17 {
 			want := max(1, float64(left)) / 60
-			if left > 10 {
+			if left >= 10 {
 				want = 1
 			}
 			assert.InDelta(t, want, d.Rate(), .01, "%d left", left)
