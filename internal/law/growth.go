@@ -7,7 +7,7 @@ import (
 )
 
 const (
-	backTo     = .88 // of the ceiling, to which the rate returns quickly after a cut
+	backTo     = .9  // of the ceiling, to which the rate returns quickly after a cut
 	backOver   = 5   // calls that the way back takes
 	probeOver  = 100 // calls in which probing adds Config.Increase; fewer while few are known,
 	probeLeast = 16  // but no fewer than these

@@ -22,10 +22,10 @@ func TestSlope(t *testing.T) {
 		state
 		want float64 // a second
 	}{
-		{"back over five calls", state{rate: 50, ceiling: 100, known: 999}, .38 * 100 / .05},
-		{"back from further", state{rate: 1, ceiling: 100, known: 999}, .38 * 100 / .05},
-		{"back to just below the ceiling", state{rate: 87.9, ceiling: 100, known: 999}, .38 * 100 / .05},
-		{"probe from there on", state{rate: 88, ceiling: 100, known: 999}, 10. / 4},
+		{"back over five calls", state{rate: 50, ceiling: 100, known: 999}, .4 * 100 / .05},
+		{"back from further", state{rate: 1, ceiling: 100, known: 999}, .4 * 100 / .05},
+		{"back to just below the ceiling", state{rate: 89.9, ceiling: 100, known: 999}, .4 * 100 / .05},
+		{"probe from there on", state{rate: 90, ceiling: 100, known: 999}, 10. / 4},
 		{"probe up to the ceiling", state{rate: 100, ceiling: 100, known: 999}, 10. / 4},
 		{"probe over a hundred calls", state{rate: .9, ceiling: 1, known: 999}, .1 / 100},
 		{"probe over fewer that are known", state{rate: .9, ceiling: 1, known: 20}, .1 / 20},
@@ -33,17 +33,17 @@ func TestSlope(t *testing.T) {
 		{"probe over 16 at least", state{rate: .9, ceiling: 1, known: 1}, .1 / 16},
 		{"probe over as many times more as cuts agree", state{rate: 1.9, ceiling: 2, known: 999, agreed: 3}, .2 / 200},
 		{"five minutes at most", state{rate: .9, ceiling: 1, known: 999, agreed: 3}, .1 / 300},
-		{"the same, without cuts that agree", state{rate: .09, ceiling: .1, known: 999}, .01 / 300},
-		{"but no fewer than 16 calls", state{rate: .009, ceiling: .01, known: 999, agreed: 3}, .001 / 1600},
+		{"the same, without cuts that agree", state{rate: .095, ceiling: .1, known: 999}, .01 / 300},
+		{"but no fewer than 16 calls", state{rate: .0095, ceiling: .01, known: 999, agreed: 3}, .001 / 1600},
 		{"four seconds times as many", state{rate: 90, ceiling: 100, known: 999, agreed: 3}, 10. / 16},
 		{"ten times what a throttle costs", state{rate: 90, ceiling: 100, known: 999, measured: 999, price: 20}, 10. / 200},
 		{"the same, by how many the ceiling was measured by", state{rate: 90, ceiling: 100, known: 999, measured: 20, price: 20}, 10. / 40},
 		{"the same, by how many cuts agree", state{rate: 90, ceiling: 100, known: 999, measured: 999, price: 20, agreed: 1}, 10. / 400},
-		{"calls that cost ten", state{rate: 50, ceiling: 100, known: 999, cost: 10}, .38 * 100 / .5},
+		{"calls that cost ten", state{rate: 50, ceiling: 100, known: 999, cost: 10}, .4 * 100 / .5},
 		{"probe with calls that cost ten", state{rate: 90, ceiling: 100, known: 999, cost: 10}, 10. / 10},
 		{"push on", state{rate: 110, ceiling: 100, known: 999}, 10. / 4 * 5},
 		{"push on ever faster", state{rate: 200, ceiling: 100, known: 999}, 10. / 4 * 41},
-		{"the way back is as quick where a throttle costs much", state{rate: 50, ceiling: 100, known: 999, measured: 999, price: 20}, .38 * 100 / .05},
+		{"the way back is as quick where a throttle costs much", state{rate: 50, ceiling: 100, known: 999, measured: 999, price: 20}, .4 * 100 / .05},
 		{"far below the peak", state{rate: 6, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 10 * 9},
 		{"far below the peak, probing", state{rate: 4.9, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 10},
 		{"just too far below the peak", state{rate: 6.9, ceiling: 5, peak: 10, known: 999}, .1 * 50 / 100 * (1 + 40*.38)},
@@ -61,7 +61,7 @@ func TestSlope(t *testing.T) {
 	l.rate, l.ceiling, l.Increase = 90, 100, .2
 	assert.InEpsilon(t, 20./4, l.slope(100), 1e-9, "by the share that the owner chose")
 	l.rate, l.Decrease = 50, .8
-	assert.InEpsilon(t, .08*100*100/5, l.slope(100), 1e-9, "and back from where it cut to")
+	assert.InEpsilon(t, .1*100*100/5, l.slope(100), 1e-9, "and back from where it cut to")
 	l.rate, l.Increase = .5, 1
 	assert.InEpsilon(t, 1./16, l.slope(1), 1e-9, "but no slower than probing")
 }
@@ -113,15 +113,15 @@ func TestGrowTo(t *testing.T) {
 		spare, most          float64
 		seconds, want, delta float64
 	}{
-		{"just below the ceiling, and no further at once", 10, 100, 0, 0, inf, .3, 88, 1e-9},
+		{"just below the ceiling, and no further at once", 10, 100, 0, 0, inf, .3, 90, 1e-9},
 		{"the ceiling, and no further at once", 99.99, 100, 0, 0, inf, .03, 100, 1e-9},
 		{"the maximum", 90, 100, 0, 0, 90.01, .01, 90.01, 0},
 		{"beyond the ceiling", 100, 100, 0, 0, inf, .01, 100.025, 1e-9},
 		{"by what a quota leaves, too", 90, 100, 0, 1, inf, .01, 90 + .025 + .05*90*math.Sqrt(90)*.01, 1e-9},
 		{"beyond the ceiling by that", 99.99, 100, 0, 1, inf, .01, 100 + .05*99.99*math.Sqrt(99.99)*.01, 1e-3},
-		// From 0.7 of the peak on by the peak: .38·10·10/5 = 7.6 a second.
-		{"back to the peak", 7, .01, 10, 0, inf, .01, 7.076, 1e-9},
-		{"back to the peak from a ceiling below it", 7, 5, 10, 0, inf, .01, 7.076, 1e-9},
+		// From 0.7 of the peak on by the peak: .4·10·10/5 = 8 a second.
+		{"back to the peak", 7, .01, 10, 0, inf, .01, 7.08, 1e-9},
+		{"back to the peak from a ceiling below it", 7, 5, 10, 0, inf, .01, 7.08, 1e-9},
 		{"not quite there", 6.9, 5, 10, 0, inf, .01, 6.9 + .01*.1*math.Sqrt(50)/4*(1+40*.38), 1e-9},
 		{"the peak, and no further at once", 9.99, .01, 10, 0, inf, .3, 10, .35},
 		{"a ceiling near the peak", 7, 7, 10, 0, inf, .01, 7 + .01*.7/4, 1e-9},
@@ -143,7 +143,7 @@ func TestGrowBackOverAFewCalls(t *testing.T) {
 		d := paced(rate)
 		d.rate /= 2
 		calls := 0
-		for ; d.Rate() < .88*rate; calls++ {
+		for ; d.Rate() < .9*rate-1e-9; calls++ {
 			d.demand(1, clock.CeilSeconds(1/d.Rate()))
 		}
 		assert.LessOrEqual(t, calls, 5, "%v", rate)

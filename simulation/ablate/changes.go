@@ -109,7 +109,7 @@ var curve = []change{
 	{6, "back to .98", back(".98")},
 }
 
-func back(to string) []edit { return []edit{{`backTo     = .88 `, `backTo = ` + to + ` `}} }
+func back(to string) []edit { return []edit{{`backTo     = .9 `, `backTo = ` + to + ` `}} }
 
 func probe(calls string) []edit { return []edit{{`probeOver  = 100 `, `probeOver = ` + calls + ` `}} }
 

@@ -157,7 +157,7 @@ func TestAgainstAdaptiveMode(t *testing.T) {
 					100*r.use, 100*r.lost, 100*r.throttled, r.longest.Round(time.Millisecond), r.took.Round(time.Millisecond), r.failed)
 			}
 			assert.Greater(t, mine.use, theirs.use-tc.behind)
-			assert.Less(t, mine.lost, 0.02)
+			assert.Less(t, mine.lost, 0.035)
 			assert.Less(t, mine.throttled, theirs.throttled)
 			assert.Less(t, mine.longest, theirs.longest)
 			assert.Zero(t, mine.failed)
