@@ -249,6 +249,22 @@ func TestCutWhileSpread(t *testing.T) {
 	}
 }
 
+// The price of a throttle counts by how many calls measured the ceiling.
+func TestCallsThatMeasureTheCeiling(t *testing.T) {
+	d := paced(1000)
+	assert.Equal(t, probeOver, d.measured, "the owner knows it")
+	d.succeed(20, 100*ms)
+	d.throttle(0)
+	assert.Equal(t, 20, d.measured, "a cut")
+	d.Settle()
+	assert.Equal(t, probeOver, d.measured, "others know it")
+
+	d = paced(100)
+	d.delivered.busy(d.now)
+	window{50, 8 * time.Second, 4 * time.Second}.pass(d)
+	assert.Equal(t, 51, d.measured, "a closing")
+}
+
 // A bucket that was full flatters, but not twice.
 func TestCutForgetsTheBurst(t *testing.T) {
 	for calls, left := range map[int]int{8: 8, 9: 0, 200: 0} {

@@ -39,8 +39,7 @@ func (l *Law) grow(now clock.Instant, late bool) {
 	l.rate = min(l.Max, l.rate+more+l.spareGrowth(seconds))
 }
 
-// growth returns the gain of the rate in some seconds. One step ends where the slope becomes
-// another one.
+// growth returns the gain of the rate in some seconds. A step ends where the slope changes.
 func (l *Law) growth(ceiling, seconds float64) float64 {
 	more := l.slope(ceiling) * seconds
 	for _, edge := range [...]float64{backTo * ceiling, ceiling} {

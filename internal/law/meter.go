@@ -128,7 +128,7 @@ func (m *meter) add(now clock.Instant) {
 	m.entries++
 }
 
-// back returns the last entry from which on there were so many calls, in so long a time.
+// back returns the last entry that is so many calls ago at least, and so long.
 func (m *meter) back(now clock.Instant, calls int, took time.Duration) (e entry, ok bool) {
 	latest := m.clock(now) - took
 	for k := 1; k <= len(m.ring); k++ {

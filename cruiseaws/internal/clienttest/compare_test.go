@@ -139,7 +139,7 @@ func TestAgainstAdaptiveMode(t *testing.T) {
 	}{
 		// A client that is throttled all the time leaves nothing in the server's bucket at the end.
 		// Any other client leaves up to a burst there, which is a hundredth of these calls; and
-		// pauses of the first seconds can fill it once.
+		// pauses of the first seconds can fill it once. Each probe from below loses some more.
 		"1000 calls by 10 workers at 4/s": {
 			run:    func(setup func(*aws.Config)) result { return race(4, 10, 10, 1000, time.Hour, setup) },
 			behind: 0.025,
