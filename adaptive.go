@@ -234,18 +234,20 @@ func newAdaptive(now clock.Instant, c adaptiveConfig) *AdaptiveLimiter {
 
 // Learn takes the result of an attempt: see [Feedback]. It ignores a Feedback of Cost 0 or less.
 func (a *AdaptiveLimiter) Learn(f Feedback) {
-	a.learn(f.result())
-	reportToParents(&a.queue, f.result())
+	adaptivePolicy{a}.Apply(f)
+	reportToParents(&a.queue, f)
 }
 
-func (a *AdaptiveLimiter) learn(e result) {
-	if e.cost <= 0 || !a.queue.Ready() {
+// Apply is Learn without the ancestors.
+func (a adaptivePolicy) Apply(f Feedback) {
+	if f.Cost <= 0 || !a.queue.Ready() {
 		return
 	}
 	now := clock.Now()
-	plain := e.outcome == OutcomeSuccess && e.quota == nil && e.sent != 0 && a.observer == nil
+	sent := clock.Of(f.Sent)
+	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && a.observer == nil
 	if plain {
-		a.pending.put(now, e)
+		a.pending.put(now, sent, f.Cost)
 		if !a.queue.Busy() { // asked after put: a call that waits later takes the pending successes
 			return
 		}
@@ -256,10 +258,10 @@ func (a *AdaptiveLimiter) learn(e result) {
 	a.takePending(now)
 	var d decision
 	if !plain {
-		d = a.teachLaw(now, e)
+		d = a.teachLaw(now, sent, f)
 	}
 	is := a.law.Rate()
-	paused := a.pauseBy(now, e, d.pause)
+	paused := a.pauseBy(now, f, d.pause)
 	switch {
 	case paused || is < was:
 		a.queue.Slowed(now)
@@ -269,7 +271,7 @@ func (a *AdaptiveLimiter) learn(e result) {
 	a.queue.Unlock()
 
 	if a.observer != nil {
-		a.notifyAll(e, d, paused, was, is)
+		a.notifyAll(f, d, paused, was, is)
 	}
 }
 
@@ -282,10 +284,10 @@ type pendingSuccesses struct {
 	opened     struct{ took, cost, n int64 } // sums over all that were taken out; guarded by the lock
 }
 
-func (m *pendingSuccesses) put(at clock.Instant, e result) {
+func (m *pendingSuccesses) put(at, sent clock.Instant, cost int) {
 	m.at.Store(int64(at))
-	m.took.Add(int64(at.Sub(e.sent)))
-	m.cost.Add(int64(e.cost))
+	m.took.Add(int64(at.Sub(sent)))
+	m.cost.Add(int64(cost))
 	m.n.Add(1)
 }
 
@@ -306,23 +308,22 @@ func (a *AdaptiveLimiter) takePending(now clock.Instant) {
 	for i := range n {
 		at := last - clock.Instant(step)*clock.Instant(n-1-i)
 		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
-		a.teachLaw(at, result{outcome: OutcomeSuccess, sent: a.queue.Reading(at) - clock.Instant(took), cost: int(part)})
+		a.teachLaw(at, a.queue.Reading(at)-clock.Instant(took), Feedback{Outcome: OutcomeSuccess, Cost: int(part)})
 	}
 }
 
 // teachLaw tells the law the result of an attempt.
-func (a *AdaptiveLimiter) teachLaw(now clock.Instant, e result) decision {
+func (a *AdaptiveLimiter) teachLaw(now, sent clock.Instant, f Feedback) decision {
 	a.lawTime = max(a.lawTime, now)
-	e.sent = a.queue.At(e.sent)
 	was := a.law.Rate()
-	d := a.decide(a.lawTime, e, a.queue.Waiting() == 0)
+	d := a.decide(a.lawTime, a.queue.At(sent), f, a.queue.Waiting() == 0)
 	if is := a.law.Rate(); is != was {
 		a.applyRate(a.lawTime)
 		if d.why == CauseQuota && 2*is < was {
 			a.tokens.Drain() // other clients have used up the saved tokens
 		}
 	}
-	a.count(e)
+	a.count(f)
 	return d
 }
 
@@ -334,23 +335,23 @@ type decision struct {
 }
 
 // decide asks the law for the new rate after an attempt, and the backoff for the pause of everyone.
-func (a *AdaptiveLimiter) decide(now clock.Instant, e result, idle bool) decision {
-	late := a.brake.late(e.sent)
+func (a *AdaptiveLimiter) decide(now, sent clock.Instant, f Feedback, idle bool) decision {
+	late := a.brake.late(sent)
 	end := law.Attempt{
-		Kind: kindOf(e), Sent: e.sent, Cost: e.cost, RetryAfter: e.retryAfter, Quota: (*law.Quota)(e.quota), Late: late,
+		Kind: kindOf(sent, f.Outcome), Sent: sent, Cost: f.Cost, RetryAfter: f.RetryAfter, Quota: (*law.Quota)(f.Quota), Late: late,
 	}
-	if e.ownSince != 0 {
-		a.law.Undo(e.ownSince)
+	if f.ownSince != 0 {
+		a.law.Undo(f.ownSince)
 	}
 	d := a.law.Done(now, end)
 	ahead := 0
 	if d.Cold && a.cold > 0 {
 		ahead = a.cold
-		if q := e.quota; q != nil && q.Limit > 0 && q.Remaining == 0 {
+		if q := f.Quota; q != nil && q.Limit > 0 && q.Remaining == 0 {
 			ahead++ // other clients have used it up, and may again
 		}
 	}
-	pause := a.brake.pauseAfter(now, e, ahead, d.AtMost)
+	pause := a.brake.pauseAfter(now, sent, f, ahead, d.AtMost)
 	a.law.Rest(now, end, pause, idle)
 	return decision{pause: pause, late: late, why: causes[d.Why]}
 }
@@ -359,8 +360,8 @@ func (a *AdaptiveLimiter) decide(now clock.Instant, e result, idle bool) decisio
 var causes = [...]Cause{law.ByGrowth: CauseSuccess, law.ByThrottle: CauseThrottle, law.ByQuota: CauseQuota, law.ByLatency: CauseLatency}
 
 // kindOf returns the kind of an attempt for the law.
-func kindOf(e result) law.Kind {
-	switch e.outcome {
+func kindOf(sent clock.Instant, o Outcome) law.Kind {
+	switch o {
 	case OutcomeSuccess:
 		return law.Success
 	case OutcomePermanent:
@@ -370,35 +371,35 @@ func kindOf(e result) law.Kind {
 	case OutcomeTransient:
 		return law.Passed
 	case OutcomeDropped:
-		if e.sent != 0 { // it went, and was not refused before its caller gave up
+		if sent != 0 { // it went, and was not refused before its caller gave up
 			return law.Passed
 		}
 	}
 	return law.Nothing
 }
 
-func (a *AdaptiveLimiter) count(e result) {
-	switch e.outcome {
+func (a *AdaptiveLimiter) count(f Feedback) {
+	switch f.Outcome {
 	case OutcomeSuccess:
 		a.stats.Successes++
 	case OutcomeThrottled:
 		a.stats.Throttles++
 	}
-	if e.quota != nil {
-		a.quota = *e.quota // its owner may use it again
+	if f.Quota != nil {
+		a.quota = *f.Quota // its owner may use it again
 		a.stats.Quota = &a.quota
 	}
 }
 
 // notifyAll sends the events of an attempt to the observer. It is called without the lock.
-func (a *AdaptiveLimiter) notifyAll(e result, d decision, paused bool, was, is float64) {
+func (a *AdaptiveLimiter) notifyAll(f Feedback, d decision, paused bool, was, is float64) {
 	ctx := context.Background()
 	var pause Paused
 	if paused {
 		pause = pausedFor(d.pause) // from now, as it may take long to tell the rest
 	}
-	if e.outcome == OutcomeThrottled {
-		notify(ctx, a.observer, ThrottleSeen{RetryAfter: e.retryAfter, Scope: e.scope, Late: d.late})
+	if f.Outcome == OutcomeThrottled {
+		notify(ctx, a.observer, ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: d.late})
 	}
 	if was != is {
 		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: d.why})

@@ -168,7 +168,7 @@ func letGo(t *testing.T, l Learner, cost int) call {
 
 func (c call) ends(o Outcome, asked time.Duration) {
 	l, _ := ownOf(c.l)
-	l.learn(result{outcome: o, sent: c.sent, cost: c.cost, retryAfter: asked})
+	l.Apply(Feedback{Outcome: o, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: asked})
 }
 
 // calls lets n calls go, one after another, and succeed.
@@ -579,7 +579,7 @@ func TestAdaptiveKeepsWhatWasSaved(t *testing.T) {
 		for left := range 3 {
 			time.Sleep(time.Second)
 			c := letGo(t, a, 1)
-			a.learn(result{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &Quota{Limit: 1000, Remaining: 9 - left}})
+			a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent.Time(), Cost: 1, Quota: &Quota{Limit: 1000, Remaining: 9 - left}})
 		}
 		assert.Less(t, a.Limit(), rate.Limit(100))
 		start := time.Now()
@@ -618,7 +618,7 @@ func TestAdaptiveStatsOfAQuota(t *testing.T) {
 	a := Must(NewAdaptiveLimiter())
 	c := letGo(t, a, 1)
 	q := Quota{Limit: 100, Remaining: 90}
-	a.learn(result{outcome: OutcomeSuccess, sent: c.sent, cost: 1, quota: &q})
+	a.Learn(Feedback{Outcome: OutcomeSuccess, Sent: c.sent.Time(), Cost: 1, Quota: &q})
 	q.Remaining = 1
 	a.Stats().Quota.Remaining = 2
 	assert.Equal(t, &Quota{Limit: 100, Remaining: 90}, a.Stats().Quota)

@@ -2,6 +2,7 @@ package cruise
 
 import (
 	"sync/atomic"
+	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
 )
@@ -38,8 +39,8 @@ type throttleStreak struct {
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
 // If so, it turns the result into that of an attempt that never went. If all throttles since the
 // call's first one were its own, and enough others got through since then, it says so in ownSince.
-func (p *ownThrottles) observe(e *result, r *throttleStreak) {
-	switch e.outcome {
+func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
+	switch f.Outcome {
 	case OutcomeThrottled:
 		now := clock.Now()
 		throttled, passed := p.throttled.Add(1), p.gotThrough.Load()
@@ -49,16 +50,16 @@ func (p *ownThrottles) observe(e *result, r *throttleStreak) {
 		// Others got through since the last one, and none of them was throttled.
 		r.own = r.n >= ownAfter && throttled-r.throttled == 1 && passed > r.gotThrough
 		if r.own {
-			e.outcome, e.retryAfter, e.sent = OutcomeDropped, 0, 0
+			f.Outcome, f.RetryAfter, f.Sent = OutcomeDropped, 0, time.Time{}
 			if throttled-r.others == int64(r.n+1) && int64(r.n+1)*(passed-r.passed) >= evidence {
-				e.ownSince = r.since
+				f.ownSince = r.since
 			}
 		}
 		r.n, r.throttled, r.gotThrough = r.n+1, throttled, passed
 		p.before.Store(p.last.Swap(int64(now)))
 		return
 	case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
-		if p.last.Load() != 0 && int64(e.sent) > p.before.Load() {
+		if p.last.Load() != 0 && int64(clock.Of(f.Sent)) > p.before.Load() {
 			p.gotThrough.Add(1)
 		}
 	}

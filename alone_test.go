@@ -55,7 +55,7 @@ func TestPasses(t *testing.T) {
 				var p ownThrottles
 				var mine, theirs throttleStreak
 				var first clock.Instant
-				var e result
+				var f Feedback
 				for _, step := range tt.steps {
 					time.Sleep(time.Second)
 					sent := clock.Now()
@@ -65,31 +65,31 @@ func TestPasses(t *testing.T) {
 						if mine.n == 0 {
 							first = clock.Now()
 						}
-						e = result{outcome: OutcomeThrottled, sent: sent, retryAfter: time.Minute}
-						p.observe(&e, &mine)
+						f = Feedback{Outcome: OutcomeThrottled, Sent: sent.Time(), RetryAfter: time.Minute}
+						p.observe(&f, &mine)
 					case other:
-						p.observe(&result{outcome: OutcomeThrottled, sent: sent}, &theirs)
+						p.observe(&Feedback{Outcome: OutcomeThrottled, Sent: sent.Time()}, &theirs)
 					case pass, late:
 						if step == late {
 							sent = sent.Add(-time.Minute)
 						}
-						p.observe(&result{outcome: OutcomeSuccess, sent: sent}, &theirs)
+						p.observe(&Feedback{Outcome: OutcomeSuccess, Sent: sent.Time()}, &theirs)
 					case ours:
-						p.observe(&result{outcome: OutcomeSuccess, sent: sent}, &mine)
+						p.observe(&Feedback{Outcome: OutcomeSuccess, Sent: sent.Time()}, &mine)
 					}
 				}
 				assert.Equal(t, tt.alone, mine.own)
 				if tt.alone {
-					assert.Equal(t, OutcomeDropped, e.outcome)
-					assert.Zero(t, e.retryAfter)
-					assert.Equal(t, law.Nothing, kindOf(e), "the server has delivered nothing")
+					assert.Equal(t, OutcomeDropped, f.Outcome)
+					assert.Zero(t, f.RetryAfter)
+					assert.Equal(t, law.Nothing, kindOf(clock.Of(f.Sent), f.Outcome), "the server has delivered nothing")
 				} else {
-					assert.Equal(t, OutcomeThrottled, e.outcome)
+					assert.Equal(t, OutcomeThrottled, f.Outcome)
 				}
 				if tt.all {
-					assert.Equal(t, first, e.ownSince)
+					assert.Equal(t, first, f.ownSince)
 				} else {
-					assert.Zero(t, e.ownSince)
+					assert.Zero(t, f.ownSince)
 				}
 			})
 		})

@@ -17,29 +17,19 @@ type base struct {
 
 type member = limits.Member
 
-// ownLimiter is a limiter of this module.
-type ownLimiter interface{ learn(result) }
+// ownLimiter is the policy of a limiter of this module. Apply is Learn for that limiter alone,
+// without its ancestors.
+type ownLimiter interface{ Apply(Feedback) }
 
-// ownOf returns l and its queue if l was made by a constructor of this module, else nil.
+// ownOf returns the policy of l and its queue if l was made by a constructor of this module, else
+// nil.
 func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
 	q := limits.QueueOf(l)
 	if q == nil {
 		return nil, nil
 	}
-	if o, ok := l.(ownLimiter); ok {
-		return o, q
-	}
-	return moduleLimiter{q.Policy().(applier)}, q
+	return q.Policy().(ownLimiter), q
 }
-
-// An applier is the policy of a limiter that learns, as other packages of this module see it. Apply
-// is Learn for that limiter alone, without its ancestors.
-type applier interface{ Apply(Feedback) }
-
-// moduleLimiter is a limiter of another package of this module.
-type moduleLimiter struct{ applier }
-
-func (o moduleLimiter) learn(e result) { o.Apply(e.feedback()) }
 
 // WaitN waits until a call of cost n may go, and takes its cost. n of 0 does not wait. It returns
 // the context's error and cause if that ends first. It returns at once with an [*Error] of
@@ -82,11 +72,11 @@ var refusalReasons = [...]error{
 }
 
 // pauseBy pauses after an attempt, and reports whether that extends the pause. It needs the lock.
-func (b *base) pauseBy(now clock.Instant, e result, d time.Duration) bool {
-	if e.outcome == OutcomeQuotaExhausted {
-		b.queue.QuotaUsedUp(now.Add(e.retryAfter))
+func (b *base) pauseBy(now clock.Instant, f Feedback, d time.Duration) bool {
+	if f.Outcome == OutcomeQuotaExhausted {
+		b.queue.QuotaUsedUp(now.Add(f.RetryAfter))
 	}
-	if e.outcome == OutcomeThrottled {
+	if f.Outcome == OutcomeThrottled {
 		b.queue.ProbeNext()
 	}
 	return b.queue.Pause(now, now.Add(d))
@@ -134,8 +124,8 @@ func (b *base) PauseLeft() time.Duration {
 
 // reportToParents reports a finished attempt to the limiters of the ancestors of a queue. A Retrier
 // reports to the limiters of its own scopes itself.
-func reportToParents(q *queue.Queue, e result) {
+func reportToParents(q *queue.Queue, f Feedback) {
 	if q.Parent() != nil {
-		limits.Report(q, e.unblamed().feedback())
+		limits.Report(q, f.unblamed())
 	}
 }

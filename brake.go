@@ -7,6 +7,7 @@ import (
 
 	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // A brake turns throttles into pauses: consecutive throttles raise a level, and calls that are not
@@ -55,25 +56,33 @@ type fixedLimiter struct {
 // time since then. A quota that is exhausted for a known time pauses the limiter too. Learn ignores
 // a Feedback of Cost 0 or less.
 func (l *fixedLimiter) Learn(f Feedback) {
-	l.learn(f.result())
-	reportToParents(&l.queue, f.result())
+	l.apply(f)
+	reportToParents(&l.queue, f)
 }
 
-func (l *fixedLimiter) learn(e result) {
-	if e.cost <= 0 || !l.queue.Ready() || !e.outcome.refused() && !l.raised.Load() {
+// A fixedPolicy is a fixedLimiter as its queue sees it.
+type fixedPolicy struct {
+	queue.Policy
+	limiter *fixedLimiter
+}
+
+// Apply is Learn without the ancestors.
+func (p fixedPolicy) Apply(f Feedback) { p.limiter.apply(f) }
+
+func (l *fixedLimiter) apply(f Feedback) {
+	if f.Cost <= 0 || !l.queue.Ready() || !f.Outcome.refused() && !l.raised.Load() {
 		return
 	}
 	l.queue.Lock()
 	defer l.queue.Unlock()
 	now := l.queue.Now()
-	e.sent = l.queue.At(e.sent)
 	b, atMost := &l.brake, clock.Never
 	if b.row == 0 && b.raisedAt != 0 {
 		// Calls got through since the last throttle. If they are too many, longer pauses do not
 		// help, since the rate after each pause is the same.
 		atMost = max(b.backoff.grown(1), now.Sub(b.raisedAt)/2)
 	}
-	if l.pauseBy(now, e, b.pauseAfter(now, e, 0, atMost)) {
+	if l.pauseBy(now, f, b.pauseAfter(now, l.queue.At(clock.Of(f.Sent)), f, 0, atMost)) {
 		l.queue.Slowed(now)
 	}
 	l.raised.Store(b.level > 0)
@@ -103,23 +112,23 @@ func (l *fixedLimiter) Waiting() (calls int) {
 //
 // If no call got through since the last throttle, all clients were told the same moment. So a
 // Retry-After of less than a second is then the least of a wait that grows: see [Tuning].
-func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.Duration) time.Duration {
-	switch e.outcome {
+func (b *brake) pauseAfter(now, sent clock.Instant, f Feedback, ahead int, atMost time.Duration) time.Duration {
+	switch f.Outcome {
 	case OutcomeThrottled:
-		if b.late(e.sent) {
-			return e.retryAfter
+		if b.late(sent) {
+			return f.RetryAfter
 		}
-		again, gap := b.row > 0, e.sent.Sub(b.raisedAt)
-		if !again || e.sent != 0 {
+		again, gap := b.row > 0, sent.Sub(b.raisedAt)
+		if !again || sent != 0 {
 			b.row++
 		}
 		b.raisedAt, b.passed = now, 0
 		if b.level == 0 || b.backoff.grown(b.level) < b.backoff.max {
 			b.level++ // a higher one would pause no longer, and take more calls to forgive
 		}
-		if e.retryAfter > 0 {
-			grown := float64(e.retryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
-			b.lastPause = max(e.retryAfter, chance.UpperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
+		if f.RetryAfter > 0 {
+			grown := float64(f.RetryAfter) * math.Pow(b.backoff.multiplier, float64(b.row-1))
+			b.lastPause = max(f.RetryAfter, chance.UpperHalf(saturate(grown, min(b.backoff.max, maxGrown))))
 			return b.lastPause
 		}
 		wait := b.backoff.Delay(b.level+ahead, 0)
@@ -133,7 +142,7 @@ func (b *brake) pauseAfter(now clock.Instant, e result, ahead int, atMost time.D
 		b.lastPause = wait
 		return wait
 	case OutcomeQuotaExhausted:
-		return e.retryAfter
+		return f.RetryAfter
 	case OutcomeDropped:
 		return 0
 	}

@@ -13,21 +13,21 @@ import (
 // between the throttles. Where none does, the backoff begins anew.
 func TestBrakeKeepsToItsBound(t *testing.T) {
 	const most = 100 * ms
-	throttled, ok := result{outcome: OutcomeThrottled, cost: 1}, result{outcome: OutcomeSuccess, cost: 1}
+	throttled, ok := Feedback{Outcome: OutcomeThrottled}, Feedback{Outcome: OutcomeSuccess}
 	for range 200 {
 		b := brake{backoff: Must(NewBackoff(WithBase(10*time.Second), WithMaxDelay(time.Minute), NoJitter())), forgive: 1}
 		now := clock.Instant(0)
 		for throttle := range 4 {
 			now = now.Add(time.Second)
-			wait := b.pauseAfter(now, throttled, 0, most)
+			wait := b.pauseAfter(now, 0, throttled, 0, most)
 			assert.GreaterOrEqual(t, wait, most/2, "throttle %d", throttle)
 			assert.LessOrEqual(t, wait, most, "throttle %d", throttle)
-			b.pauseAfter(now, ok, 0, most) // the server isn't closed
+			b.pauseAfter(now, 0, ok, 0, most) // the server isn't closed
 		}
-		b.pauseAfter(now.Add(time.Second), throttled, 0, most)
+		b.pauseAfter(now.Add(time.Second), 0, throttled, 0, most)
 		for _, want := range []time.Duration{10 * time.Second, 20 * time.Second, 40 * time.Second, time.Minute, time.Minute} {
 			now = now.Add(time.Hour) // in which nobody wanted anything
-			assert.Equal(t, want, b.pauseAfter(now, throttled, 0, most))
+			assert.Equal(t, want, b.pauseAfter(now, 0, throttled, 0, most))
 		}
 	}
 }
@@ -51,13 +51,13 @@ func TestBrakeGrowsFromThePauseThatPassed(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b, now := brake{backoff: tt.backoff, forgive: 1}, clock.Instant(time.Hour)
-			b.pauseAfter(now, result{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, 10*time.Second)
+			b.pauseAfter(now, now, Feedback{Outcome: OutcomeThrottled}, 0, 10*time.Second)
 			wait := time.Duration(0) // say that the first one was short
 			b.lastPause = wait
 			for _, want := range tt.want {
 				sent := now.Add(max(wait, tt.gap))
 				now = sent.Add(time.Minute) // its answer takes long, which says nothing
-				wait = b.pauseAfter(now, result{outcome: OutcomeThrottled, cost: 1, sent: sent}, 0, 10*time.Second)
+				wait = b.pauseAfter(now, sent, Feedback{Outcome: OutcomeThrottled}, 0, 10*time.Second)
 				assert.Equal(t, want, wait)
 			}
 		})
@@ -70,7 +70,7 @@ func TestBrakeWithoutABound(t *testing.T) {
 	now := clock.Instant(0)
 	for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
 		now = now.Add(time.Hour)
-		assert.Equal(t, want, b.pauseAfter(now, result{outcome: OutcomeThrottled, cost: 1, sent: now}, 0, clock.Never))
+		assert.Equal(t, want, b.pauseAfter(now, now, Feedback{Outcome: OutcomeThrottled}, 0, clock.Never))
 	}
 }
 
@@ -78,13 +78,13 @@ func TestBrakeWithoutABound(t *testing.T) {
 func TestBrakeForgivesNothingAhead(t *testing.T) {
 	b := brake{backoff: Must(LinearBackoff(time.Second, time.Minute)), forgive: 2}
 	for range 10 {
-		b.pauseAfter(1, result{outcome: OutcomeSuccess, cost: 1}, 0, clock.Never)
+		b.pauseAfter(1, 0, Feedback{Outcome: OutcomeSuccess}, 0, clock.Never)
 	}
 	for i, want := range []time.Duration{time.Second, 2 * time.Second, 3 * time.Second} {
-		assert.Equal(t, want, b.pauseAfter(clock.Instant(i+2), result{outcome: OutcomeThrottled, cost: 1}, 0, clock.Never))
+		assert.Equal(t, want, b.pauseAfter(clock.Instant(i+2), 0, Feedback{Outcome: OutcomeThrottled}, 0, clock.Never))
 	}
-	b.pauseAfter(9, result{outcome: OutcomeSuccess, cost: 1}, 0, clock.Never)
-	assert.Equal(t, 4*time.Second, b.pauseAfter(9, result{outcome: OutcomeThrottled, cost: 1}, 0, clock.Never))
+	b.pauseAfter(9, 0, Feedback{Outcome: OutcomeSuccess}, 0, clock.Never)
+	assert.Equal(t, 4*time.Second, b.pauseAfter(9, 0, Feedback{Outcome: OutcomeThrottled}, 0, clock.Never))
 }
 
 // Where a short wait that the server asked for was not enough, others were told the same moment. So
@@ -116,7 +116,7 @@ func TestBrakeSpreadsCallsThatWaitedInVain(t *testing.T) {
 				b, now := newBrake(), clock.Instant(time.Hour)
 				b.backoff = tt.backoff
 				throttled := func(w wait, sent clock.Instant) {
-					got := b.pauseAfter(now, result{outcome: OutcomeThrottled, cost: 1, sent: sent, retryAfter: w.asked}, 0, ms)
+					got := b.pauseAfter(now, sent, Feedback{Outcome: OutcomeThrottled, RetryAfter: w.asked}, 0, ms)
 					if seen[w] == nil {
 						seen[w] = map[time.Duration]bool{}
 					}
@@ -132,7 +132,7 @@ func TestBrakeSpreadsCallsThatWaitedInVain(t *testing.T) {
 					}
 					throttled(w, sent)
 				}
-				b.pauseAfter(now, result{outcome: OutcomeSuccess, cost: 1, sent: now}, 0, ms)
+				b.pauseAfter(now, now, Feedback{Outcome: OutcomeSuccess}, 0, ms)
 				throttled(wait{ms, ms, ms}, now.Add(ms)) // what got through ends the series
 			}
 			for w, waits := range seen {
@@ -149,7 +149,7 @@ func TestBrakeGrowsFromTheServersWait(t *testing.T) {
 	for _, tt := range []struct{ asked, want time.Duration }{
 		{3 * time.Second, 3 * time.Second}, {0, 6 * time.Second}, {0, 12 * time.Second}, {time.Hour, time.Hour}, {0, time.Minute},
 	} {
-		wait := b.pauseAfter(now, result{outcome: OutcomeThrottled, cost: 1, sent: now, retryAfter: tt.asked}, 0, ms)
+		wait := b.pauseAfter(now, now, Feedback{Outcome: OutcomeThrottled, RetryAfter: tt.asked}, 0, ms)
 		assert.Equal(t, tt.want, wait)
 		now = now.Add(wait)
 	}
@@ -158,12 +158,9 @@ func TestBrakeGrowsFromTheServersWait(t *testing.T) {
 // The server's own wait is neither bounded nor changed by chance, as long as it is enough.
 func TestBrakeHeedsTheServersWait(t *testing.T) {
 	b := newBrake()
-	for _, e := range []result{
-		{outcome: OutcomeThrottled, cost: 1, retryAfter: time.Hour},
-		{outcome: OutcomeThrottled, cost: 1, retryAfter: time.Hour, sent: 1}, // late
-		{outcome: OutcomeQuotaExhausted, cost: 1, retryAfter: time.Hour},
-	} {
-		assert.Equal(t, time.Hour, b.pauseAfter(2, e, 0, ms))
-	}
+	throttled := Feedback{Outcome: OutcomeThrottled, RetryAfter: time.Hour}
+	assert.Equal(t, time.Hour, b.pauseAfter(2, 0, throttled, 0, ms))
+	assert.Equal(t, time.Hour, b.pauseAfter(2, 1, throttled, 0, ms), "late")
+	assert.Equal(t, time.Hour, b.pauseAfter(2, 0, Feedback{Outcome: OutcomeQuotaExhausted, RetryAfter: time.Hour}, 0, ms))
 	assert.Equal(t, 1, b.level)
 }

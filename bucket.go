@@ -46,7 +46,7 @@ func NewTokenBucket(limit rate.Limit, burst int) (*TokenBucket, error) {
 	b := &TokenBucket{tokens: pacer.NewBucket(limit, burst)}
 	b.brake = newBrake()
 	b.member = limits.Join(b, &b.queue)
-	b.queue.Init(&b.tokens, queue.Config{CatchUp: timerGrain})
+	b.queue.Init(fixedPolicy{&b.tokens, &b.fixedLimiter}, queue.Config{CatchUp: timerGrain})
 	return b, nil
 }
 

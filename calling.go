@@ -373,14 +373,14 @@ func (c *calling) report(v Verdict, err error) {
 		took = clock.Now().Sub(c.fnStarted)
 	}
 	if r.path.limits() && c.cost > 0 {
-		e := result{outcome: v.Outcome, sent: c.sent, cost: c.cost, retryAfter: v.RetryAfter, scope: v.Scope}
+		f := Feedback{Outcome: v.Outcome, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: v.RetryAfter, Scope: v.Scope}
 		if c.record != nil {
-			e.cost = max(1, e.cost+int(c.record.charged.Load()))
+			f.Cost = max(1, f.Cost+int(c.record.charged.Load()))
 			if c.record.quota.Load() != nil {
-				e.quota = c.record.quota.Swap(nil)
+				f.Quota = c.record.quota.Swap(nil)
 			}
 		}
-		r.path.report(e, &c.throttles)
+		r.path.report(f, &c.throttles)
 	}
 	if r.observer != nil {
 		notify(c.eventCtx(), r.observer, AttemptEnded{Attempt: c.attempts, Outcome: v.Outcome, Err: err, Took: took})

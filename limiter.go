@@ -37,32 +37,13 @@ type Learner interface {
 	Learn(Feedback)
 }
 
-// result is a [Feedback] inside the package: it fits in registers.
-type result struct {
-	outcome    Outcome
-	sent       clock.Instant
-	cost       int
-	retryAfter time.Duration
-	scope      string
-	quota      *Quota
-	ownSince   clock.Instant // all throttles since then concern this call alone; 0 if not
-}
-
-func (f *Feedback) result() result {
-	return result{f.Outcome, clock.Of(f.Sent), f.Cost, f.RetryAfter, f.Scope, f.Quota, 0}
-}
-
-func (e result) feedback() Feedback {
-	return Feedback{e.outcome, e.sent.Time(), e.cost, e.retryAfter, e.scope, e.quota}
-}
-
-// unblamed returns the result for limiters that the server did not blame.
-func (e result) unblamed() result {
-	e.quota, e.retryAfter = nil, 0
-	if e.outcome.refused() {
-		e.outcome = OutcomeDropped
+// unblamed returns the feedback for limiters that the server did not blame.
+func (f Feedback) unblamed() Feedback {
+	f.Quota, f.RetryAfter = nil, 0
+	if f.Outcome.refused() {
+		f.Outcome = OutcomeDropped
 	}
-	return e
+	return f
 }
 
 // waitFor waits for a limiter of another package until a time, 0 for no end.

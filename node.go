@@ -18,7 +18,7 @@ import (
 type node struct {
 	id      nodeID
 	limiter Limiter      // nil for a Retrier without one
-	own     ownLimiter   // limiter, if it is of this module, else nil
+	own     ownLimiter   // policy of limiter, if it is of this module, else nil
 	queue   *queue.Queue // of own, in the tree of queues
 	// Of the path to this node, itself included:
 	inner   *queue.Queue // last queue of a limiter of this package; nil if there is none
@@ -83,7 +83,7 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 	defer func() {
 		if sent == 0 {
 			for _, x := range foreign[asked:] {
-				defer x.report(result{outcome: OutcomeDropped, cost: cost}) // even if another one panics
+				defer x.report(Feedback{Outcome: OutcomeDropped, Cost: cost}) // even if another one panics
 			}
 		}
 	}()
@@ -101,23 +101,23 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 }
 
 // reportAll tells the limiters of n and of all nodes above, even if one of them panics.
-func (n *node) reportAll(e result, blamed *node) {
+func (n *node) reportAll(f Feedback, blamed *node) {
 	if n == nil {
 		return
 	}
-	defer n.id.parent.reportAll(e, blamed)
+	defer n.id.parent.reportAll(f, blamed)
 	if n != blamed {
-		e = e.unblamed()
+		f = f.unblamed()
 	}
-	n.report(e)
+	n.report(f)
 }
 
 // report tells the limiter the result of an attempt.
-func (n *node) report(e result) {
+func (n *node) report(f Feedback) {
 	if n.own != nil {
-		n.own.learn(e)
+		n.own.Apply(f)
 	} else if l, ok := n.limiter.(Learner); ok {
-		l.Learn(e.feedback())
+		l.Learn(f)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/signals"
 )
 
@@ -65,6 +66,8 @@ type Feedback struct {
 	RetryAfter time.Duration // wait that the server asked for; 0 means none
 	Scope      string        // limit that the server blamed, such as "ACCOUNT"; "" means that it named none
 	Quota      *Quota        // server's report, on success too; nil means none
+
+	ownSince clock.Instant // all throttles since then concern this call alone; 0 if not
 }
 
 // Verdict is the meaning of an error: see [Classify].

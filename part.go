@@ -56,7 +56,7 @@ func (a adaptivePolicy) Rate() float64 { return a.law.Rate() }
 // the attempt says nothing new, and the cause of a change of the rate.
 func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback, idle bool) (pause time.Duration, late bool, why Cause) {
 	was := a.law.Rate()
-	d := a.decide(now, f.result(), idle)
+	d := a.decide(now, clock.Of(f.Sent), f, idle)
 	if a.law.Rate() != was {
 		a.applyRate(now)
 	}
@@ -65,10 +65,7 @@ func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback, idle bool) (pause t
 
 // Brake is Adapt without a change of the rate.
 func (a adaptivePolicy) Brake(now clock.Instant, f Feedback) (pause time.Duration, late bool) {
-	e := f.result()
-	late = a.brake.late(e.sent)
-	return a.brake.pauseAfter(now, e, 0, clock.Never), late
+	sent := clock.Of(f.Sent)
+	late = a.brake.late(sent)
+	return a.brake.pauseAfter(now, sent, f, 0, clock.Never), late
 }
-
-// Apply is Learn without the ancestors.
-func (a adaptivePolicy) Apply(f Feedback) { a.learn(f.result()) }

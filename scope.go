@@ -135,24 +135,24 @@ func (p *path) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 
 // report tells each limiter on the path the part of a result that concerns it. refused
 // holds the call's throttles so far.
-func (p *path) report(e result, refused *throttleStreak) {
+func (p *path) report(f Feedback, refused *throttleStreak) {
 	n, blamed := p.scopes.root, (*node)(nil)
 	if p.parent != nil {
-		n, blamed = p.scopes.blame(p, e)
+		n, blamed = p.scopes.blame(p, f)
 		defer p.scopes.unuse(n)
 	}
 	if n != nil {
-		n.passes.observe(&e, refused)
+		n.passes.observe(&f, refused)
 	}
 	if root := p.scopes.root; root.queue != nil {
 		// It may belong to another Retrier's scope. First, as a limiter within may panic.
-		reportToParents(root.queue, e)
+		reportToParents(root.queue, f)
 	}
 	if p.parent == nil {
-		n.report(e)
+		n.report(f)
 		return
 	}
-	n.reportAll(e, blamed)
+	n.reportAll(f, blamed)
 }
 
 // charge adds n to the cost of a call that went at sent; n may be negative. Limiters of other

@@ -155,14 +155,14 @@ func (s *scopes) insert(parent *node, p *path, limiter Limiter) error {
 }
 
 // blame returns the node of p, which is in use, and the node whose scope a server blames.
-func (s *scopes) blame(p *path, f result) (e, blamed *node) {
+func (s *scopes) blame(p *path, f Feedback) (e, blamed *node) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := clock.Now()
 	e, _ = s.find(p, now)
-	blamed = e.blamed(f.scope)
-	if f.outcome.refused() {
-		blamed.pausedUntil = max(blamed.pausedUntil, now.Add(f.retryAfter))
+	blamed = e.blamed(f.Scope)
+	if f.Outcome.refused() {
+		blamed.pausedUntil = max(blamed.pausedUntil, now.Add(f.RetryAfter))
 	}
 	return e, blamed
 }

@@ -55,7 +55,7 @@ func NewSlidingWindow(windows ...Window) (*SlidingWindow, error) {
 	s := &SlidingWindow{windows: pacer.NewWindows(all)}
 	s.brake = newBrake()
 	s.member = limits.Join(s, &s.queue)
-	s.queue.Init(&s.windows, queue.Config{})
+	s.queue.Init(fixedPolicy{&s.windows, &s.fixedLimiter}, queue.Config{})
 	return s, nil
 }
 
