@@ -245,7 +245,7 @@ func (a adaptivePolicy) Apply(f Feedback) {
 	}
 	now := clock.Now()
 	sent := clock.Of(f.Sent)
-	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && a.observer == nil
+	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && f.ownSince == 0 && a.observer == nil
 	if plain {
 		a.pending.put(now, sent, f.Cost)
 		if !a.queue.Busy() { // asked after put: a call that waits later takes the pending successes
@@ -261,7 +261,7 @@ func (a adaptivePolicy) Apply(f Feedback) {
 		d = a.teachLaw(now, sent, f)
 	}
 	is := a.law.Rate()
-	paused := a.pauseBy(now, f, d.pause)
+	paused := a.pauseBy(now, f, a.brake.row, d.pause)
 	switch {
 	case paused || is < was:
 		a.queue.Slowed(now)

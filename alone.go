@@ -1,67 +1,97 @@
 package cruise
 
 import (
+	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// ownAfter is the number of throttles of a call that teach the limiter, before it asks whether
-// they concern the call alone. The first ones of a congestion look alike.
-const ownAfter = 2
-
-// evidence is the number of a call's throttles times that of the others' attempts that get through
-// since the first of them, before the limiter takes back what that throttle and the next taught it.
-// In a congestion others get through as well, one after each pause. If chance decided which attempt
-// is throttled, one call of a hundred would fare so.
-const evidence = 12
+// refusedRetries is the number of retries that a run refuses before its throttles concern their calls
+// alone. A congestion refuses one as well.
+const refusedRetries = 2
 
 // ownThrottles tells a throttle of one call from a throttle of all. A server may refuse a call at
 // any rate, by a limit for a record or a job. A limiter that took this for congestion would delay
-// all other calls for nothing. So if a call is throttled again and again, while most others get
-// through in between, its throttles teach the limiter nothing, and it waits alone.
+// all other calls for nothing.
+//
+// After a congestion a throttled call gets through sooner or later. So ownThrottles looks at runs:
+// throttles since the last time that a throttled call got through, of one call after another. In a run
+// that refuses retries while other calls get through, throttles concern their calls alone. They teach
+// the limiter nothing, and it takes back what the run taught it before.
 type ownThrottles struct {
-	last, before atomic.Int64 // clock.Instants of the last two throttles
-	throttled    atomic.Int64 // attempts that were throttled
-	gotThrough   atomic.Int64 // attempts that got through and were sent after the last throttle but one
+	running atomic.Bool // there is a run; else a success costs next to nothing
+
+	mu           sync.Mutex
+	throttled    int           // attempts that were throttled, of all runs
+	last, before clock.Instant // of the last two throttles
+	since        clock.Instant // when the run began
+	retried      bool          // the last throttle was that of a retry
+	refused      int           // retries that the run refused
+	passed       bool          // another call got through in the run, sent after the last throttle but one, or the first
+	taught       bool          // the run taught the limiter something that it has not taken back
 }
 
 // throttleStreak counts the consecutive throttles of one call.
 type throttleStreak struct {
-	n                     int
-	since                 clock.Instant // when the first of them was known
-	others, passed        int64         // throttled and gotThrough of all calls before the first
-	throttled, gotThrough int64         // the same at the last one
-	own                   bool          // the last one concerned this call alone
+	n    int
+	last int  // throttled at the last one
+	own  bool // the last one concerned this call alone
 }
 
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
-// If so, it turns the result into that of an attempt that never went. If all throttles since the
-// call's first one were its own, and enough others got through since then, it says so in ownSince.
+// If so, it turns the result into that of an attempt that never went. If the run taught the limiter
+// before that was known, the result says in ownSince when the run began.
 func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 	switch f.Outcome {
 	case OutcomeThrottled:
-		now := clock.Now()
-		throttled, passed := p.throttled.Add(1), p.gotThrough.Load()
-		if r.n == 0 {
-			r.since, r.others, r.passed = now, throttled-1, passed
-		}
-		// Others got through since the last one, and none of them was throttled.
-		r.own = r.n >= ownAfter && throttled-r.throttled == 1 && passed > r.gotThrough
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.throttle(r)
 		if r.own {
 			f.Outcome, f.RetryAfter, f.Sent = OutcomeDropped, 0, time.Time{}
-			if throttled-r.others == int64(r.n+1) && int64(r.n+1)*(passed-r.passed) >= evidence {
-				f.ownSince = r.since
-			}
 		}
-		r.n, r.throttled, r.gotThrough = r.n+1, throttled, passed
-		p.before.Store(p.last.Swap(int64(now)))
+		p.taught = p.taught || !r.own
+		p.undo(f)
 		return
 	case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
-		if p.last.Load() != 0 && int64(clock.Of(f.Sent)) > p.before.Load() {
-			p.gotThrough.Add(1)
+		if p.running.Load() {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			p.running.Store(r.n == 0)
+			p.passed = p.passed || clock.Of(f.Sent) > p.before
+			p.undo(f)
 		}
 	}
 	r.n, r.own = 0, false
+}
+
+// throttle counts a throttle.
+func (p *ownThrottles) throttle(r *throttleStreak) {
+	now, retry := clock.Now(), r.n > 0
+	continues := p.retried
+	if retry {
+		continues = r.last == p.throttled
+	}
+	if !continues || !p.running.Load() { // others are refused as well
+		p.since, p.last, p.refused, p.passed, p.taught = now, now, 0, false, false
+		p.running.Store(true)
+	}
+	if retry {
+		p.refused++
+	}
+	p.before, p.last, p.retried = p.last, now, retry
+	p.throttled++
+	r.n, r.last, r.own = r.n+1, p.throttled, p.own()
+}
+
+// own reports whether the throttles of the run concern their calls alone.
+func (p *ownThrottles) own() bool { return p.refused >= refusedRetries && p.passed }
+
+// undo says in f since when the limiter was taught in vain.
+func (p *ownThrottles) undo(f *Feedback) {
+	if p.taught && p.own() && p.running.Load() {
+		p.taught, f.ownSince = false, p.since
+	}
 }

@@ -71,12 +71,13 @@ var refusalReasons = [...]error{
 	queue.WaitTooLong:     ErrMaxWait,
 }
 
-// pauseBy pauses after an attempt, and reports whether that extends the pause. It needs the lock.
-func (b *base) pauseBy(now clock.Instant, f Feedback, d time.Duration) bool {
+// pauseBy pauses after an attempt, the last of so many consecutive throttles, and reports whether that
+// extends the pause. It needs the lock.
+func (b *base) pauseBy(now clock.Instant, f Feedback, row int, d time.Duration) bool {
 	if f.Outcome == OutcomeQuotaExhausted {
 		b.queue.QuotaUsedUp(now.Add(f.RetryAfter))
 	}
-	if f.Outcome == OutcomeThrottled {
+	if f.Outcome == OutcomeThrottled && (row > 1 || f.RetryAfter <= 0) { // else its retry is sure to be in time
 		b.queue.ProbeNext()
 	}
 	return b.queue.Pause(now, now.Add(d))

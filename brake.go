@@ -82,7 +82,8 @@ func (l *fixedLimiter) apply(f Feedback) {
 		// help, since the rate after each pause is the same.
 		atMost = max(b.backoff.grown(1), now.Sub(b.raisedAt)/2)
 	}
-	if l.pauseBy(now, f, b.pauseAfter(now, l.queue.At(clock.Of(f.Sent)), f, 0, atMost)) {
+	pause := b.pauseAfter(now, l.queue.At(clock.Of(f.Sent)), f, 0, atMost)
+	if l.pauseBy(now, f, b.row, pause) {
 		l.queue.Slowed(now)
 	}
 	l.raised.Store(b.level > 0)

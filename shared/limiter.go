@@ -57,7 +57,8 @@ type Limiter struct {
 	due      clock.Instant // when the first waiter has its slots; zero if it has none or does not wait
 	emptyAt  clock.Instant // when the token bucket of this worker's own maximum rate was empty
 
-	unproved bool // nothing has succeeded in this epoch yet
+	unproved  bool          // nothing has succeeded in this epoch yet
+	refusedAt clock.Instant // the last throttle; zero once a later attempt got through
 
 	// The next request to the store.
 	oks       int64
@@ -249,11 +250,9 @@ func (s *Limiter) result(now, sent clock.Instant, e cruise.Feedback) (events []c
 		}
 		events = append(events, cruise.ThrottleSeen{RetryAfter: e.RetryAfter, Scope: e.Scope, Late: late})
 	}
-	switch e.Outcome {
-	case cruise.OutcomeQuotaExhausted:
+	s.probe(now, sent, e)
+	if e.Outcome == cruise.OutcomeQuotaExhausted {
 		s.queue.QuotaUsedUp(now.Add(e.RetryAfter))
-	case cruise.OutcomeThrottled:
-		s.queue.ProbeNext()
 	}
 	paused := s.queue.Pause(now, now.Add(pause))
 	if paused {
@@ -267,6 +266,21 @@ func (s *Limiter) result(now, sent clock.Instant, e cruise.Feedback) (events []c
 		s.queue.Reschedule(now)
 	}
 	return events
+}
+
+// probe makes a first attempt go next after two consecutive throttles, and after one without a
+// Retry-After.
+func (s *Limiter) probe(now, sent clock.Instant, e cruise.Feedback) {
+	switch {
+	case sent <= s.refusedAt || e.Outcome == cruise.OutcomeDropped:
+	case e.Outcome != cruise.OutcomeThrottled:
+		s.refusedAt = 0
+	default:
+		if s.refusedAt != 0 || e.RetryAfter <= 0 {
+			s.queue.ProbeNext()
+		}
+		s.refusedAt = now
+	}
 }
 
 // answered notes a call that the server let through, for the next request.

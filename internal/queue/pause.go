@@ -24,8 +24,8 @@ func (q *Queue) Pause(now, until clock.Instant) bool {
 // quota.
 func (q *Queue) QuotaUsedUp(until clock.Instant) { q.quotaUntil = max(q.quotaUntil, until) }
 
-// ProbeNext lets a first attempt go before the retries, once. After a pause the retry of a refused
-// call would prove little: the server may refuse it again at any rate.
+// ProbeNext lets a first attempt go before the retries, once. It is for a throttle whose pause may be
+// too short, or that hit the first call after a pause: the server may refuse that call at any rate.
 func (q *Queue) ProbeNext() { q.probe = true }
 
 // CutPause makes the pause end at another time, earlier than before: at once if that is now.

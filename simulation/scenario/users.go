@@ -47,9 +47,12 @@ func doomed() []*Scenario {
 		{"doomed-10s", 0, Odd{RetryAfter: 10 * time.Second}, 0},
 		{"doomed-5x", attempts, Odd{Every: 10 * time.Second}, 0},
 		{"doomed-5x-1s", attempts, Odd{Every: 30 * time.Second, RetryAfter: time.Second}, 0},
+		{"doomed-3x", 3, Odd{Every: 7 * time.Second}, 0},
+		{"doomed-3x-30s", 3, Odd{Every: 7 * time.Second, RetryAfter: 30 * time.Second}, 0},
 		{"doomed-after", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute}, 20 * time.Minute},
 		{"doomed-after-1s", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute, RetryAfter: time.Second}, 20 * time.Minute},
 		{"doomed-after-10s", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute, RetryAfter: 10 * time.Second}, 20 * time.Minute},
+		{"doomed-after-3x", 3, Odd{Every: 13 * time.Second, Until: 821 * time.Second}, 20 * time.Minute},
 	} {
 		about := "each call of one caller is throttled whatever the rate is"
 		if after := v.odd.RetryAfter; after > 0 {

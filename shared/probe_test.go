@@ -1,0 +1,50 @@
+package shared
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/assert"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/replay"
+)
+
+// After a told wait the retry of a refused call goes first. If the server refuses that too, or tells no
+// wait, a first attempt goes before it.
+func TestFirstAfterAPause(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		told    time.Duration
+		refused int    // attempts of call A
+		want    string // the order of attempts
+	}{
+		{"told", time.Second, 1, "AAB"},
+		{"told twice", time.Second, 2, "AABA"},
+		{"not told", 0, 1, "ABA"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
+				r := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(New(NewMemoryStore())))))
+				order, refused := "", 0
+				a := func(context.Context) error {
+					order += "A"
+					if refused++; refused <= tt.refused {
+						return cruise.Throttled(errors.New("too many"), cruise.RetryAfter(tt.told))
+					}
+					return nil
+				}
+				b := func(context.Context) error { order += "B"; return nil }
+				var both sync.WaitGroup
+				both.Go(func() { assert.NoError(t, r.Do(t.Context(), a)) })
+				replay.Sleep(10 * time.Millisecond)
+				both.Go(func() { assert.NoError(t, r.Do(t.Context(), b)) })
+				both.Wait()
+				assert.Equal(t, tt.want, order)
+			})
+		})
+	}
+}
