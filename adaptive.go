@@ -29,7 +29,7 @@ import (
 // to just below the last throttle, then slowly to find the limit, then quickly beyond it, but only
 // while the rate is the bottleneck. A permanent failure counts as a success here.
 //
-// Until there is a rate, a call within a call of the same limiter may wait for a quarter of a second,
+// Until there is a rate, a call within a call of the same limiter may wait for 0.3 s,
 // since the outer one is in flight. Give the outer call another Retrier, such as one
 // [WithoutLimiter], or set a [WithMaxRate].
 //
@@ -245,7 +245,7 @@ func (a adaptivePolicy) Apply(f Feedback) {
 	}
 	now := clock.Now()
 	sent := clock.Of(f.Sent)
-	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && f.ownSince == 0 && a.observer == nil
+	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && a.observer == nil
 	if plain {
 		a.pending.put(now, sent, f.Cost)
 		if !a.queue.Busy() { // asked after put: a call that waits later takes the pending successes

@@ -19,8 +19,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/replay"
 )
 
-// A throttle concerns its call alone if its run refused two retries, and another call got through in
-// the run. What the run taught before is taken back then.
+// A throttle concerns its call alone once its run refused two retries, the last one after another call
+// got through in the run. What the run taught before is taken back then.
 func TestOwnThrottles(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
@@ -42,8 +42,10 @@ func TestOwnThrottles(t *testing.T) {
 		{"the fourth one teaches nothing", []string{own, pass, own, own, own}, true, false},
 		{"nobody got through", []string{own, own, own}, false, false},
 		{"nobody got through but before", []string{own, own, late, own}, false, false},
-		{"another gets through after the third one", []string{own, own, own, pass}, false, true},
-		{"another gets through after the second one", []string{own, own, pass}, false, false},
+		{"another gets through after them", []string{own, own, own, pass}, false, false},
+		{"and then one more", []string{own, own, own, pass, own}, true, true},
+		{"another gets through before the next call", []string{own, own, own, pass, next}, false, false},
+		{"and then its retry", []string{own, own, own, pass, next, own}, true, true},
 		{"another is throttled too", []string{own, pass, own, other, own}, false, false},
 		{"another was throttled before", []string{other, own, pass, own, own}, true, true},
 		{"our call gets through", []string{own, own, own, ours, pass}, false, false},

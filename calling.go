@@ -253,8 +253,8 @@ func (c *calling) backOff(v Verdict, err error) (again bool, final error) {
 		}
 		c.paidBy = budget
 	}
-	if backoff == nil {
-		wait = 0 // the limiter pauses everyone: wait in its queue
+	if paced && wait == v.RetryAfter {
+		wait = 0 // the limiter pauses everyone as long: wait in its queue
 	}
 	if r.observer != nil {
 		notify(c.eventCtx(), r.observer, RetryScheduled{Attempt: c.attempts + 1, Delay: wait, Reason: v.Outcome, Err: err})

@@ -511,7 +511,7 @@ func TestSilentStreamsOpenSlowlyWithoutARate(t *testing.T) {
 		opts []cruise.Option
 		want time.Duration
 	}{
-		"without a rate": {nil, 500 * time.Millisecond},
+		"without a rate": {nil, 600 * time.Millisecond},
 		"with one":       {[]cruise.Option{cruise.WithInitialRate(100)}, 90 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -471,7 +471,7 @@ func TestSpansTellTheStoryOfACall(t *testing.T) {
 			"cruise.throttle 1",
 			"cruise.retry 2 throttled 0",
 			"cruise.wait 3 3 0",
-			"cruise.go 2 3.038",
+			"cruise.go 2 3",
 			"cruise.throttle 2",
 			"cruise.give_up attempts_exhausted 2 3",
 		}, told["throttled"])

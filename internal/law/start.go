@@ -22,8 +22,8 @@ const (
 	startFew   = 5   // in flight; from there on the growth is the latency in seconds,
 	startLeast = .03 // but no less than this
 
-	silence      = 250 * time.Millisecond // without an answer; then calls in flight don't count,
-	silenceGrow  = 4                      // and the window grows by this factor
+	silence      = 300 * time.Millisecond // without an answer; then calls in flight don't count,
+	silenceGrow  = 8                      // and the window grows by this factor
 	patience     = time.Second            // at a closed server, until the next probe
 	patienceMost = 10 * time.Second       // the same where it is twice the latency
 )
@@ -32,7 +32,7 @@ const (
 // closed server one call at a time probes.
 func (l *Law) Wait(now clock.Instant) time.Duration {
 	closed := l.row >= closedRow
-	wait := max(silence, silenceGrow*l.took)
+	wait := max(silence, 2*l.took)
 	switch {
 	case l.inflight == 0, !closed && !l.unpaced(), !closed && l.counted() < l.window:
 		return 0

@@ -22,14 +22,14 @@ func TestWait(t *testing.T) {
 		want     time.Duration // since a call was last let go or done
 	}{
 		{"nothing is in flight", false, 0, 1, 0, 0, 0, 0},
-		{"one is", false, 0, 1, 1, 0, 0, 250 * ms},
+		{"one is", false, 0, 1, 1, 0, 0, silence},
 		{"less than the window", false, 0, 2, 1, 0, 0, 0},
 		{"a part of the window is left", false, 0, 1.15, 1, 0, 0, 0},
 		{"a full window", false, 0, 2, 2, 0, 0, silence},
 		{"the silent do not count", false, 0, 2, 9, 8, 0, 0},
 		{"others do", false, 0, 2, 10, 8, 0, silence},
 		{"answers are quick", false, 0, 1, 1, 0, 50 * ms, silence},
-		{"answers are slow", false, 0, 1, 1, 0, 3 * s, 12 * s},
+		{"answers are slow", false, 0, 1, 1, 0, 3 * s, 6 * s},
 		{"a rate says how long", true, 0, 1, 9, 0, s, 0},
 		{"a rate, and one throttle", true, 1, 1, 9, 0, s, 0},
 		{"without a rate, one throttle", false, 1, 1, 1, 0, 0, silence},
@@ -181,13 +181,13 @@ func TestSilentCallsOpenTheWindow(t *testing.T) {
 	long := d.send()
 	assert.Positive(t, d.Wait(d.now))
 	d.after(silence).send()
-	assert.Equal(t, 4., d.window)
+	assert.Equal(t, 8., d.window)
 	assert.Equal(t, 1, d.silent, "the one before")
-	for range 3 {
+	for range 7 {
 		assert.Zero(t, d.Wait(d.now))
 		d.send()
 	}
-	assert.Equal(t, silence, d.Wait(d.now), "four that are not silent")
+	assert.Equal(t, silence, d.Wait(d.now), "eight that are not silent")
 	d.end(Attempt{Kind: Nothing, Sent: long})
 	assert.Zero(t, d.silent)
 	assert.Positive(t, d.Wait(d.now), "a silent one that ends makes no room")

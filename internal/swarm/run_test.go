@@ -85,6 +85,7 @@ type world struct {
 	tokens  float64 // of the server
 	filled  time.Duration
 	busy    map[int]string // what callers do
+	refused map[int]int    // retries, by the innermost node
 }
 
 func (w *world) now() time.Duration { return time.Since(w.start) }
@@ -184,8 +185,19 @@ func (f *faultyStore) Sync(ctx context.Context, q shared.Request) (shared.Reply,
 	return r, err
 }
 
-// aloneAfter is how many throttles of a call in a row pause everybody. Others may concern it alone.
+// aloneAfter is how many retries a limiter sees refused before a throttle may concern its call alone.
 const aloneAfter = 2
+
+// perhapsAlone reports whether a throttle may concern its call alone.
+func (w *world) perhapsAlone(c *call) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	inner := c.path[len(c.path)-1]
+	if c.row > 1 {
+		w.refused[inner]++
+	}
+	return w.refused[inner] >= aloneAfter
+}
 
 // storeFaults is how long stores fail, and patience after which a caller that has not ended counts as starved.
 const (
@@ -195,7 +207,7 @@ const (
 
 // run is the whole run, within its bubble.
 func (w *world) run() {
-	w.start, w.byName, w.busy = time.Now(), map[string]int{}, map[int]string{}
+	w.start, w.byName, w.busy, w.refused = time.Now(), map[string]int{}, map[int]string{}, map[int]int{}
 	if w.Budget != nil {
 		w.budget = cruise.Must(cruise.NewBudget(w.Budget[0], w.Budget[1], w.Budget[2]))
 	}
@@ -425,8 +437,9 @@ func (w *world) attempt(ctx context.Context, d dice, p place, c *call) (err erro
 		} else {
 			c.row = 0
 		}
+		alone := len(c.path) > 0 && w.perhapsAlone(c)
 		if told > 0 && c.cost > 0 && len(blamed) > 0 && !c.leaves {
-			w.note(entry{what: paused, call: c, number: number, nodes: blamed, told: told, alone: c.row > aloneAfter})
+			w.note(entry{what: paused, call: c, number: number, nodes: blamed, told: told, alone: alone})
 		}
 	}()
 

@@ -24,7 +24,7 @@ type edit struct{ old, new string }
 var changes = []change{
 	{1, "one call more for each success, as TCP", []edit{{`startGrow  = .15 `, `startGrow = 1. `}}},
 	{1, "as many calls more where calls are fast and many", []edit{{`startFew   = 5 `, `startFew = 1e9 `}}},
-	{1, "silence lets no other call go", []edit{{`silence      = 250 * time.Millisecond`, `silence = time.Hour`}}},
+	{1, "silence lets no other call go", []edit{{`silence      = 300 * time.Millisecond`, `silence = time.Hour`}}},
 	{1, "silence makes no window larger", []edit{{`l.window *= silenceGrow`, ``}, {`l.silent, l.silentAt = l.inflight, l.moved`, ``}}},
 
 	{2, "cut to 0.7 instead of 0.5", []edit{{`Decrease: 0.5`, `Decrease: 0.7`}}},
