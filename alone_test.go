@@ -28,6 +28,7 @@ func TestOwnThrottles(t *testing.T) {
 		other = "other" // another call is throttled
 		pass  = "pass"  // another call gets through
 		late  = "late"  // the same, but it was sent before the last two throttles
+		under = "under" // the same, but it was under way at the last throttle
 		ours  = "ours"  // our call gets through
 	)
 	for _, tt := range []struct {
@@ -50,6 +51,10 @@ func TestOwnThrottles(t *testing.T) {
 		{"another was throttled before", []string{other, own, pass, own, own}, true, true},
 		{"our call gets through", []string{own, own, own, ours, pass}, false, false},
 		{"our call got through before", []string{own, pass, own, ours, own}, false, false},
+		{"retries of the run before do not count", []string{own, own, own, ours, own, pass, own}, false, false},
+		{"nor do others that got through in it", []string{own, pass, ours, own, own, own}, false, false},
+		{"nor others under way as a run begins", []string{own, ours, own, under, own, own}, false, false},
+		{"others under way later do", []string{own, own, under, own}, true, true},
 		{"the next call", []string{own, pass, own, own, next}, true, false},
 		{"the next call, after one retry", []string{own, pass, own, next}, false, false},
 		{"one retry of each call", []string{own, pass, own, next, own}, true, true},
@@ -82,6 +87,8 @@ func TestOwnThrottles(t *testing.T) {
 						f.Outcome, streak = OutcomeSuccess, new(throttleStreak)
 					case late:
 						f.Outcome, f.Sent, streak = OutcomeSuccess, f.Sent.Add(-time.Minute), new(throttleStreak)
+					case under:
+						f.Outcome, f.Sent, streak = OutcomeSuccess, f.Sent.Add(-1500*time.Millisecond), new(throttleStreak)
 					case ours:
 						f.Outcome = OutcomeSuccess
 					}

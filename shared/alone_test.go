@@ -3,6 +3,8 @@ package shared
 import (
 	"context"
 	"errors"
+	"fmt"
+	"math"
 	"sync"
 	"testing"
 	"time"
@@ -46,5 +48,38 @@ func TestFirstAfterAPause(t *testing.T) {
 				assert.Equal(t, tt.want, order)
 			})
 		})
+	}
+}
+
+// One caller whose calls are always refused holds up no others.
+func TestOneCallerIsRefusedAlways(t *testing.T) {
+	for _, after := range []time.Duration{0, time.Second, 10 * time.Second} {
+		for _, attempts := range []int{2, 3, 5, math.MaxInt} {
+			t.Run(fmt.Sprintf("%v, %d attempts", after, attempts), func(t *testing.T) {
+				replay.Test(t, func(t *testing.T) {
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
+					defer cancel()
+					r := cruise.Must(cruise.New(cruise.WithLimiter(cruise.Must(New(NewMemoryStore()))), cruise.WithoutBudget(), cruise.WithMaxAttempts(attempts)))
+					var odd sync.WaitGroup
+					odd.Go(func() {
+						for ctx.Err() == nil {
+							_ = r.Do(ctx, func(context.Context) error {
+								return cruise.Throttled(errors.New("this record"), cruise.RetryAfter(after))
+							})
+							replay.Sleep(10 * time.Second)
+						}
+					})
+					n := 0
+					for ctx.Err() == nil {
+						if r.Do(ctx, func(context.Context) error { replay.Sleep(150 * time.Millisecond); return nil }) != nil {
+							break // it would be too late
+						}
+						n++
+					}
+					odd.Wait()
+					assert.Greater(t, n, 3600, "of 4,000")
+				})
+			})
+		}
 	}
 }
