@@ -243,8 +243,7 @@ func (a adaptivePolicy) Apply(f Feedback) {
 	if f.Cost <= 0 || !a.queue.Ready() {
 		return
 	}
-	now := clock.Now()
-	sent := clock.Of(f.Sent)
+	now, sent := clock.Now(), clock.Of(f.Sent)
 	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && a.observer == nil
 	if plain {
 		a.pending.put(now, sent, f.Cost)

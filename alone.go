@@ -72,11 +72,7 @@ func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 // throttle counts a throttle.
 func (p *ownThrottles) throttle(r *throttleStreak) {
 	now, retry := clock.Now(), r.n > 0
-	continues := p.retried
-	if retry {
-		continues = r.last == p.throttled
-	}
-	if !continues || !p.running.Load() { // others are refused as well
+	if !p.running.Load() || retry && r.last != p.throttled || !retry && !p.retried { // others are refused as well
 		p.since, p.last, p.refused, p.passed, p.alone = now, now, 0, false, false
 		p.running.Store(true)
 	}

@@ -21,8 +21,7 @@ type member = limits.Member
 // without its ancestors.
 type ownLimiter interface{ Apply(Feedback) }
 
-// ownOf returns the policy of l and its queue if l was made by a constructor of this module, else
-// nil.
+// ownOf returns the policy and the queue of a limiter that this module's constructors made, else nil.
 func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
 	q := limits.QueueOf(l)
 	if q == nil {

@@ -56,7 +56,7 @@ type fixedLimiter struct {
 // time since then. A quota that is exhausted for a known time pauses the limiter too. Learn ignores
 // a Feedback of Cost 0 or less.
 func (l *fixedLimiter) Learn(f Feedback) {
-	l.apply(f)
+	fixedPolicy{limiter: l}.Apply(f)
 	reportToParents(&l.queue, f)
 }
 
@@ -67,9 +67,8 @@ type fixedPolicy struct {
 }
 
 // Apply is Learn without the ancestors.
-func (p fixedPolicy) Apply(f Feedback) { p.limiter.apply(f) }
-
-func (l *fixedLimiter) apply(f Feedback) {
+func (p fixedPolicy) Apply(f Feedback) {
+	l := p.limiter
 	if f.Cost <= 0 || !l.queue.Ready() || !f.Outcome.refused() && !l.raised.Load() {
 		return
 	}
