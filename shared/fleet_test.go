@@ -379,7 +379,7 @@ func TestQuota(t *testing.T) {
 			var told, untold float64
 			for n := 1.; n <= 6; n++ { // one run of seven is throttled more often
 				told, untold = told+run(true), untold+run(false)
-				if told <= .003*n && told < untold/2 {
+				if told <= .004*n && told < .8*untold {
 					return
 				}
 			}
