@@ -30,9 +30,10 @@ type ownThrottles struct {
 	alone        bool          // the run concerns its calls alone
 }
 
-// refusedRetries is the number of retries that a run refuses before it concerns its calls alone. A
-// congestion refuses one as well.
-const refusedRetries = 2
+const (
+	refusedRetries = 2           // that a run has before it concerns its calls alone: a congestion refuses one as well
+	runGap         = time.Minute // between the throttles of two calls of a run, at most
+)
 
 // throttleStreak counts the consecutive throttles of one call.
 type throttleStreak struct {
@@ -49,13 +50,8 @@ func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 	case OutcomeThrottled:
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		known := p.alone
-		p.throttle(r)
-		if r.own {
+		if p.throttle(f, r); r.own {
 			f.Outcome, f.RetryAfter, f.Sent = OutcomeDropped, 0, time.Time{}
-			if !known {
-				f.ownSince = p.since
-			}
 		}
 		return
 	case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
@@ -70,15 +66,17 @@ func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 }
 
 // throttle counts a throttle.
-func (p *ownThrottles) throttle(r *throttleStreak) {
+func (p *ownThrottles) throttle(f *Feedback, r *throttleStreak) {
 	now, retry := clock.Now(), r.n > 0
-	if !p.running.Load() || retry && r.last != p.throttled || !retry && !p.retried { // others are refused as well
+	if !p.running.Load() || retry && r.last != p.throttled || !retry && (!p.retried || now.Sub(p.last) > runGap) { // others are refused as well, or much later
 		p.since, p.last, p.refused, p.passed, p.alone = now, now, 0, false, false
 		p.running.Store(true)
 	}
 	if retry {
 		p.refused++
-		p.alone = p.alone || p.passed && p.refused >= refusedRetries
+		if !p.alone && p.passed && p.refused >= refusedRetries {
+			p.alone, f.ownSince = true, p.since
+		}
 	}
 	p.before, p.last, p.retried = p.last, now, retry
 	p.throttled++

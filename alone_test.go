@@ -25,6 +25,7 @@ func TestOwnThrottles(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
 		next  = "next"  // our call has given up, and the next one is throttled
+		later = "later" // the same, more than a minute later
 		other = "other" // another call is throttled
 		pass  = "pass"  // another call gets through
 		late  = "late"  // the same, but it was sent before the last two throttles
@@ -58,6 +59,7 @@ func TestOwnThrottles(t *testing.T) {
 		{"the next call", []string{own, pass, own, own, next}, true, false},
 		{"the next call, after one retry", []string{own, pass, own, next}, false, false},
 		{"one retry of each call", []string{own, pass, own, next, own}, true, true},
+		{"a retry of the next call, much later", []string{own, own, own, pass, later, own}, false, false},
 		{"a call without a retry", []string{own, pass, own, own, next, next}, false, false},
 		{"another call without a retry", []string{own, pass, own, own, next, other}, false, false},
 	} {
@@ -81,6 +83,9 @@ func TestOwnThrottles(t *testing.T) {
 						}
 					case next:
 						mine = throttleStreak{}
+					case later:
+						mine = throttleStreak{}
+						time.Sleep(time.Minute)
 					case other:
 						streak = &theirs
 					case pass:
@@ -110,6 +115,14 @@ func TestOwnThrottles(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A limiter that the server did not blame was taught nothing, so it has nothing to take back.
+func TestUnblamed(t *testing.T) {
+	f := Feedback{Outcome: OutcomeThrottled, Cost: 3, RetryAfter: time.Second, Scope: "A", Quota: &Quota{Limit: 1}, ownSince: 1}
+	assert.Equal(t, Feedback{Outcome: OutcomeDropped, Cost: 3, Scope: "A"}, f.unblamed())
+	f.Outcome = OutcomeSuccess
+	assert.Equal(t, Feedback{Outcome: OutcomeSuccess, Cost: 3, Scope: "A"}, f.unblamed())
 }
 
 // After a told wait the retry of a refused call goes first. If the server refuses that too, or tells no

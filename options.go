@@ -90,9 +90,8 @@ func WithBackoff[B Backoff | func(retry int, previous time.Duration) time.Durati
 
 // WithThrottleBackoff sets the wait of one call before the retry of a throttled attempt, as
 // [WithBackoff] does for other retries. Default: none if the limiter is a [Learner], which pauses
-// for everyone; otherwise 1 s, doubled to 20 s, full jitter. A nil function is an error.
-//
-// A call whose limiter pauses for a Retry-After at least as long waits there instead.
+// for everyone; otherwise 1 s, doubled to 20 s, full jitter. Where the limiter pauses for a
+// Retry-After that is no shorter, the call waits there instead. A nil function is an error.
 func WithThrottleBackoff[B Backoff | func(retry int, previous time.Duration) time.Duration](b B) Option {
 	return option(func(c *config) {
 		c.throttleBackoff, _ = delaysOf(b)
