@@ -8,11 +8,12 @@ import (
 
 // Internals for the tests.
 var (
-	Script = script
-	KeyOf  = keyOf
-	Args   = args
-	Parse  = parse
-	Pin    = pin
+	Script  = script
+	KeyOf   = keyOf
+	Args    = args
+	Parse   = parse
+	Decided = decided
+	Pin     = pin
 )
 
 // Raw makes a store of any client, as it is.

@@ -311,7 +311,7 @@ func TestRedisStandsStill(t *testing.T) {
 			for _, l := range workers {
 				syncs += l.Stats().Syncs
 			}
-			assert.LessOrEqual(t, s.calls(t), syncs+uint64(len(workers)), "the first sync of each may find no script")
+			assert.LessOrEqual(t, s.calls(t), 2*syncs+uint64(len(workers)), "each may take a step, and the first of each may find no script")
 			assert.LessOrEqual(t, tr.worst(), crowded())
 			assert.Empty(t, tr.failed)
 			assert.Zero(t, throttles(workers))

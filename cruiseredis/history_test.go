@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,28 +22,29 @@ import (
 	"github.com/a7df5faa/cruise/shared"
 )
 
-// recorded returns the script with an additional list, in which it logs each step: the time, the
-// arguments and the answer.
+// recorded returns the script with an additional list, in which it logs each run: the time, the
+// numbers of the arguments and of the answer, and the memories of the law in both.
 func recorded(t *testing.T) string {
 	t.Helper()
-	before, answer, ok := strings.Cut(cruiseredis.Script, "\nreturn {\n")
-	require.True(t, ok, "the script ends in another way")
+	before, after, ok := strings.Cut(cruiseredis.Script, "\nreturn reply\n")
+	require.True(t, ok && after == "", "the script ends in another way")
 	return before + `
-local answer = {
-` + answer + `
-local words = {string.format('%.0f', t)}
-for _, v in ipairs(ARGV) do words[#words + 1] = v end
-for _, v in ipairs(answer) do words[#words + 1] = string.format('%.0f', v) end
-redis.call('RPUSH', KEYS[1] .. ' log', table.concat(words, ' '))
-return answer
+local words, laws = {string.format('%.0f', t), #ARGV}, {'', ''}
+for i, v in ipairs(ARGV) do if i <= 31 then words[#words + 1] = v else laws[1] = v end end
+for _, v in ipairs(reply) do
+  if type(v) == 'number' then words[#words + 1] = string.format('%.0f', v) else laws[2] = v end
+end
+redis.call('RPUSH', KEYS[1] .. ' log', table.concat(words, ' '), laws[1], laws[2])
+return reply
 `
 }
 
 // history reads a log and checks each step of it: against the model, and against the rules that
 // slots must keep in any case.
 type history struct {
-	state shared.State
-	steps int
+	state    shared.State
+	steps    int // runs of the script
+	requests int
 
 	epoch int64
 	last  int64 // slot of the epoch
@@ -50,8 +52,8 @@ type history struct {
 	slots int   // given in all
 }
 
-// step is one line of the log.
-func (h *history) step(line string) error {
+// step is one run in the log.
+func (h *history) step(line, told, kept string) error {
 	var words []int64
 	for _, w := range strings.Fields(line) {
 		n, err := strconv.ParseInt(w, 10, 64)
@@ -60,19 +62,47 @@ func (h *history) step(line string) error {
 		}
 		words = append(words, n)
 	}
-	if len(words) != 1+27+12 {
-		return fmt.Errorf("%d words", len(words))
+	const request, decision = 23, 8
+	commits := words[1] > request
+	at, words := words[0], words[2:]
+	q, rest := requestOf(words[:request]), words[request:]
+	var d shared.Decision
+	if commits {
+		d, rest = decisionOf(rest[:decision], told), rest[decision:]
 	}
-	at, q := words[0], requestOf(words[1:28])
-	got, err := cruiseredis.Parse(words[28:])
+	var answer []any
+	for _, n := range rest {
+		answer = append(answer, n)
+	}
+	if rest[0] == 1 {
+		answer = append(answer, kept)
+	}
+	got, gotNews, err := cruiseredis.Parse(answer)
 	if err != nil {
 		return err
 	}
 	h.steps++
 
 	// The model's answer at that time.
-	if want := h.state.Sync(time.Duration(at)*time.Microsecond, q); want != got {
-		return fmt.Errorf("step %d: %+v at %d: got %+v, want %+v", h.steps, q, at, got, want)
+	now := time.Duration(at) * time.Microsecond
+	want, news := shared.Reply{}, (*shared.News)(nil)
+	if commits {
+		want, news = h.state.Commit(now, q, d)
+	} else {
+		h.requests++
+		want, news = h.state.Report(now, q)
+		if q.Resume {
+			h.until = 0
+		}
+	}
+	if news != nil {
+		news.Law = append([]byte{}, news.Law...)
+	}
+	if want != got || !reflect.DeepEqual(news, gotNews) {
+		return fmt.Errorf("step %d: %+v at %d: got %+v, %+v, want %+v, %+v", h.steps, q, at, got, gotNews, want, news)
+	}
+	if news != nil {
+		return nil
 	}
 
 	// And the rules for slots. Within an epoch no two slots are closer than the rate allows, so
@@ -83,9 +113,6 @@ func (h *history) step(line string) error {
 	}
 	if got.Epoch > h.epoch {
 		h.epoch, h.last = got.Epoch, 0
-	}
-	if q.Resume {
-		h.until = 0
 	}
 	if end := at + got.Pause.Microseconds(); end < h.until {
 		return fmt.Errorf("step %d: the pause got shorter by %d us", h.steps, h.until-end)
@@ -114,16 +141,24 @@ func (h *history) step(line string) error {
 func requestOf(a []int64) shared.Request {
 	us := func(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
 	q := shared.Request{
-		Law:  shared.Law{Min: a[0], Max: a[1], Initial: a[2], Decrease: a[3], Increase: a[4], Burst: a[5], Forgive: a[6], PauseBase: us(a[7])},
-		Want: int(a[8]), Least: int(a[9]), Epoch: a[10], Rate: a[11], Ceiling: a[12],
-		Throttled: a[13] == 1, Backoff: us(a[14]), Successes: a[15], Failed: a[16],
-		Pause: us(a[17]), NewPause: a[18] == 1, Resume: a[19] == 1, Resumes: a[20], Count: a[21], Held: us(a[22]),
+		Law:  shared.Law{Min: a[0], Max: a[1], Initial: a[2], Burst: a[3]},
+		Want: int(a[4]), Least: int(a[5]), Epoch: a[6], Rate: a[7], Ceiling: a[8],
+		Throttled: a[9] == 1, Backoff: us(a[10]), Successes: a[11], Failed: a[12],
+		Pause: us(a[13]), NewPause: a[14] == 1, Resume: a[15] == 1, Resumes: a[16], Count: a[17], Held: us(a[18]),
 	}
-	if a[23] >= 0 {
-		q.QuotaAge = us(a[23])
-		q.Quota = &cruise.Quota{Limit: int(a[24]), Remaining: int(a[25]), Reset: us(a[26])}
+	if a[19] >= 0 {
+		q.QuotaAge = us(a[19])
+		q.Quota = &cruise.Quota{Limit: int(a[20]), Remaining: int(a[21]), Reset: us(a[22])}
 	}
 	return q
+}
+
+// decisionOf is the inverse of Decided.
+func decisionOf(a []int64, law string) shared.Decision {
+	return shared.Decision{
+		Step: a[0], Rate: a[1], Ceiling: a[2], Why: a[3], Level: a[4], Row: a[5],
+		Pause: time.Duration(a[6]) * time.Microsecond, Void: a[7] == 1, Law: []byte(law),
+	}
 }
 
 // drain checks the log, and empties it.
@@ -131,13 +166,13 @@ func (h *history) drain(t *testing.T, c *redis.Client, scope string) {
 	t.Helper()
 	key := cruiseredis.KeyOf(scope) + " log"
 	for {
-		lines, err := c.LPopCount(t.Context(), key, 1000).Result()
+		lines, err := c.LPopCount(t.Context(), key, 999).Result()
 		if len(lines) == 0 {
 			require.True(t, err == nil || err == redis.Nil, "%v", err)
 			return
 		}
-		for _, line := range lines {
-			require.NoError(t, h.step(line))
+		for run := range slices.Chunk(lines, 3) {
+			require.NoError(t, h.step(run[0], run[1], run[2]))
 		}
 	}
 }
@@ -198,7 +233,7 @@ func TestHistory(t *testing.T) {
 		wg.Wait()
 		lastEpoch, lastResumes = epochs, resumes
 		h.drain(t, c, scope)
-		require.Equal(t, min(steps, done+batch)/askers*askers, h.steps)
+		require.Equal(t, min(steps, done+batch)/askers*askers, h.requests)
 	}
 	t.Logf("%d steps, %d slots, %d epochs", h.steps, h.slots, h.epoch)
 	assert.Positive(t, h.slots)
@@ -248,7 +283,7 @@ func TestRequestOf(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 100 {
 		q := randomRequest(rng, &shared.State{Epoch: 5, Resumes: 7, Count: 9})
-		times := []*time.Duration{&q.Backoff, &q.Pause, &q.Held, &q.Law.PauseBase, &q.QuotaAge}
+		times := []*time.Duration{&q.Backoff, &q.Pause, &q.Held, &q.QuotaAge}
 		if q.Quota != nil {
 			times = append(times, &q.Quota.Reset)
 		}
@@ -259,6 +294,7 @@ func TestRequestOf(t *testing.T) {
 		for _, a := range cruiseredis.Args(q) {
 			words = append(words, reflect.ValueOf(a).Int())
 		}
+		q.Law = shared.Law{Min: q.Law.Min, Max: q.Law.Max, Initial: q.Law.Initial, Burst: q.Law.Burst} // Redis needs no more
 		require.Equal(t, q, requestOf(words))
 	}
 }

@@ -21,8 +21,9 @@ import (
 //go:embed sync.lua
 var script string
 
-// Store keeps the shared state of the workers of one scope in one key of Redis. A step of it is one
-// call of one script, so it is atomic, and takes one round trip.
+// Store keeps the shared state of the workers of one scope in one key of Redis. A sync is one call of
+// one script, so it is atomic, and takes one round trip. If a step of the law is due, the worker takes
+// it, with one round trip more.
 //
 // A Store is safe for concurrent use. [NewStore] makes one.
 type Store struct {
@@ -103,10 +104,19 @@ func pin(client redis.UniversalClient) (processor, error) {
 	return client, nil
 }
 
-// Sync carries out a request in Redis. If Redis does not know the script, Sync sends the request
-// once more, with the script.
+// Sync carries out a request in Redis, and any step of the law that is due. If Redis does not know
+// the script, Sync sends the request once more, with the script.
 func (s *Store) Sync(ctx context.Context, q shared.Request) (shared.Reply, error) {
 	args := args(q)
+	reply, news, err := s.run(ctx, args)
+	for err == nil && news != nil {
+		reply, news, err = s.run(ctx, append(args, decided(news.Decide(q))...))
+	}
+	return reply, err
+}
+
+// run calls the script.
+func (s *Store) run(ctx context.Context, args []any) (shared.Reply, *shared.News, error) {
 	got, err := s.eval(ctx, "evalsha", s.hash, args)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		got, err = s.eval(ctx, "eval", s.text, args)
@@ -115,7 +125,7 @@ func (s *Store) Sync(ctx context.Context, q shared.Request) (shared.Reply, error
 		if ctx.Err() != nil {
 			s.connect()
 		}
-		return shared.Reply{}, fmt.Errorf("cruiseredis: %w", err)
+		return shared.Reply{}, nil, fmt.Errorf("cruiseredis: %w", err)
 	}
 	return parse(got)
 }
@@ -145,13 +155,13 @@ type once struct{ *redis.Cmd }
 
 func (once) NoRetry() bool { return true }
 
-func (s *Store) eval(ctx context.Context, name, what string, args []any) ([]int64, error) {
+func (s *Store) eval(ctx context.Context, name, what string, args []any) ([]any, error) {
 	cmd := redis.NewCmd(ctx, append([]any{name, what, len(s.keys), s.keys[0]}, args...)...)
 	cmd.SetFirstKeyPos(3)
 	if err := s.client.Process(ctx, once{cmd}); err != nil {
 		return nil, err
 	}
-	return cmd.Int64Slice()
+	return cmd.Slice()
 }
 
 // args returns the numbers of a request, in the order of the script.
@@ -161,33 +171,62 @@ func args(q shared.Request) []any {
 		quota, age = *q.Quota, micros(q.QuotaAge)
 	}
 	return []any{
-		q.Law.Min, q.Law.Max, q.Law.Initial, q.Law.Decrease, q.Law.Increase, q.Law.Burst, q.Law.Forgive, micros(q.Law.PauseBase),
+		q.Law.Min, q.Law.Max, q.Law.Initial, q.Law.Burst,
 		q.Want, q.Least, q.Epoch, q.Rate, q.Ceiling, number(q.Throttled), micros(q.Backoff), q.Successes, q.Failed,
 		micros(q.Pause), number(q.NewPause), number(q.Resume), q.Resumes, q.Count, micros(q.Held),
 		age, quota.Limit, quota.Remaining, micros(quota.Reset),
 	}
 }
 
+// decided returns the numbers of a decision, in the order of the script, and the memory of the law.
+func decided(d shared.Decision) []any {
+	return []any{d.Step, d.Rate, d.Ceiling, d.Why, d.Level, d.Row, micros(d.Pause), number(d.Void), d.Law}
+}
+
 // causes are in the order of the script, which is that of Why in a shared.State.
 var causes = [...]cruise.Cause{cruise.CauseSuccess, cruise.CauseThrottle, cruise.CauseQuota}
 
-// parse returns the reply in the script's answer.
-func parse(got []int64) (shared.Reply, error) {
-	if len(got) != 12 {
-		return shared.Reply{}, fmt.Errorf("cruiseredis: answer of %d numbers: want 12", len(got))
+// parse returns the reply or the news in the script's answer.
+func parse(got []any) (shared.Reply, *shared.News, error) {
+	n, law := numbers(got), ""
+	if len(got) > 0 {
+		law, _ = got[len(got)-1].(string)
 	}
-	if why := got[11]; why < 0 || why >= int64(len(causes)) {
-		return shared.Reply{}, fmt.Errorf("cruiseredis: cause %d: want 0 to %d", why, len(causes)-1)
+	switch {
+	case len(got) == 13 && len(n) == 13 && n[0] == 0:
+		if n[12] < 0 || n[12] >= int64(len(causes)) {
+			return shared.Reply{}, nil, fmt.Errorf("cruiseredis: cause %d: want 0 to %d", n[12], len(causes)-1)
+		}
+		return shared.Reply{
+			Slots: int(n[1]), Wait: duration(n[2]), Span: duration(n[3]),
+			Epoch: n[4], Rate: n[5], Ceiling: n[6], Level: n[7], Pause: duration(n[8]),
+			Resumes: n[9], Workers: int(n[10]), Count: n[11], Why: causes[n[12]],
+		}, nil, nil
+	case len(got) == 20 && len(n) == 19 && n[0] == 1:
+		news := &shared.News{
+			Step: n[1], Law: []byte(law), Rate: n[2], Ceiling: n[3], Level: n[4], Most: n[5], Turn: duration(n[6]),
+			Elapsed: duration(n[7]), Used: duration(n[8]), Out: n[9], Oks: n[10], Errs: n[11],
+			Throttled: n[12] > 0, Backoff: duration(n[13]), Asked: duration(n[14]),
+		}
+		if n[16] >= 0 {
+			news.Quota = &cruise.Quota{Limit: int(n[15]), Remaining: int(n[16]), Reset: duration(n[17])}
+			news.QuotaAge = duration(n[18])
+		}
+		return shared.Reply{}, news, nil
 	}
-	return shared.Reply{
-		Slots: int(got[0]),
-		Wait:  duration(got[1]),
-		Span:  duration(got[2]),
-		Epoch: got[3], Rate: got[4], Ceiling: got[5], Level: got[6],
-		Pause:   duration(got[7]),
-		Resumes: got[8], Workers: int(got[9]), Count: got[10],
-		Why: causes[got[11]],
-	}, nil
+	return shared.Reply{}, nil, fmt.Errorf("cruiseredis: answer %v: want 13 numbers, or 19 and a text", got)
+}
+
+// numbers returns the whole numbers that an answer begins with.
+func numbers(got []any) (n []int64) {
+	for _, v := range got {
+		i, ok := v.(int64)
+		if !ok {
+			break
+		}
+		n = append(n, i)
+	}
+	return n
 }
 
 // micros returns d in microseconds, rounded up.

@@ -233,13 +233,15 @@ func TestRateSaysWhy(t *testing.T) {
 					assert.NoError(t, s.WaitN(t.Context(), 1))
 					s.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
 				}
-				assert.NoError(t, s.WaitN(t.Context(), 1))
-				time.Sleep(time.Second)
-				tt.end.Sent = time.Now()
-				s.Learn(tt.end)
+				for range 2 { // the first quota has nothing to be compared with
+					assert.NoError(t, s.WaitN(t.Context(), 1))
+					time.Sleep(time.Second)
+					tt.end.Sent = time.Now()
+					s.Learn(tt.end)
+				}
 				assert.NoError(t, s.WaitN(t.Context(), 1))
 				synctest.Wait()
-				assert.Equal(t, []cruise.Cause{tt.want}, falls)
+				assert.Equal(t, tt.want, falls[0])
 				calls(t, s, 60)
 				synctest.Wait()
 				assert.Contains(t, rises, cruise.CauseSuccess)

@@ -285,9 +285,14 @@ func (s *Limiter) probe(now, sent clock.Instant, e cruise.Feedback) {
 
 // answered notes a call that the server let through, for the next request.
 func (s *Limiter) answered(now clock.Instant, e cruise.Feedback, late bool) {
-	s.oks, s.cost = s.oks+int64(e.Cost), e.Cost
+	s.cost = e.Cost
+	if late {
+		s.errs += int64(e.Cost) // it was let through, but tells nothing of the server since
+	} else {
+		s.oks += int64(e.Cost)
+	}
 	if q := e.Quota; q != nil {
-		if q.Reset > 0 && q.Remaining < e.Cost && s.quota.Remaining >= e.Cost {
+		if q.Reset > syncHorizon+slotLife && q.Remaining < e.Cost && s.quota.Remaining >= e.Cost {
 			// Others have used up the rest that slots were fetched for.
 			s.slots.drop()
 			s.urgent = true

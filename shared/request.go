@@ -52,7 +52,10 @@ type Request struct {
 }
 
 // cost returns the cost of a call, by whose intervals the law goes.
-func (q *Request) cost() float64 { return float64(max(1, q.Least)) }
+func (q *Request) cost() int64 { return int64(max(1, q.Least)) }
+
+// calls returns how many calls cost so much together.
+func (q *Request) calls(cost int64) int { return int((cost + q.cost() - 1) / q.cost()) }
 
 // Law holds the options of a worker that concern the shared rate: see [New]. Rates are in
 // millionths of a call per second, factors in millionths.

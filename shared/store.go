@@ -15,7 +15,8 @@ import (
 // [MemoryStore] is one for a single process.
 type Store interface {
 	// Sync carries out a request, atomically, and returns the answer: it calls [State.Sync], or
-	// does the same, at the time of the store's clock.
+	// does the same, at the time of the store's clock. If it can only do the same as
+	// [State.Report] and [State.Commit] atomically, it calls [News.Decide] in between.
 	//
 	// It must return when ctx ends, which is soon. It must not try again by itself: a request
 	// whose answer got lost costs some slots at most, but a late one is stale. One goroutine at a

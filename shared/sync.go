@@ -66,7 +66,7 @@ func (s *Limiter) begin(now clock.Instant, n int) {
 		return
 	}
 	q := s.account(now)
-	if !s.conf.pauseOnly {
+	if !s.conf.pauseOnly && now >= s.queue.PausedUntil() { // else they would be dropped
 		n = max(n, s.need(s.queue.NextCost()))
 		if want := s.want(n); n > 0 && want > 0 {
 			q.Want, q.Least = want, n
@@ -259,7 +259,7 @@ func (s *Limiter) degrade(now clock.Instant, q Request, err error) (events []cru
 	case s.conf.fallback == FallbackShare:
 		s.local = s.fairShare(now, q.Throttled)
 		s.queue.KeepPause(now)
-		pause = min(pause, clock.CeilSeconds(pauseGaps*q.cost()/s.local.Rate()))
+		pause = min(pause, clock.CeilSeconds(pauseGaps*float64(q.cost())/s.local.Rate()))
 	case s.conf.fallback == FallbackOpen:
 		s.local = open{free{s.newLocal(now, s.conf.Options)}}
 	default:
@@ -317,7 +317,10 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 	slots := r.Slots
 	if cut {
 		s.slots.drop()
-		s.epochAt, s.unproved = now, true
+		if s.known.Epoch != 0 {
+			s.epochAt = now
+		}
+		s.unproved = true
 		s.throttled = false // that attempt was sent before the cut
 	}
 	if was != r.Rate && !s.conf.pauseOnly {

@@ -13,21 +13,12 @@ import (
 	"github.com/a7df5faa/cruise/internal/replay"
 )
 
-// A mixedStore is one key at which workers of two versions meet. The older one knows nothing of
-// the field that was added last. As in Redis, it leaves alone a field that it does not know, and a
-// state that lacks a field begins anew.
+// A mixedStore is one key at which workers of two versions meet. Neither can read the memory of the
+// other's law.
 type mixedStore struct {
 	mu    sync.Mutex // guards the fields below
 	begun clock.Instant
 	state State
-	whole bool // a newer worker has been there
-	anew  int  // how often a newer one found a state without its field
-}
-
-func (m *mixedStore) begunAnew() int {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.anew
 }
 
 type versionOf struct {
@@ -38,20 +29,14 @@ type versionOf struct {
 func (v versionOf) Sync(_ context.Context, q Request) (Reply, error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	same := v.state.HintSame
-	switch {
-	case v.older:
-		v.state.HintSame = 0
-	case !v.whole && v.state.Epoch > 0:
-		v.anew++
-		v.state.Epoch = 0
+	other := func() {
+		if v.older && len(v.state.Law) > header {
+			v.state.Law[header] ^= 0xff // the version
+		}
 	}
-	r := v.state.Sync(clock.Now().Sub(v.begun), q)
-	if v.older {
-		v.state.HintSame = same
-	}
-	v.whole = v.whole || !v.older
-	return r, nil
+	other()
+	defer other()
+	return v.state.Sync(clock.Now().Sub(v.begun), q), nil
 }
 
 // While a program is rolled out, its old workers and its new ones share one rate: no kind starves
@@ -86,29 +71,4 @@ func TestWorkersOfTwoVersions(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A newer worker that meets a state without its field begins it anew, once, with the rate that
-// workers know: they go on where they were.
-func TestNewerWorkerMeetsAnOlderState(t *testing.T) {
-	replay.Test(t, func(t *testing.T) {
-		m := &mixedStore{begun: clock.Now()}
-		srv := newTokenServer(50)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
-		defer cancel()
-		var wg sync.WaitGroup
-		older := cruise.Must(New(versionOf{m, true}))
-		load(ctx, &wg, older, srv, 20)
-		time.Sleep(time.Minute)
-		known := older.Limit()
-		newer := cruise.Must(New(versionOf{m, false}))
-		load(ctx, &wg, newer, srv, 20)
-		time.Sleep(2 * time.Second)
-		assert.Equal(t, 1, m.begunAnew())
-		assert.InDelta(t, float64(known), float64(older.Limit()), .55*float64(known), "the rate that was known, or half of it after a throttle")
-		wg.Wait()
-		assert.Equal(t, 1, m.begunAnew())
-		assert.Zero(t, older.Stats().Failures+newer.Stats().Failures)
-		assert.InDelta(t, 50, float64(newer.Limit()), 20)
-	})
 }

@@ -84,11 +84,15 @@ func (l *Law) Undo(since clock.Instant) {
 }
 
 // Delivered returns the rate that the server delivers, +Inf if it is unknown. Where there is no
-// rate calls come ever faster, so the last ones count.
+// rate calls come ever faster, so the last ones count. Reports of many processes come in bunches, and
+// late: then the higher measure counts, or half of the rate, as its calls are not reported yet.
 func (l *Law) Delivered(now clock.Instant) float64 {
-	rate := l.delivered.over(now, memoryShort)
-	if !l.unpaced() {
-		rate = min(rate, l.delivered.over(now, memoryLong)/longShare)
+	short, long := l.cost*l.delivered.over(now, memoryShort), l.cost*l.delivered.over(now, memoryLong)/longShare
+	switch {
+	case l.unpaced():
+		return short
+	case l.Lag > 0:
+		return max(short, long, l.rate/2)
 	}
-	return l.cost * rate
+	return min(short, long)
 }

@@ -13,14 +13,14 @@ const (
 	probeLeast = 16  // but no fewer than these
 	probeTime  = 4   // seconds that probing takes at least, times one more than the cuts that agree
 	probeMost  = 300 // seconds that these calls take at most, if they are probeLeast or more
-	probePrice = 10  // times the price of a throttle, the same
+	probePrice = 10  // times the price of a throttle, the same, or times Config.Lag
 	pushOn     = 40  // times faster per unit of excess above the ceiling
 	creditOver = 3   // call intervals that one success can be credited with
 	peakTo     = .7  // of the peak, below which growth looks for it
 )
 
-// grow is the additive increase, for a success. Pauses and time without demand earn nothing.
-func (l *Law) grow(now clock.Instant, late bool) {
+// grow is the additive increase, for n successes. Pauses and time without demand earn nothing.
+func (l *Law) grow(now clock.Instant, late bool, n int) {
 	if l.unpaced() {
 		l.growWindow()
 		return
@@ -29,7 +29,7 @@ func (l *Law) grow(now clock.Instant, late bool) {
 	if late || l.heldAt <= l.credit || now <= from {
 		return
 	}
-	seconds := min(now.Sub(from).Seconds(), creditOver*l.gap())
+	seconds := min(now.Sub(from).Seconds(), creditOver*l.gap()*float64(n))
 	l.credit = now
 	more := l.growth(l.ceiling, seconds)
 	// A limit that fell far is back. Its peak has faded by then, so pushing on may be faster.
@@ -53,8 +53,12 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 // slope returns the growth of the rate per second: quickly back to just below the ceiling,
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
 // that of a throttle; the evidence for the ceiling is the number of calls that it was measured by.
-// Where calls are few, a probe ends after probeMost seconds, but not before probeLeast calls.
+// Where calls are few, a probe ends after probeMost seconds, but not before probeLeast calls. Where
+// news are late, growth waits for them.
 func (l *Law) slope(ceiling float64) float64 {
+	if math.IsInf(ceiling, 1) {
+		return l.rate // a guess
+	}
 	most := ceiling
 	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs
 		most = math.Sqrt(ceiling * max(ceiling, l.peak))
@@ -63,7 +67,8 @@ func (l *Law) slope(ceiling float64) float64 {
 	agreed := float64(1 + l.agreed)
 	number := max(probeLeast, min(agreed*evidence(l.known+l.delivered.counted()), probeMost*calls)) // of calls
 	price := l.price * evidence(l.measured) / probeOver
-	over := max(number/calls, agreed*probeTime, agreed*probePrice*price)
+	lag := min(probePrice*l.Lag, float64(l.measured)/calls) // at most the time that the ceiling was measured over
+	over := max(number/calls, lag, agreed*probeTime, agreed*probePrice*price)
 	slope := l.Increase * most / over
 	switch {
 	case l.rate > ceiling:

@@ -95,7 +95,7 @@ func TestGrow(t *testing.T) {
 				l.resume = now - clock.Instant(tt.resume)
 			}
 			was := l.credit
-			l.grow(now, tt.late)
+			l.grow(now, tt.late, 1)
 			assert.InDelta(t, tt.want, l.rate-90, 1e-9)
 			if tt.credit {
 				was = now
@@ -131,7 +131,7 @@ func TestGrowTo(t *testing.T) {
 			l := New(config())
 			l.Max, l.rate, l.ceiling, l.peak, l.spare = tt.most, tt.rate, tt.ceiling, tt.peak, tt.spare
 			l.heldAt, l.credit = now, now-clock.Instant(clock.CeilSeconds(tt.seconds))
-			l.grow(now, false)
+			l.grow(now, false, 1)
 			assert.InDelta(t, tt.want, l.rate, tt.delta)
 		})
 	}

@@ -33,10 +33,13 @@ type Attempt struct {
 	Kind       Kind
 	Sent       clock.Instant // when it was let go; 0 if unknown
 	Cost       int
+	Count      int // of attempts that ended so, and were told together; 0 stands for 1
 	RetryAfter time.Duration
 	Quota      *Quota
 	Late       bool // a throttle or success that was sent before the last throttle was known
 }
+
+func (a Attempt) count() int { return max(1, a.Count) }
 
 // Cause is why the rate changed.
 type Cause uint8
@@ -61,6 +64,7 @@ type Config struct {
 	Min, Max float64
 	Decrease float64 // factor of a cut
 	Increase float64 // share of the ceiling that probing adds
+	Lag      float64 // seconds until all callers know of a throttle, 0 if they do at once: reports are as late
 }
 
 // Law is the state of one limiter.
@@ -105,6 +109,12 @@ func New(c Config) *Law {
 // Rate returns the rate in calls of cost 1 per second, +Inf for none.
 func (l *Law) Rate() float64 { return l.rate }
 
+// Ceiling returns the rate that the last congestion showed to be too much, +Inf before the first.
+func (l *Law) Ceiling() float64 { return l.ceiling }
+
+// Row returns how many throttles came since a call got through that was sent after one.
+func (l *Law) Row() int { return l.row }
+
 // Soon returns the highest rate that is possible within a few calls.
 func (l *Law) Soon() float64 {
 	if l.unspread > 0 {
@@ -137,6 +147,21 @@ func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.delivered.floor = l.delivered.n
 	l.opened = l.delivered.mark(now)
 	l.peaked = l.opened
+}
+
+// Begin is SetRate for a rate that was found elsewhere, with its ceiling. Without one, which is
+// +Inf, the rate is a guess: until the first congestion it grows by itself in each second.
+func (l *Law) Begin(now clock.Instant, rate, ceiling float64) {
+	l.SetRate(now, rate)
+	if l.ceiling = ceiling; math.IsInf(ceiling, 1) {
+		l.known, l.measured = 0, 0
+	}
+}
+
+// Bound keeps the rate within other bounds from now on.
+func (l *Law) Bound(c Config) {
+	l.Config = c
+	l.rate = min(max(l.rate, c.Min), c.Max)
 }
 
 // Settle makes the law probe as rarely as if its ceiling had been found again and again, and a
@@ -180,6 +205,17 @@ func (l *Law) Free(now clock.Instant) {
 	}
 }
 
+// Used tells of the demand of many processes, in place of Sent and Free: calls were let go from one
+// time until another, and so many of them have not ended. held says that the rate made calls wait.
+func (l *Law) Used(from, until clock.Instant, inflight int, held bool) {
+	l.inflight = inflight
+	if held {
+		l.heldAt = until
+	}
+	l.delivered.busy(from)
+	l.delivered.idle(from, until)
+}
+
 // Done tells how an attempt ended. [Law.Rest] must follow.
 func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 	l.landed(now, a.Sent)
@@ -194,7 +230,7 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 			break
 		}
 		l.share -= l.share / memoryShort
-		l.delivered.add(now)
+		l.delivered.add(now, a.count())
 	case Throttle:
 		d.Why = ByThrottle
 		l.delivered.busy(now)
@@ -234,16 +270,17 @@ func (l *Law) unpaced() bool { return math.IsInf(l.rate, 1) }
 
 // success returns why the rate changed.
 func (l *Law) success(now clock.Instant, a Attempt) (why Cause) {
-	was, cost := l.rate, float64(max(1, a.Cost))
-	if l.delivered.n == 0 {
+	was, cost, n := l.rate, float64(max(1, a.Cost)), a.count()
+	first := l.delivered.n == 0
+	if first {
 		l.cost, l.share = cost, 1
 	}
-	l.cost += (cost - l.cost) / memoryShort
+	l.cost += (cost - l.cost) * min(1, float64(n)/memoryShort)
 	l.share += (1 - l.share) / memoryShort
-	l.delivered.add(now)
-	l.fresh++
+	l.delivered.add(now, n)
+	l.fresh += n
 	// A success that was sent before the last throttle does not show that the server is open.
-	if !a.Late || l.delivered.n == 1 {
+	if !a.Late || first {
 		l.open(now)
 	}
 	l.spare = 0
@@ -271,7 +308,7 @@ func (l *Law) success(now clock.Instant, a Attempt) (why Cause) {
 	if a.Kind == Success && l.queued(now) {
 		why = ByLatency
 	} else if !spread {
-		l.grow(now, a.Late)
+		l.grow(now, a.Late, n)
 	}
 	if window && l.ration(now, q) {
 		why = ByQuota

@@ -113,10 +113,10 @@ func (m *meter) pause(now, until clock.Instant, counts time.Duration, throttle b
 	}
 }
 
-// add notes a call that was let through.
-func (m *meter) add(now clock.Instant) {
-	e := entry{m.n, m.clock(now)}
-	m.n++
+// add notes n calls that were let through: the last one now, the others since the last time.
+func (m *meter) add(now clock.Instant, n int) {
+	e := entry{m.n + n - 1, m.clock(now)}
+	m.n += n
 	switch {
 	case m.entries > 0 && e.at-m.ring[(m.entries-1)%memoryLong].at < grain:
 		return

@@ -109,7 +109,7 @@ func TestMeterOver(t *testing.T) {
 			add := func(n int, gap time.Duration) {
 				for range n {
 					now = now.Add(gap)
-					m.add(now)
+					m.add(now, 1)
 				}
 			}
 			add(tt.calls, s)
@@ -128,11 +128,11 @@ func TestMeterOver(t *testing.T) {
 	var m meter
 	m.busy(1)
 	assert.Equal(t, inf, m.over(clock.Instant(s), 32), "nothing for a while")
-	m.add(1)
+	m.add(1, 1)
 	assert.Equal(t, inf, m.over(1, 32), "in no time")
 	m.restart(1, 3*s)
 	for range 8 {
-		m.add(1)
+		m.add(1, 1)
 	}
 	assert.InDelta(t, 8./4, m.over(1+7*clock.Instant(s), 32), 1e-9, "eight are no fewer than eight")
 }
@@ -158,7 +158,7 @@ func TestMeterGoesBackInTime(t *testing.T) {
 			m.busy(now)
 			for range tt.calls {
 				now = now.Add(tt.gap)
-				m.add(now)
+				m.add(now, 1)
 			}
 			assert.Equal(t, tt.entries, m.entries)
 			for most, length := range map[int]time.Duration{32: tt.short, 128: tt.long} {
@@ -176,7 +176,7 @@ func TestMeterRestart(t *testing.T) {
 	var m meter
 	m.busy(1)
 	for range 5 {
-		m.add(1)
+		m.add(1, 1)
 	}
 	assert.Equal(t, 5, m.counted())
 	m.restart(4, -time.Second)
@@ -190,13 +190,13 @@ func TestMeterForgetsTheBurst(t *testing.T) {
 		var m meter
 		m.busy(1)
 		for range calls {
-			m.add(2)
+			m.add(2, 1)
 		}
 		m.forgetBurst(2)
 		assert.Equal(t, left, m.counted())
 		assert.Equal(t, left == 0, m.baseAt == 1)
 		for range calls {
-			m.add(3)
+			m.add(3, 1)
 		}
 		m.forgetBurst(3)
 		assert.Equal(t, left+calls, m.counted(), "once")

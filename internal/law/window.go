@@ -56,19 +56,21 @@ func (l *Law) windowed(now clock.Instant, q Quota) bool {
 func (l *Law) ration(now clock.Instant, q Quota) bool {
 	part := l.ours.of(l.cost)
 	left := float64(q.Remaining) - l.cost/part*float64(l.inflight)
-	if q.Limit > 0 && left >= spreadFrom*float64(q.Limit) && part > alone {
+	again := l.Lag > 0 && l.unspread > 0 // the calls in flight are a guess: correct it
+	if q.Limit > 0 && left >= spreadFrom*float64(q.Limit) && part > alone && !again {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
-	pace := min(l.Max, max(l.Min, max(l.cost, l.ours.claim(l.cost)*left)/q.Reset.Seconds()))
-	if pace >= l.rate {
+	until := q.Reset.Seconds() + l.Lag/10 // which is known late, too
+	pace := min(l.Max, max(l.Min, max(l.cost, l.ours.claim(l.cost)*left)/until))
+	if pace >= l.rate && !again {
 		return false
 	}
-	if l.unpaced() {
+	if l.unpaced() || math.IsInf(l.ceiling, 1) {
 		l.ceiling = min(l.Max, max(pace, l.Delivered(now)))
 	}
 	l.unspread = max(l.unspread, min(l.rate, l.ceiling))
-	l.rate, l.credit = pace, now
+	l.rate, l.credit = min(pace, l.unspread), now
 	return true
 }
 

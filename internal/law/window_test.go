@@ -292,7 +292,7 @@ func TestPartOfOthers(t *testing.T) {
 		for i := range 100 {
 			d.after(time.Minute)
 			d.windowed(d.now, Quota{Remaining: 100000 - 601*i, Reset: end.Sub(d.now)})
-			d.delivered.add(d.now)
+			d.delivered.add(d.now, 1)
 		}
 		return d.ours.each
 	}

@@ -43,9 +43,9 @@ func All() []engine.Client {
 	}
 }
 
-// Find is the client of that name.
+// Find is the client of that name: one of the board, or [Shared].
 func Find(name string) (engine.Client, error) {
-	all := All()
+	all := append(All(), Shared())
 	if i := slices.IndexFunc(all, func(c engine.Client) bool { return c.Name == name }); i >= 0 {
 		return all[i], nil
 	}
