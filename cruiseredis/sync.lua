@@ -222,6 +222,9 @@ local function take()
     return
   end
   s.steps, s.lease = s.steps + 1, t
+  if s.throttled == 2 then
+    s.throttled = 0
+  end
   if q.void == 1 then
     void()
   end
@@ -253,7 +256,7 @@ local function news(workers)
     s.throttled, s.backoff, s.asked, s.quotaLimit, left, s.reset, t - s.quotaAt, redis.call('HMGET', KEYS[1], 'law')[1] or '',
   }
   s.steppedAt, s.lease = t, t + STEP_TIME
-  s.oks, s.errs, s.used, s.throttled, s.quotaLeft = 0, 0, 0, 0, -1
+  s.oks, s.errs, s.used, s.throttled, s.quotaLeft = 0, 0, 0, min(2, 2 * s.throttled), -1
   return n
 end
 

@@ -31,8 +31,8 @@ func tuning(set func(*config)) Option { return option{set: set} }
 // DefaultStoreTimeout is the default of [WithStoreTimeout].
 const DefaultStoreTimeout = 100 * time.Millisecond
 
-// WithStoreTimeout bounds a sync with the store, together with its second try after an error: 1 ms
-// to 10 s. After that the limiter goes on alone, by its [Fallback]. A call waits for the store
+// WithStoreTimeout bounds a sync with the store, of one or two round trips, together with its second
+// try after an error: 1 ms to 10 s. After that the limiter goes on alone, by its [Fallback]. A call waits for the store
 // twice as long at most, where a sync for another call is under way when it comes. Default
 // [DefaultStoreTimeout].
 func WithStoreTimeout(d time.Duration) Option {

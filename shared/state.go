@@ -48,7 +48,7 @@ type State struct {
 	// The news since then.
 	Oks, Errs                    int64 // cost of calls: see [News]
 	Used                         int64 // time in which slots were given out, or the server was closed
-	Throttled                    int64 // 1 after a throttle
+	Throttled                    int64 // 1 after a throttle, 2 while a step takes it
 	Backoff, Asked               int64 // of that throttle
 	QuotaAt                      int64 // when the last quota was told
 	QuotaLimit, QuotaLeft, Reset int64 // of that; QuotaLeft is -1 if it was told already
@@ -86,7 +86,8 @@ func (s *State) Sync(now time.Duration, q Request) Reply {
 
 // Report takes the reports of a request. If no step of the law is due, it returns the answer,
 // and slots. Otherwise it returns the news for the step, which [State.Commit] must follow. Until
-// then, or for a fifth of a second, no other step is taken.
+// then, or for a fifth of a second, no other step is taken. If Commit does not follow, a throttle is
+// taken by the next step; calls that succeeded do not count.
 func (s *State) Report(now time.Duration, q Request) (Reply, *News) {
 	t := now.Microseconds()
 	s.awake(t, q)
@@ -135,6 +136,9 @@ func (s *State) Commit(now time.Duration, q Request, d Decision) (Reply, *News) 
 	s.advance(t)
 	if d.Step == s.Steps {
 		s.Steps, s.Lease = s.Steps+1, t
+		if s.Throttled == 2 {
+			s.Throttled = 0
+		}
 		if d.Void {
 			s.void()
 		}
@@ -191,7 +195,7 @@ func (s *State) news(t int64, q Request, workers int64) *News {
 		n.QuotaAge = duration(t - s.QuotaAt)
 	}
 	s.SteppedAt, s.Lease = t, t+stepTime
-	s.Oks, s.Errs, s.Used, s.Throttled, s.QuotaLeft = 0, 0, 0, 0, -1
+	s.Oks, s.Errs, s.Used, s.Throttled, s.QuotaLeft = 0, 0, 0, min(2, 2*s.Throttled), -1
 	return n
 }
 

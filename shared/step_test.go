@@ -64,6 +64,10 @@ func TestThrottleIsAStepAtOnce(t *testing.T) {
 	_, news = s.Commit(now, q, news.Decide(q))
 	require.NotNil(t, news, "the worker takes that step too")
 	assert.True(t, news.Throttled)
+	now += stepTime * time.Microsecond
+	_, news = s.Report(now, q)
+	require.NotNil(t, news)
+	assert.True(t, news.Throttled, "the worker has not ended it")
 	rate := s.Rate
 	r, news := s.Commit(now, q, news.Decide(q))
 	assert.Nil(t, news)
