@@ -32,9 +32,9 @@ func tuning(set func(*config)) Option { return option{set: set} }
 const DefaultStoreTimeout = 100 * time.Millisecond
 
 // WithStoreTimeout bounds a sync with the store, of one or two round trips, together with its second
-// try after an error: 1 ms to 10 s. After that the limiter goes on alone, by its [Fallback]. A call waits for the store
-// twice as long at most, where a sync for another call is under way when it comes. Default
-// [DefaultStoreTimeout].
+// try after an error: 1 ms to 10 s. After that the limiter goes on alone, by its [Fallback]. A call
+// waits for the store twice as long at most, where a sync for another call is under way when it
+// comes. Default [DefaultStoreTimeout].
 func WithStoreTimeout(d time.Duration) Option {
 	return tuning(func(c *config) {
 		c.Check(d >= time.Millisecond && d <= 10*time.Second, "WithStoreTimeout(%v): want 1ms to 10s", d)
