@@ -19,7 +19,7 @@
 //
 // It works with Redis from version 5 on, Valkey, Redis Cluster and Sentinel, and
 // needs EVALSHA, EVAL, TIME, HMGET, HSET and PEXPIRE; a [redis.ClusterClient] needs
-// CLUSTER SLOTS too, and a [redis.Ring] PING. One key is kept for each scope, of less than 2 kilobytes, which
+// CLUSTER SLOTS too, and a [redis.Ring] PING. One key is kept for each scope, of less than 4 kilobytes, which
 // expires 10 minutes after the last call, later if a pause lasts longer, and by up to
 // six intervals between calls: 70 minutes after it at the default minimum rate, and
 // more after calls that cost more.

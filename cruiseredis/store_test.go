@@ -410,6 +410,21 @@ func TestExpiry(t *testing.T) {
 	assert.EqualValues(t, 6, client.DBSize(t.Context()).Val())
 }
 
+// A scope that was busy for a day takes no more memory than the documents say.
+func TestSizeOfABusyScope(t *testing.T) {
+	client := startRedis(t).client()
+	var s shared.State
+	now := time.Duration(1_800_000_000) * time.Second
+	for range 200_000 {
+		now += 500 * time.Millisecond
+		s.Sync(now, shared.Request{Law: law, Epoch: s.Epoch, Count: s.Count, Want: 50, Least: 1, Successes: 50})
+	}
+	require.NoError(t, client.HSet(t.Context(), "busy", fieldsOf(s)).Err())
+	size := client.MemoryUsage(t.Context(), "busy", 0).Val() // of all fields, not of a few by chance
+	t.Logf("%d bytes, %d of them the law's", size, len(s.Law))
+	assert.Less(t, size, int64(4096))
+}
+
 func TestOptions(t *testing.T) {
 	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer client.Close()

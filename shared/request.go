@@ -28,7 +28,7 @@ type Request struct {
 	Backoff   time.Duration
 	// Successes and Failed are the costs of the attempts since the last sync, of any epoch.
 	// Successes counts attempts that succeeded or failed for good, Failed other attempts that the
-	// server let through.
+	// server let through, and those that were sent before the worker knew of the last throttle.
 	Successes, Failed int64
 	// Quota is the last one that came with a success, nil if none did, and QuotaAge its age.
 	Quota    *cruise.Quota

@@ -60,7 +60,10 @@ func (n *News) Decide(q Request) Decision {
 		a.Sent = max(1, l.now-clock.Instant(n.QuotaAge))
 		a.Quota = &law.Quota{Limit: n.Quota.Limit, Remaining: n.Quota.Remaining, Reset: max(0, n.Quota.Reset-n.QuotaAge)}
 	}
-	if l.done(a, q.calls(n.Oks)) == law.ByQuota {
+	switch l.done(a, q.calls(n.Oks)) {
+	case law.ByThrottle: // the end of a closing
+		d.Why = whyThrottle
+	case law.ByQuota:
 		d.Why = whyQuota
 		d.Void = l.Rate()*million > 2*float64(n.Rate) // a window has begun
 	}

@@ -112,7 +112,7 @@ func TestStepAtTheEndOfAWindow(t *testing.T) {
 	end := now + time.Minute
 	sync := func(left int) Reply {
 		now += time.Second
-		for now > end {
+		for end < now {
 			end += time.Minute
 		}
 		return s.Sync(now, Request{

@@ -55,8 +55,10 @@ func (l *Law) Append(b []byte) []byte {
 	for _, n := range spans {
 		b = binary.AppendVarint(b, int64(*n))
 	}
+	last := entry{}
 	for _, e := range l.delivered.ring {
-		b = binary.AppendVarint(binary.AppendVarint(b, int64(e.before)), int64(e.at))
+		b = binary.AppendVarint(binary.AppendVarint(b, int64(e.before-last.before)), int64(e.at-last.at))
+		last = e
 	}
 	return binary.LittleEndian.AppendUint32(b, crc32.ChecksumIEEE(b[start:]))
 }
@@ -90,8 +92,10 @@ func (l *Law) Decode(b []byte) error {
 	for _, n := range spans {
 		*n = time.Duration(next())
 	}
+	last := entry{}
 	for i := range l.delivered.ring {
-		l.delivered.ring[i] = entry{int(next()), time.Duration(next())}
+		last = entry{last.before + int(next()), last.at + time.Duration(next())}
+		l.delivered.ring[i] = last
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
-	until := q.Reset.Seconds() + l.Lag/10 // which is known late, too
+	until := q.Reset.Seconds() + l.Lag/10 // the reset is known late, too
 	pace := min(l.Max, max(l.Min, max(l.cost, l.ours.claim(l.cost)*left)/until))
 	if pace >= l.rate && !again {
 		return false
