@@ -39,7 +39,7 @@ import (
 // A reported [Quota] slows the limiter down before a throttle: it spreads the last tenth of a
 // window, or its own share if other clients use the window too, over the time until the reset. The
 // limiter ignores quotas that are too small to pace by: a reset never more than 5 s away; a window of
-// one call; another limit below 10, or below twice the calls in flight.
+// one call; another limit below 8, or below twice the calls in flight.
 //
 // Rates count calls of cost 1: a call that costs ten counts as ten. Prefer a [TokenBucket] for a
 // limit that is known, fixed and yours alone.
@@ -134,7 +134,7 @@ type Tuning struct {
 	// Range: above 0 and below 1.
 	DecreaseFactor float64
 	// Increase is the growth of the rate while it probes for a higher limit, as a share of the last
-	// ceiling per 100 successes. The 100 become up to 400 while throttles find the ceiling unchanged.
+	// ceiling per 128 successes. The 128 become up to 512 while throttles find the ceiling unchanged.
 	// Default: 0.1. Range: above 0 and at most 1.
 	Increase float64
 	// PauseBackoff is the pause of everyone after a throttle without a Retry-After, by the number of
@@ -193,7 +193,7 @@ var defaultMinRate = rate.Every(10 * time.Minute)
 // sets one. The error names every option that is out of range or contradicts another.
 func NewAdaptiveLimiter(opts ...LimiterOption) (*AdaptiveLimiter, error) {
 	c := adaptiveConfig{
-		settings: settings{initial: rate.Inf, max: rate.Inf, brake: newBrake(), cold: defaultCold},
+		settings: settings{initial: rate.Inf, max: rate.Inf, brake: newBrake(), cold: 2},
 		law:      law.Config{Decrease: 0.5, Increase: 0.1},
 	}
 	for i, opt := range opts {

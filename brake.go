@@ -23,13 +23,9 @@ type brake struct {
 	lastPause time.Duration // the last pause
 }
 
-const (
-	defaultCold = 2 // levels by which a pause is longer before the first success: about a second
-
-	// maxGrown caps the growth of a short Retry-After that was in vain. A longer one is rounded up,
-	// or of a window whose end it does not tell, as HAProxy's: only further probes find the end.
-	maxGrown = time.Second
-)
+// maxGrown caps the growth of a short Retry-After that was in vain. A longer one is rounded up,
+// or of a window whose end it does not tell, as HAProxy's: only further probes find the end.
+const maxGrown = time.Second
 
 func newBrake() brake { return brake{backoff: defaultPause, forgive: 10} }
 

@@ -68,7 +68,7 @@ func TestPackageLevelRates(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				for range 200 {
+				for range 300 {
 					require.NoError(t, limiter.WaitN(t.Context(), 1))
 					limiter.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1})
 				}

@@ -78,7 +78,7 @@ var knobs = [...]knob{
 	{"limiter-burst", "`calls` that the limiter lets go at once; default 10 ms' worth of its rate, 1 at least", "WithTuning(cruise.Tuning{Burst: %s})",
 		func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{Burst: int(v)}) }, true},
 	{"decrease", "`factor` by which a throttle multiplies what the server delivered; default 0.5", "WithTuning(cruise.Tuning{DecreaseFactor: %s})", func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{DecreaseFactor: v}) }, false},
-	{"increase", "`share` of its last ceiling that the limiter adds over 100 calls while it probes; default 0.1", "WithTuning(cruise.Tuning{Increase: %s})", func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{Increase: v}) }, false},
+	{"increase", "`share` of its last ceiling that the limiter adds over 128 calls while it probes; default 0.1", "WithTuning(cruise.Tuning{Increase: %s})", func(v float64) cruise.LimiterOption { return cruise.WithTuning(cruise.Tuning{Increase: v}) }, false},
 }
 
 // flags declares the flags of a server and a limiter of the user's.

@@ -22,10 +22,9 @@ type closing struct {
 }
 
 const (
-	closedRow   = 2               // throttles in a row by which a server counts as closed
-	longGaps    = 30              // call intervals: a longer Retry-After closes by itself, and no pause counts for more
-	closedShare = .25             // of the time between two openings, by which a closing may be that of a window
-	longClosing = 3 * time.Minute // may be an outage: it needs a second one that agrees
+	closedRow   = 2   // throttles in a row by which a server counts as closed
+	longGaps    = 30  // call intervals: a longer Retry-After closes by itself, and no pause counts for more
+	windowShare = .25 // of a window: a shorter closing is none of its own, an older part is forgotten
 )
 
 // close is for a throttle that is not late.
@@ -59,10 +58,10 @@ func (l *Law) open(now clock.Instant) {
 	}
 	if took := (opened - l.opened.total).Seconds(); took > 0 && l.delivered.n > 1 {
 		given := l.cost * float64(calls) / took
-		// A few calls may be the burst of a bucket, or the rest that others left. A window gives
-		// the same again.
-		sure := calls >= memoryLeast && closed < longClosing || math.Abs(given-l.given) <= agreeWithin*l.given
-		window := closed.Seconds() >= closedShare*took
+		// A few calls may be the burst of a bucket, or the rest that others left, and a long closing
+		// an outage. A window gives the same again.
+		sure := calls >= memoryLeast && closed < longest || math.Abs(given-l.given) <= margin*l.given
+		window := closed.Seconds() >= windowShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling, l.measured = max(l.Min, given), calls
 			l.rate = min(l.rate, max(l.Min, longShare*given))

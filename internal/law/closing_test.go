@@ -52,9 +52,9 @@ func TestClosingTeachesItsWindow(t *testing.T) {
 		{"fewer, and others that give 12 % more", []window{{few, 8 * s, 4 * s}, {few, 6800 * ms, 4 * s}}, false},
 		{"fewer, and others that give 8 % less", []window{{few, 8 * s, 4 * s}, {few, 9 * s, 4 * s}}, true},
 		{"fewer, and others that give 12 % less", []window{{few, 8 * s, 4 * s}, {few, 9500 * ms, 4 * s}}, false},
-		{"nearly three minutes", []window{{500, 2*m + 57*s, 4 * s}}, true},
-		{"three minutes may be an outage", []window{{500, 2*m + 58*s, 4 * s}}, false},
-		{"three minutes, again", []window{{500, 3 * m, 4 * s}, {500, 3 * m, 4 * s}}, true},
+		{"nearly five minutes", []window{{500, 4*m + 57*s, 4 * s}}, true},
+		{"five minutes may be an outage", []window{{500, 4*m + 58*s, 4 * s}}, false},
+		{"five minutes, again", []window{{500, 5 * m, 4 * s}, {500, 5 * m, 4 * s}}, true},
 		{"a quarter of the time", []window{{30, 800 * ms, 400 * ms}}, true},
 		{"less is no window's", []window{{30, 800 * ms, 398 * ms}}, false},
 	} {

@@ -7,10 +7,8 @@ import (
 )
 
 const (
-	agreeWithin = .1  // share of a measure within which the next one agrees with it
-	agreeMost   = 3   // cuts that agree, by which probing slows down
-	longShare   = .95 // of the server's limit is delivered in the long run: ways back take the rest
-	peakFades   = .1  // of the peak's height above the ceiling, with each cut
+	agreeMost = 3            // cuts that agree, by which probing slows down
+	longShare = 1 - margin/2 // of the server's limit is delivered in the long run: ways back take the rest
 )
 
 // cut is the multiplicative decrease, for a throttle that is not late. The ceiling is not the
@@ -22,7 +20,7 @@ func (l *Law) cut(now clock.Instant) {
 	was := l.ceiling
 	l.measured = l.delivered.counted()
 	l.ceiling = min(max(l.rate, l.unspread), l.Delivered(now))
-	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= agreeWithin*was {
+	if !math.IsInf(was, 1) && math.Abs(l.ceiling-was) <= margin*was {
 		l.agreed = min(l.agreed+1, agreeMost)
 	} else {
 		l.agreed = 0
@@ -40,7 +38,7 @@ func (l *Law) cut(now clock.Instant) {
 }
 
 // fadePeak brings the peak nearer to a ceiling that was found below it.
-func (l *Law) fadePeak() { l.peak -= peakFades * max(0, l.peak-l.ceiling) }
+func (l *Law) fadePeak() { l.peak -= margin * max(0, l.peak-l.ceiling) }
 
 // seekPeak takes up what was delivered since the last time, over memoryLong calls or more. Pauses
 // count, or the burst of a window would be a peak.

@@ -252,12 +252,12 @@ func TestCutWhileSpread(t *testing.T) {
 // The price of a throttle counts by how many calls measured the ceiling.
 func TestCallsThatMeasureTheCeiling(t *testing.T) {
 	d := paced(1000)
-	assert.Equal(t, probeOver, d.measured, "the owner knows it")
+	assert.Equal(t, memoryLong, d.measured, "the owner knows it")
 	d.succeed(20, 100*ms)
 	d.throttle(0)
 	assert.Equal(t, 20, d.measured, "a cut")
 	d.Settle()
-	assert.Equal(t, probeOver, d.measured, "others know it")
+	assert.Equal(t, memoryLong, d.measured, "others know it")
 
 	d = paced(100)
 	d.delivered.busy(d.now)

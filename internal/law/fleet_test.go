@@ -49,7 +49,7 @@ func TestGuessGrows(t *testing.T) {
 	assert.InEpsilon(t, 10*math.Pow(1.1, 20), f.Rate(), .01)
 	assert.Equal(t, inf, f.Ceiling())
 	f.step(time.Minute, 1)
-	assert.InEpsilon(t, 10*math.Pow(1.1, 20)+3, f.Rate(), .01, "one call pays for three intervals")
+	assert.InEpsilon(t, 10*math.Pow(1.1, 20)+4, f.Rate(), .01, "one call pays for four intervals")
 }
 
 // A rate that was found elsewhere is near its ceiling soon, and not beyond.

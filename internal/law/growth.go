@@ -7,16 +7,12 @@ import (
 )
 
 const (
-	backTo     = .9  // of the ceiling, to which the rate returns quickly after a cut
-	backOver   = 5   // calls that the way back takes
-	probeOver  = 100 // calls in which probing adds Config.Increase; fewer while few are known,
-	probeLeast = 16  // but no fewer than these
-	probeTime  = 4   // seconds that probing takes at least, times one more than the cuts that agree
-	probeMost  = 300 // seconds that these calls take at most, if they are probeLeast or more
-	probePrice = 10  // times the price of a throttle, the same, or times Config.Lag
-	pushOn     = 40  // times faster per unit of excess above the ceiling
-	creditOver = 3   // call intervals that one success can be credited with
-	peakTo     = .7  // of the peak, below which growth looks for it
+	backTo     = 1 - margin // of the ceiling, to which the rate returns quickly after a cut
+	backOver   = 5          // calls that the way back takes
+	probeTime  = 4          // seconds that probing takes at least, times one more than the cuts that agree
+	probePrice = 10         // times the price of a throttle, the same, or times Config.Lag
+	pushOn     = 40         // times faster per unit of excess above the ceiling
+	peakTo     = .7         // of the peak, below which growth looks for it
 )
 
 // grow is the additive increase, for n successes. Pauses and time without demand earn nothing.
@@ -29,7 +25,7 @@ func (l *Law) grow(now clock.Instant, late bool, n int) {
 	if late || l.heldAt <= l.credit || now <= from {
 		return
 	}
-	seconds := min(now.Sub(from).Seconds(), creditOver*l.gap()*float64(n))
+	seconds := min(now.Sub(from).Seconds(), outlier*l.gap()*float64(n))
 	l.credit = now
 	more := l.growth(l.ceiling, seconds)
 	// A limit that fell far is back. Its peak has faded by then, so pushing on may be faster.
@@ -53,7 +49,8 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 // slope returns the growth of the rate per second: quickly back to just below the ceiling,
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
 // that of a throttle; the evidence for the ceiling is the number of calls that it was measured by.
-// Where calls are few, a probe ends after probeMost seconds, but not before probeLeast calls. Where
+// A probe takes memoryLong calls, or as many as are known. It ends after the longest time, but not
+// before memoryLeast calls. Where
 // news are late, growth waits for them.
 func (l *Law) slope(ceiling float64) float64 {
 	if math.IsInf(ceiling, 1) {
@@ -65,8 +62,8 @@ func (l *Law) slope(ceiling float64) float64 {
 	}
 	calls := most / l.cost // per second
 	agreed := float64(1 + l.agreed)
-	number := max(probeLeast, min(agreed*evidence(l.known+l.delivered.counted()), probeMost*calls)) // of calls
-	price := l.price * evidence(l.measured) / probeOver
+	number := max(memoryLeast, min(agreed*evidence(l.known+l.delivered.counted()), longest.Seconds()*calls)) // of calls
+	price := l.price * evidence(l.measured) / memoryLong
 	lag := min(probePrice*l.Lag, float64(l.measured)/calls) // at most the time that the ceiling was measured over
 	over := max(number/calls, lag, agreed*probeTime, agreed*probePrice*price)
 	slope := l.Increase * most / over
@@ -80,4 +77,4 @@ func (l *Law) slope(ceiling float64) float64 {
 }
 
 // evidence returns how many calls of a measure count.
-func evidence(calls int) float64 { return float64(min(max(calls, probeLeast), probeOver)) }
+func evidence(calls int) float64 { return float64(min(max(calls, memoryLeast), memoryLong)) }

@@ -27,28 +27,28 @@ func TestSlope(t *testing.T) {
 		{"back to just below the ceiling", state{rate: 89.9, ceiling: 100, known: 999}, .4 * 100 / .05},
 		{"probe from there on", state{rate: 90, ceiling: 100, known: 999}, 10. / 4},
 		{"probe up to the ceiling", state{rate: 100, ceiling: 100, known: 999}, 10. / 4},
-		{"probe over a hundred calls", state{rate: .9, ceiling: 1, known: 999}, .1 / 100},
+		{"probe over 128 calls", state{rate: .9, ceiling: 1, known: 999}, .1 / 128},
 		{"probe over fewer that are known", state{rate: .9, ceiling: 1, known: 20}, .1 / 20},
 		{"known since the measure began anew", state{rate: .9, ceiling: 1, known: 120, base: 100}, .1 / 20},
-		{"probe over 16 at least", state{rate: .9, ceiling: 1, known: 1}, .1 / 16},
-		{"probe over as many times more as cuts agree", state{rate: 1.9, ceiling: 2, known: 999, agreed: 3}, .2 / 200},
+		{"probe over 8 at least", state{rate: .9, ceiling: 1, known: 1}, .1 / 8},
+		{"probe over as many times more as cuts agree", state{rate: 1.9, ceiling: 2, known: 999, agreed: 3}, .2 / 256},
 		{"five minutes at most", state{rate: .9, ceiling: 1, known: 999, agreed: 3}, .1 / 300},
 		{"the same, without cuts that agree", state{rate: .095, ceiling: .1, known: 999}, .01 / 300},
-		{"but no fewer than 16 calls", state{rate: .0095, ceiling: .01, known: 999, agreed: 3}, .001 / 1600},
+		{"but no fewer than 8 calls", state{rate: .0095, ceiling: .01, known: 999, agreed: 3}, .001 / 800},
 		{"four seconds times as many", state{rate: 90, ceiling: 100, known: 999, agreed: 3}, 10. / 16},
 		{"ten times what a throttle costs", state{rate: 90, ceiling: 100, known: 999, measured: 999, price: 20}, 10. / 200},
-		{"the same, by how many the ceiling was measured by", state{rate: 90, ceiling: 100, known: 999, measured: 20, price: 20}, 10. / 40},
+		{"the same, by how many the ceiling was measured by", state{rate: 90, ceiling: 100, known: 999, measured: 64, price: 20}, 10. / 100},
 		{"the same, by how many cuts agree", state{rate: 90, ceiling: 100, known: 999, measured: 999, price: 20, agreed: 1}, 10. / 400},
 		{"calls that cost ten", state{rate: 50, ceiling: 100, known: 999, cost: 10}, .4 * 100 / .5},
-		{"probe with calls that cost ten", state{rate: 90, ceiling: 100, known: 999, cost: 10}, 10. / 10},
+		{"probe with calls that cost ten", state{rate: 90, ceiling: 100, known: 999, cost: 10}, 10. / 12.8},
 		{"push on", state{rate: 110, ceiling: 100, known: 999}, 10. / 4 * 5},
 		{"push on ever faster", state{rate: 200, ceiling: 100, known: 999}, 10. / 4 * 41},
 		{"the way back is as quick where a throttle costs much", state{rate: 50, ceiling: 100, known: 999, measured: 999, price: 20}, .4 * 100 / .05},
-		{"far below the peak", state{rate: 6, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 10 * 9},
-		{"far below the peak, probing", state{rate: 4.9, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 10},
-		{"just too far below the peak", state{rate: 6.9, ceiling: 5, peak: 10, known: 999}, .1 * 50 / 100 * (1 + 40*.38)},
-		{"near the peak", state{rate: 7, ceiling: 5, peak: 10, known: 999}, .1 * 5 / 20 * 17},
-		{"a peak below the ceiling", state{rate: 4.5, ceiling: 5, peak: 4, known: 999}, .1 * 5 / 20},
+		{"far below the peak", state{rate: 6, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 12.8 * 9},
+		{"far below the peak, probing", state{rate: 4.9, ceiling: 5, peak: 20, known: 999}, .1 * 10 / 12.8},
+		{"just too far below the peak", state{rate: 6.9, ceiling: 5, peak: 10, known: 999}, .1 * 50 / 128 * (1 + 40*.38)},
+		{"near the peak", state{rate: 7, ceiling: 5, peak: 10, known: 999}, .1 * 5 / 25.6 * 17},
+		{"a peak below the ceiling", state{rate: 4.5, ceiling: 5, peak: 4, known: 999}, .1 * 5 / 25.6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := New(config())
@@ -63,7 +63,7 @@ func TestSlope(t *testing.T) {
 	l.rate, l.Decrease = 50, .8
 	assert.InEpsilon(t, .1*100*100/5, l.slope(100), 1e-9, "and back from where it cut to")
 	l.rate, l.Increase = .5, 1
-	assert.InEpsilon(t, 1./16, l.slope(1), 1e-9, "but no slower than probing")
+	assert.InEpsilon(t, 1./8, l.slope(1), 1e-9, "but no slower than probing")
 }
 
 // Each success pays for the time since growth was last paid out.
@@ -79,7 +79,7 @@ func TestGrow(t *testing.T) {
 		credit bool
 	}{
 		{"paid for", 10 * ms, 5 * ms, 0, false, slope * .01, true},
-		{"three call intervals at most", time.Hour, ms, 0, false, slope * 3 / 90, true},
+		{"four call intervals at most", time.Hour, ms, 0, false, slope * 4 / 90, true},
 		{"held back at this moment", 10 * ms, 0, 0, false, slope * .01, true},
 		{"held back before", 10 * ms, 20 * ms, 0, false, 0, false},
 		{"held back when it was last paid", 10 * ms, 10 * ms, 0, false, 0, false},
@@ -181,7 +181,7 @@ func TestSpareGrowth(t *testing.T) {
 		{"for each call, by the root of the rate", 100, .1, 1, .1, .1 * .05 * 10 * 10},
 		{"a slow process gains more of its rate", 1, .1, 1, .1, .1 * .05 * 1 * .1},
 		{"for calls that cost four", 400, .1, 4, .1, 4 * .1 * .05 * 10 * 10},
-		{"a quarter of the rate at most", 100, 1, 1, 10, 25},
+		{"three tenths of the rate at most", 100, 1, 1, 10, 30},
 	} {
 		l := New(config())
 		l.rate, l.spare, l.cost = tt.rate, tt.spare, tt.cost

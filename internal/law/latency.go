@@ -17,11 +17,8 @@ type latency struct {
 	slowedFrom  float64 // rate when this queue first did, 0 while there is none
 }
 
-const (
-	queueGrown = 2  // times the long mean, by which the short one shows a queue
-	queueMost  = 4  // times the long mean that one call counts for, and by which that rises slower than it falls
-	queueTo    = .9 // of the output of a queue, to which the rate falls
-)
+// queueGrown is how many times the long mean the short one has to be to show a queue.
+const queueGrown = 2
 
 // add notes a latency. From memoryLong on, the long mean rises slower than it falls, or it
 // would grow with a queue and hide it.
@@ -29,12 +26,12 @@ func (l *latency) add(took float64) {
 	if l.long == 0 {
 		l.short, l.long = took, took
 	}
-	took = min(took, queueMost*l.long)
+	took = min(took, outlier*l.long)
 	l.samples = min(l.samples+1, memoryLong)
 	l.short += (took - l.short) / float64(min(l.samples, memoryShort))
 	over := float64(l.samples)
 	if took > l.long && l.samples == memoryLong {
-		over *= queueMost
+		over *= outlier
 	}
 	l.long += (took - l.long) / over
 }
@@ -48,7 +45,7 @@ func (l *Law) queued(now clock.Instant) bool {
 		l.slowedFrom = 0
 		return false
 	}
-	if l.unpaced() || now.Sub(l.heldAt).Seconds() > creditOver*l.gap() {
+	if l.unpaced() || now.Sub(l.heldAt).Seconds() > outlier*l.gap() {
 		return false // slow calls that come slowly stand in no queue
 	}
 	l.credit = now
@@ -56,7 +53,7 @@ func (l *Law) queued(now clock.Instant) bool {
 		l.slowedAt = l.delivered.n
 		l.slowedFrom = cmp.Or(l.slowedFrom, l.rate)
 		out := l.share * l.cost * l.delivered.over(now, memoryShort)
-		l.rate = min(l.rate, max(l.Min, l.Decrease*l.slowedFrom, queueTo*out))
+		l.rate = min(l.rate, max(l.Min, l.Decrease*l.slowedFrom, (1-margin)*out))
 	}
 	return true
 }

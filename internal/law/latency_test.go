@@ -55,8 +55,8 @@ func TestQueueSlows(t *testing.T) {
 	}{
 		{"a queue", state{paced: 15, short: 2.1, since: 32, share: 1}, true, 9},
 		{"a short one", state{paced: 15, short: 1.9, since: 32, share: 1, from: 24}, false, 15},
-		{"it waited long ago", state{paced: 15, short: 2.1, held: 201 * ms, since: 32, share: 1}, false, 15},
-		{"it waited just now", state{paced: 15, short: 2.1, held: 199 * ms, since: 32, share: 1}, true, 9},
+		{"it waited long ago", state{paced: 15, short: 2.1, held: 267 * ms, since: 32, share: 1}, false, 15},
+		{"it waited just now", state{paced: 15, short: 2.1, held: 266 * ms, since: 32, share: 1}, true, 9},
 		{"the last time has not shown yet", state{paced: 15, short: 2.1, since: 31, share: 1}, true, 15},
 		{"no less than half of the rate", state{paced: 100, short: 2.1, since: 32, share: 1}, true, 50},
 		{"no less than half of the rate at first", state{paced: 15, short: 2.1, since: 32, share: 1, from: 24}, true, 12},

@@ -91,14 +91,16 @@ type Law struct {
 	cost     float64       // mean of about the last memoryShort successes
 }
 
-// How many calls a measure looks back.
 const (
-	memoryLong  = 128 // far enough to see a window
-	memoryShort = 32  // near enough to see a limit that fell
-	memoryLeast = 8   // fewer are no measure
+	memoryLong  = 128 // calls that a measure looks back: far enough to see a window,
+	memoryShort = 32  // or near enough to see a limit that fell
+	memoryLeast = 8   // fewer calls are no measure
 
-	pauseGaps    = 2  // call intervals that a first pause takes at most
-	settledPrice = 18 // seconds, so that probing takes twelve minutes
+	margin    = .1 // of a figure: less makes no difference
+	outlier   = 4  // times the usual, for which one call counts at most
+	pauseGaps = 2  // call intervals that a first pause takes at most
+
+	longest = 5 * time.Minute // that a probe takes, or the closing of a window: a longer one may be an outage
 )
 
 // New returns a law without a rate.
@@ -141,7 +143,7 @@ func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.given, l.price, l.closings = 0, 0, [len(l.closings)]time.Duration{}
 	l.credit, l.window, l.undo = now, 1, [len(l.undo)]before{}
 	if !math.IsInf(rate, 1) {
-		l.known, l.measured = probeOver, probeOver // the owner knows it
+		l.known, l.measured = memoryLong, memoryLong // the owner knows it
 	}
 	l.delivered.restart(l.delivered.n, l.delivered.clock(now))
 	l.delivered.floor = l.delivered.n
@@ -165,9 +167,9 @@ func (l *Law) Bound(c Config) {
 }
 
 // Settle makes the law probe as rarely as if its ceiling had been found again and again, and a
-// throttle had cost settledPrice. That holds until the next one.
+// throttle had cost ten seconds. That holds until the next one.
 func (l *Law) Settle() {
-	l.agreed, l.measured, l.price = agreeMost, probeOver, settledPrice
+	l.agreed, l.measured, l.price = agreeMost, memoryLong, patienceMost.Seconds()
 }
 
 // Stop tells that no call goes before until, for a reason that says nothing about the server's

@@ -267,13 +267,13 @@ func TestSetRateForgets(t *testing.T) {
 	assert.GreaterOrEqual(t, d.Rate(), 50., "what a server that was closed let through is of before, too")
 }
 
-// Whoever sets a rate knows it as well as a hundred calls tell, but not where there is none.
+// The owner that sets a rate knows it as well as 128 calls tell, but not where there is none.
 func TestSetRateIsKnown(t *testing.T) {
-	assert.InEpsilon(t, .1/100, paced(1).slope(1), 1e-9)
+	assert.InEpsilon(t, .1/128, paced(1).slope(1), 1e-9)
 	d := paced(1)
 	d.SetRate(d.now, inf)
 	d.rate = 1
-	assert.InEpsilon(t, .1/16, d.slope(1), 1e-9)
+	assert.InEpsilon(t, .1/8, d.slope(1), 1e-9)
 }
 
 // A law that is settled probes as rarely as one whose cuts agree, until one does not.
@@ -281,7 +281,7 @@ func TestSettle(t *testing.T) {
 	d := paced(1000)
 	d.Settle()
 	assert.Equal(t, agreeMost, d.agreed)
-	assert.InEpsilon(t, 100./720, d.slope(1000), 1e-9)
+	assert.InEpsilon(t, 100./400, d.slope(1000), 1e-9)
 	d.succeed(20, 100*ms)
 	d.throttle(0)
 	assert.Zero(t, d.agreed)

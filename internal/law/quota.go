@@ -27,11 +27,8 @@ type quotas struct {
 }
 
 const (
-	lowLeast  = 10              // calls that must be left at least, or a quarter of the limit
-	lowCut    = .3              // of the rate is cut where nothing is left; less where less is missing
-	lowSame   = 10              // cuts that do not change the rest, after which it tells nothing
+	quotaStep = .3              // of the rate, by which one answer changes it at most
 	spareGrow = .05             // growth for a call when more are left, per square root of the rate
-	spareStep = .25             // most growth for one success, as a share of the rate
 	quickMost = 5 * time.Second // to a reset; a quota that never told more is too short to pace by
 )
 
@@ -42,7 +39,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 	if l.quick() {
 		return false // it is whole again before a slower rate shows
 	}
-	reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))
+	reserve := l.cost * max(memoryLeast, 2*float64(l.inflight+1))
 	limit := float64(q.Limit)
 	if limit > 0 && limit < reserve {
 		return false // it is used up and whole again while an answer is under way
@@ -67,7 +64,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 			return false
 		}
 		l.ceiling, l.credit = given, now
-		l.rate = min(l.Max, max(l.Min, (1-lowCut)*given))
+		l.rate = min(l.Max, max(l.Min, (1-quotaStep)*given))
 		l.lowAt, l.lowLeft, l.lowCutAt = now, q.Remaining, now
 		return true
 	}
@@ -83,11 +80,11 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 			l.ceiling, l.lowSame = l.rate, 0
 			l.fadePeak()
 		}
-		if l.lowSame > lowSame {
+		if l.lowSame > memoryLeast {
 			l.lowAt = now
 			return false
 		}
-		l.rate = max(l.Min, l.rate*(1-lowCut*(1-float64(q.Remaining)/reserve)))
+		l.rate = max(l.Min, l.rate*(1-quotaStep*(1-float64(q.Remaining)/reserve)))
 		l.lowCutAt = now
 	case q.Remaining > l.lowLeft+1:
 		l.spare, l.lowSame = 1, 0
@@ -103,7 +100,7 @@ func (l *Law) heed(now, sent clock.Instant, q Quota) (settled bool) {
 // processes that use one quota come to equal rates. See Bansal and Balakrishnan, "Binomial
 // Congestion Control Algorithms" (2001).
 func (l *Law) spareGrowth(seconds float64) float64 {
-	return min(spareStep*l.rate, l.spare*spareGrow*l.rate*math.Sqrt(l.rate/l.cost)*seconds)
+	return min(quotaStep*l.rate, l.spare*spareGrow*l.rate*math.Sqrt(l.rate/l.cost)*seconds)
 }
 
 // quick reports whether every reset told was near: of a window of some seconds, or of a bucket

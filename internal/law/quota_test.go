@@ -19,20 +19,20 @@ func TestReserve(t *testing.T) {
 		cost     float64
 		reserve  int // 0: the quota is not heeded
 	}{
-		{"ten", 0, 0, 1, 10},
+		{"eight", 0, 0, 1, 8},
 		{"twice those in flight, and the next one", 0, 9, 1, 20},
-		{"by cost", 0, 0, 7, 70},
+		{"by cost", 0, 0, 7, 56},
 		{"those in flight by cost", 0, 9, 7, 140},
 		{"a quarter of the limit", 20, 0, 1, 5},
-		{"a limit as small as what must be left", 10, 0, 1, 3},
-		{"one that is smaller", 9, 0, 1, 0},
+		{"a limit as small as what must be left", 8, 0, 1, 2},
+		{"one that is smaller", 7, 0, 1, 0},
 		{"one that is smaller than what is in flight", 19, 9, 1, 0},
 		{"one that is not", 20, 9, 1, 5},
-		{"a great limit", 1000, 0, 1, 10},
+		{"a great limit", 1000, 0, 1, 8},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			low := func(left int) bool {
-				d := paced(10)
+				d := paced(8)
 				d.inflight, d.cost = tt.inflight, tt.cost
 				return d.heed(d.now, 0, Quota{Limit: tt.limit, Remaining: left})
 			}
@@ -148,7 +148,7 @@ func TestReserveOfASecond(t *testing.T) {
 		reserve int
 	}{
 		{"calls of a second", 50, 0, 50},
-		{"of a slow process", 5, 0, 10},
+		{"of a slow process", 5, 0, 8},
 		{"a quarter of the limit at most", 50, 100, 25},
 		{"no matter how small the limit", 50, 12, 3},
 	} {
@@ -263,14 +263,14 @@ func TestHeedNoRestThatStays(t *testing.T) {
 		d.after(time.Minute)
 		return d.heed(d.now, d.now, Quota{Remaining: left})
 	}
-	for range lowSame {
+	for range memoryLeast {
 		assert.True(t, settled(0))
 	}
 	rate := d.Rate()
 	assert.False(t, settled(0))
 	assert.Equal(t, rate, d.Rate())
-	assert.True(t, settled(9), "it changed")
-	assert.True(t, settled(8))
+	assert.True(t, settled(7), "it changed")
+	assert.True(t, settled(6))
 }
 
 // A quota whose reset is never more than some seconds away is whole again before a slower rate

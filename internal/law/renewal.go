@@ -26,7 +26,7 @@ func (r *renewals) reset(now, sent clock.Instant, q Quota, n, inflight int) time
 		rose := left - r.left
 		r.seenAt, r.left = now, left
 		switch {
-		case rose >= max(lowLeast, q.Limit/4):
+		case rose >= max(memoryLeast, q.Limit/4):
 			if r.jumpedAt != 0 {
 				r.every = now.Sub(r.jumpedAt)
 			}

@@ -33,7 +33,7 @@ func TestRenewals(t *testing.T) {
 		{"no limit told", 0, []answer{at(s, 99), at(10*s, 20), at(61*s, 99)}, 0},
 		{"others have used some of the new window", 100, []answer{at(s, 99), at(10*s, 2), at(61*s, 60)}, m},
 		{"others have used most of it", 100, []answer{at(s, 99), at(10*s, 2), at(61*s, 20)}, 0},
-		{"few calls", 20, []answer{at(s, 19), at(10*s, 11), at(61*s, 19)}, 0},
+		{"few calls", 20, []answer{at(s, 19), at(10*s, 12), at(61*s, 19)}, 0},
 		{"it fills up", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 98), at(63*s, 99)}, 0},
 		{"or does not fall", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 99), at(63*s, 99)}, 0},
 		{"it falls by our own calls alone", 100, []answer{at(s, 99), at(10*s, 20), at(61*s, 99), at(62*s, 98), at(63*s, 97)}, 58 * s},

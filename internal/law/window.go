@@ -17,11 +17,8 @@ type quotaWindow struct {
 	unspread  float64       // the rate before its rest was spread, 0 if it was not
 }
 
-const (
-	resetSlack = 1500 * time.Millisecond // by which a reset in whole seconds may seem to move
-	spreadFrom = .1                      // of a limit; less is spread over the time until the reset
-	alone      = .9                      // of a quota, from which it is as good as one of its own
-)
+// resetSlack is how far a reset in whole seconds may seem to move.
+const resetSlack = 1500 * time.Millisecond
 
 // windowed reports whether a quota is that of a window: its reset stays where it is while
 // calls are used up. A bucket tells when it will be full, which moves with every call. A new
@@ -57,7 +54,7 @@ func (l *Law) ration(now clock.Instant, q Quota) bool {
 	part := l.ours.of(l.cost)
 	left := float64(q.Remaining) - l.cost/part*float64(l.inflight)
 	again := l.Lag > 0 && l.unspread > 0 // the calls in flight are a guess: correct it
-	if q.Limit > 0 && left >= spreadFrom*float64(q.Limit) && part > alone && !again {
+	if q.Limit > 0 && left >= margin*float64(q.Limit) && part > 1-margin && !again {
 		return false
 	}
 	// If nothing is left, one call goes after the reset.
@@ -83,13 +80,6 @@ type part struct {
 	left, low int           // the lowest Remaining by then, and by now
 }
 
-const (
-	partBlock = 4   // calls for each one under way, before the use by others shows
-	partMost  = 4   // times the part that others count for at most: some answers speak of another quota
-	partSpan  = .25 // of a window, in which an older part is forgotten
-	claimBy   = .9  // the power of a part that is claimed
-)
-
 // learn is told what is left after n calls were let through, while some are under way that may be
 // used up or not, and how long a call takes at most while there is demand: the use by others in
 // quiet times does not count.
@@ -101,7 +91,7 @@ func (p *part) learn(now clock.Instant, left, n, inflight int, cost float64, tak
 	}
 	p.low = min(p.low, left)
 	own := n - p.n
-	if own <= partBlock*inflight {
+	if own <= memoryLeast*inflight {
 		return
 	}
 	calls := float64(own)
@@ -110,8 +100,8 @@ func (p *part) learn(now clock.Instant, left, n, inflight int, cost float64, tak
 	if took > busy {
 		others, took = others*busy/took, busy
 	}
-	others = min(others, partMost*max(cost, p.each))
-	weight := max(calls/float64(n), took/(partSpan*float64(window)))
+	others = min(others, outlier*max(cost, p.each))
+	weight := max(calls/float64(n), took/(windowShare*float64(window)))
 	p.each += (cost + others - p.each) * min(1, weight)
 	p.at, p.n, p.left = now, n, p.low
 }
@@ -123,4 +113,4 @@ func (p *part) of(cost float64) float64 { return cost / max(cost, p.each) }
 // and no more, but a process with a small part would keep it. So a small part claims more than it
 // is, and parts become equal. The claims are a bit more than the rest together, so all slow down
 // towards the reset.
-func (p *part) claim(cost float64) float64 { return math.Pow(p.of(cost), claimBy) }
+func (p *part) claim(cost float64) float64 { return math.Pow(p.of(cost), 1-margin) }

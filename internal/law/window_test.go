@@ -192,9 +192,9 @@ func TestPart(t *testing.T) {
 		{"a new window", 1, s, -50, 1, 0, 1, true, 1},
 		{"no call since", 1, s, 50, 0, 0, 1, false, 1},
 		{"long ago", 1, 20 * s, 11, 1, 0, 1, false, 1 + 10*.1/5},
-		{"too few calls to tell them from those under way", 1, s, 99, 8, 2, 1, false, 1},
-		{"calls under way may be used up", 1, s, 11, 9, 2, 1, false, 1},
-		{"more than those", 1, s, 29, 9, 2, 1, false, 1 + 2./2},
+		{"too few calls to tell them from those under way", 1, s, 99, 16, 2, 1, false, 1},
+		{"calls under way may be used up", 1, s, 19, 17, 2, 1, false, 1},
+		{"more than those", 1, s, 53, 17, 2, 1, false, 1 + 2.*17/26},
 		{"a fifth of the time that is remembered", 1, 2 * s, 2, 1, 0, 1, false, 1 + 1./5},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

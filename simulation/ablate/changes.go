@@ -44,14 +44,14 @@ var changes = []change{
 	{4, "first pause not bound by call intervals", []edit{{`d.AtMost = clock.CeilSeconds(pauseGaps * l.gap())`, ``}}},
 	{4, "every pause bound by call intervals", []edit{{`case again:`, `case again && false:`}}},
 	{4, "a short `Retry-After` in vain does not grow", []edit{{`float64(b.row-1)`, `0`}}},
-	{4, "pauses before the first success as short as later ones", []edit{{`defaultCold = 2`, `defaultCold = 0`}}},
+	{4, "pauses before the first success as short as later ones", []edit{{`cold: 2}`, `cold: 0}`}}},
 	{4, "never one call at a time", []edit{{`closed := l.row >= closedRow`, `closed := false`}}},
 	{4, "pauses from 0.15 s", []edit{{`WithBase(300*time.Millisecond)`, `WithBase(150*time.Millisecond)`}}},
 
 	{5, "a closing teaches nothing", []edit{{`if sure && window && given < l.ceiling`, `if false && sure && window && given < l.ceiling`}}},
-	{5, "a closing teaches, however short", []edit{{`closedShare = .25 `, `closedShare = 0. `}}},
+	{5, "a closing teaches, however short", []edit{{`closed.Seconds() >= windowShare*took`, `true`}}},
 	{5, "one call since the last opening is a measure", []edit{{`sure := calls >= memoryLeast`, `sure := calls >= 1`}}},
-	{5, "however long a closing, it is no outage", []edit{{`longClosing = 3 * time.Minute`, `longClosing = 1000 * time.Hour`}}},
+	{5, "however long a closing, it is no outage", []edit{{`closed < longest`, `true`}}},
 	{5, "a burst before a long `Retry-After` teaches, too", []edit{{`(row < closedRow || burst)`, `(row < closedRow || burst && false)`}}},
 	{5, "closings have no price", []edit{{`l.price = max(l.price, sorted`, `_ = max(l.price, sorted`}}},
 	{5, "closings cost their whole time", []edit{{`l.pay(closed - clock.CeilSeconds(l.gap()))`, `l.pay(closed)`}}},
@@ -59,29 +59,29 @@ var changes = []change{
 
 	{6, "no fast way back", []edit{{`case l.rate < backTo*ceiling:`, `case false:`}}},
 	{6, "no pushing on", []edit{{`pushOn     = 40 `, `pushOn     = 0 `}}},
-	{6, "probing as fast, also where cuts agree", []edit{{`agreeMost   = 3 `, `agreeMost   = 0 `}}},
+	{6, "probing as fast, also where cuts agree", []edit{{`agreeMost = 3 `, `agreeMost = 0 `}}},
 	{6, "probing takes no time", []edit{{`probeTime  = 4 `, `probeTime  = 0 `}}},
-	{6, "probing over as many calls at a low rate", []edit{{`probeMost  = 300 `, `probeMost  = 1e9 `}}},
+	{6, "probing over as many calls at a low rate", []edit{{`longest.Seconds()*calls`, `1e9*calls`}}},
 	{6, "probing as fast, whatever a throttle costs", []edit{{`probePrice = 10 `, `probePrice = 0 `}}},
-	{6, "probing as slow, however few calls are known", []edit{{`, probeLeast), probeOver)`, `, probeOver), probeOver)`}}},
+	{6, "probing as slow, however few calls are known", []edit{{`, memoryLeast), memoryLong)`, `, memoryLong), memoryLong)`}}},
 	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo     = .7`, `peakTo     = .0`}}},
 	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit || now <= from {`, `if late || now <= from {`}}},
 	{6, "pauses earn growth", []edit{{`from := max(l.credit, l.resume)`, `from := l.credit`}}},
-	{6, "a throttle costs as much, however few calls measured the ceiling", []edit{{`price := l.price * evidence(l.measured) / probeOver`, `price := l.price`}}},
+	{6, "a throttle costs as much, however few calls measured the ceiling", []edit{{`price := l.price * evidence(l.measured) / memoryLong`, `price := l.price`}}},
 
 	{7, "quotas are not heeded", []edit{{`if !window && l.heed(now, a.Sent, q) {`, `if false && l.heed(now, a.Sent, q) {`}}},
 	{7, "the calls of a second are no reserve", []edit{{`reserve = max(reserve, l.rate) // of a second`, ``}}},
-	{7, "no more than one call in reserve", []edit{{`reserve := l.cost * max(lowLeast, 2*float64(l.inflight+1))`, `reserve := l.cost`}}},
+	{7, "no more than one call in reserve", []edit{{`reserve := l.cost * max(memoryLeast, 2*float64(l.inflight+1))`, `reserve := l.cost`}}},
 	{7, "quotas brake, and do not speed up", []edit{{`spareGrow = .05 `, `spareGrow = 0. `}}},
 	{7, "quotas speed up while they fall, too", []edit{{`if q.Remaining >= l.lowLeft {`, `if true {`}}},
-	{7, "as much is cut, however little is missing", []edit{{`l.rate*(1-lowCut*(1-float64(q.Remaining)/reserve))`, `l.rate*(1-lowCut)`}}},
+	{7, "as much is cut, however little is missing", []edit{{`l.rate*(1-quotaStep*(1-float64(q.Remaining)/reserve))`, `l.rate*(1-quotaStep)`}}},
 	{7, "a low rate gains no more of itself than a high one", []edit{{`l.rate*math.Sqrt(l.rate/l.cost)*seconds`, `l.rate*l.rate/l.cost*seconds`}}},
 
 	{8, "what is left of a window is not spread", []edit{{`if pace >= l.rate && !again {`, `if pace >= 0 {`}}},
-	{8, "spread from the beginning of a window", []edit{{`spreadFrom = .1 `, `spreadFrom = 1. `}}},
+	{8, "spread from the beginning of a window", []edit{{`left >= margin*float64(q.Limit)`, `left >= float64(q.Limit)`}}},
 	{8, "a window is no longer one in its last second", []edit{{`l.certain = l.certain || used`, `l.certain = used`}}},
 	{8, "a window that tells no reset is not found", []edit{{`return max(time.Second, r.jumpedAt.Add(r.every).Sub(now))`, `return 0`}}},
-	{8, "a part claims no more than it is", []edit{{`claimBy   = .9 `, `claimBy   = 1. `}}},
+	{8, "a part claims no more than it is", []edit{{`math.Pow(p.of(cost), 1-margin)`, `p.of(cost)`}}},
 	{8, "others do not count", []edit{{`return cost / max(cost, p.each)`, `return 1`}}},
 
 	{9, "a queue at the server slows nothing down", []edit{{`if a.Kind == Success && l.queued(now) {`, `if false {`}}},
@@ -109,8 +109,10 @@ var curve = []change{
 	{6, "back to .98", back(".98")},
 }
 
-func back(to string) []edit { return []edit{{`backTo     = .9 `, `backTo = ` + to + ` `}} }
+func back(to string) []edit { return []edit{{`backTo     = 1 - margin `, `backTo = ` + to + ` `}} }
 
-func probe(calls string) []edit { return []edit{{`probeOver  = 100 `, `probeOver = ` + calls + ` `}} }
+func probe(calls string) []edit {
+	return []edit{{`min(agreed*evidence(`, `min(agreed*` + calls + `/memoryLong*evidence(`}}
+}
 
 func start(by string) []edit { return []edit{{`startGrow  = .15 `, `startGrow = ` + by + ` `}} }
