@@ -13,7 +13,7 @@ import (
 // fit.
 func users() []*Scenario {
 	var list []*Scenario
-	for _, part := range [][]*Scenario{doomed(), newcomers(), crowds(), constants(), wholeSeconds(), published(), jobs(), long(), closing()} {
+	for _, part := range [][]*Scenario{doomed(), newcomers(), crowds(), constants(), wholeSeconds(), published(), jobs(), long(), closing(), byChance()} {
 		list = append(list, part...)
 	}
 	for _, s := range list {
@@ -313,6 +313,20 @@ func long() []*Scenario {
 		list = append(list, &Scenario{
 			Name: v.name, About: v.about, Server: plenty(), Odd: v.odd,
 			Processes: 1, Callers: 10, Every: 500 * time.Millisecond, Latency: 20 * time.Millisecond, Duration: time.Minute,
+		})
+	}
+	return list
+}
+
+// byChance is a server that throttles a few requests whatever the rate is.
+func byChance() []*Scenario {
+	var list []*Scenario
+	for _, of := range []float64{1000, 100} {
+		list = append(list, &Scenario{
+			Name:      fmt.Sprintf("chance-1/%g", of),
+			About:     fmt.Sprintf("100 a second, and one of %g requests is throttled at any rate, as by a busy shard", of),
+			Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(100), Burst: 10, Chance: 1 / of},
+			Processes: 1, Callers: 20, Latency: 50 * time.Millisecond, Duration: 20 * time.Minute,
 		})
 	}
 	return list

@@ -99,6 +99,8 @@ type Spec struct {
 	Says time.Duration
 	// Penalty refuses everything for so long after a request that was one too many.
 	Penalty time.Duration
+	// Chance is the share of requests that are throttled at any rate, as by a busy shard among many.
+	Chance float64
 	// Whole makes a Bucket add whole tokens only; each success drops the fraction of the next
 	// token.
 	Whole bool
@@ -182,7 +184,7 @@ type Server struct {
 	Rivals int           // how many requests the greedy competitor got through
 }
 
-// New makes a server. rng is used for the competitor only.
+// New makes a server. rng draws the competitor's requests and the throttles by chance.
 func New(spec Spec, rng *rand.Rand) *Server {
 	s := &Server{spec: spec, rng: rng, model: newModel(spec)}
 	s.queue, _ = s.model.(*queue)
@@ -249,6 +251,9 @@ func (s *Server) Take(now time.Duration) Reply {
 	}
 	if In(s.spec.Broken, now) {
 		return Reply{Failed: true}
+	}
+	if s.spec.Chance > 0 && s.rng.Float64() < s.spec.Chance {
+		return Reply{Throttled: true}
 	}
 	var r Reply
 	if now >= s.blocked && s.model.take(now) {

@@ -289,6 +289,24 @@ func TestAPenaltyRefusesEverything(t *testing.T) {
 	}
 }
 
+func TestAShareIsThrottledByChance(t *testing.T) {
+	s := build(t, Spec{Kind: Bucket, Rate: Constant(1), Burst: 20_000, Chance: .01})
+	throttled, passed := 0, 0
+	for range 10_000 {
+		if s.Take(0).Throttled {
+			throttled++
+		} else {
+			passed++
+		}
+	}
+	if throttled < 60 || throttled > 140 {
+		t.Errorf("%d of 10,000 throttled, want about 100", throttled)
+	}
+	if _, left, _ := s.model.quota(0); int(left+.5) != 20_000-passed {
+		t.Errorf("%v tokens left after %d requests that passed: a throttle takes none", left, passed)
+	}
+}
+
 func TestToldWaitsMayBeConstantOrWhole(t *testing.T) {
 	s := build(t, Spec{Kind: Bucket, Rate: Constant(10), Burst: 2, Says: time.Minute, Signal: Remaining | ResetSeconds})
 	for _, want := range []Reply{
