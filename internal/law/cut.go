@@ -14,6 +14,9 @@ const (
 // cut is the multiplicative decrease, for a throttle that is not late. The ceiling is not the
 // rate that was throttled but the rate that the server delivered.
 func (l *Law) cut(now clock.Instant) {
+	if l.byChance() {
+		l.fresh = 0
+	}
 	if l.fresh == 0 {
 		return // nothing got through since the last cut: pauses are the answer
 	}

@@ -4,8 +4,8 @@
 //
 // The law is a state machine of events and explicit times. It never looks at a clock and takes
 // no lock, so a table, a simulator or a limiter can drive it. Each rule has a file that names
-// it: start, closing, cut, growth, quota, window, renewal and latency. docs/control.md says why each
-// rule is there.
+// it: start, closing, cut, chance, growth, quota, window, renewal and latency. docs/control.md says
+// why each rule is there.
 package law
 
 import (
@@ -75,6 +75,7 @@ type Law struct {
 	closing
 	quotas
 	latency
+	chance
 
 	undo     [4]before     // the last cuts
 	rate     float64       // calls of cost 1 per second; +Inf before the first throttle
@@ -140,7 +141,7 @@ func (l *Law) InFlight() int { return l.inflight }
 // anew.
 func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.rate, l.ceiling, l.peak, l.unspread, l.agreed, l.known = rate, rate, 0, 0, 0, 0
-	l.given, l.price, l.closings = 0, 0, [len(l.closings)]time.Duration{}
+	l.given, l.price, l.closings, l.chance = 0, 0, [len(l.closings)]time.Duration{}, chance{}
 	l.credit, l.window, l.undo = now, 1, [len(l.undo)]before{}
 	if !math.IsInf(rate, 1) {
 		l.known, l.measured = memoryLong, memoryLong // the owner knows it
@@ -236,7 +237,9 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 	case Throttle:
 		d.Why = ByThrottle
 		l.delivered.busy(now)
-		if !a.Late {
+		if a.Late {
+			l.late++
+		} else {
 			l.note(now)
 			l.close(now, a.RetryAfter)
 			l.cut(now)

@@ -38,7 +38,8 @@ var changes = []change{
 	{2, "pauses count, however long", []edit{{`counts = clock.CeilSeconds(longGaps * l.gap())`, `counts = clock.Never`}}},
 	{2, "pauses do not count", []edit{{`counts = clock.CeilSeconds(longGaps * l.gap())`, `counts = 0`}}},
 
-	{3, "late throttles cut, too", []edit{{`if !a.Late {`, `if true {`}}},
+	{3, "late throttles cut, too", []edit{{`if a.Late {`, `if false {`}}},
+	{3, "throttles by chance cut, too", []edit{{`if l.byChance() {`, `if l.byChance() && false {`}}},
 	{3, "a cut without a success since the last", []edit{{`if l.fresh == 0 {`, `if false {`}}},
 
 	{4, "first pause not bound by call intervals", []edit{{`d.AtMost = clock.CeilSeconds(pauseGaps * l.gap())`, ``}}},
