@@ -1,16 +1,16 @@
 package law
 
-// chance tells throttles by chance, as of a busy shard among many, from those of a congestion. By
-// chance they come alone, and no more rarely while the rate falls. A congestion ends then, or it
-// refuses several calls.
+// chance tells throttles by chance, as of a busy shard among many, from congestion. By chance they
+// come alone, and as often when the rate has fallen. Congestion ends when the rate falls, or refuses
+// several calls.
 type chance struct {
-	alone int // throttles in a row that came alone, twice memoryLeast at most; each other one halves it
+	alone int // throttles that came alone, twice memoryLeast at most; each other one halves it
 	late  int // throttles since the last cut that were late
 }
 
 // byChance reports whether a throttle that is not late came by chance: at least memoryLeast came
 // alone, and meanwhile the ceiling fell far below the peak. A throttle that asks for a pause costs too
-// much to be ignored. Where calls are those of many processes, nobody tells which throttles are late.
+// much to be ignored. A law of many processes ignores none, as it is not told of late ones.
 func (l *Law) byChance() bool {
 	calls := l.fresh / (1 + l.late)
 	l.late = 0

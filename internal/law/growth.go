@@ -50,8 +50,7 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
 // that of a throttle; the evidence for the ceiling is the number of calls that it was measured by.
 // A probe takes memoryLong calls, or as many as are known. It ends after the longest time, but not
-// before memoryLeast calls. Where
-// news are late, growth waits for them.
+// before memoryLeast calls. Where news are late, growth waits for them.
 func (l *Law) slope(ceiling float64) float64 {
 	if math.IsInf(ceiling, 1) {
 		return l.rate // a guess
