@@ -60,6 +60,10 @@ func TestByChance(t *testing.T) {
 		}
 	}
 
+	many := alone(2*memoryLeast + 1)
+	assert.True(t, many.byChance())
+	assert.Equal(t, 2*memoryLeast, many.chance.alone, "two bunches are enough to doubt it, however many came alone")
+
 	d := alone(memoryLeast)
 	d.throttle(0)
 	assert.Equal(t, []float64{100, 60}, []float64{d.Rate(), d.ceiling}, "it cuts nothing")

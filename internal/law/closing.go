@@ -24,7 +24,7 @@ type closing struct {
 const (
 	closedRow   = 2   // throttles in a row by which a server counts as closed
 	longGaps    = 30  // call intervals: a longer Retry-After closes by itself, and no pause counts for more
-	windowShare = .25 // of a window: a shorter closing is none of its own, an older part is forgotten
+	windowShare = .25 // of a window: the least that it closes for, and the time that its part is learnt over
 )
 
 // close is for a throttle that is not late.
@@ -60,7 +60,7 @@ func (l *Law) open(now clock.Instant) {
 		given := l.cost * float64(calls) / took
 		// A few calls may be the burst of a bucket, or the rest that others left, and a long closing
 		// an outage. A window gives the same again.
-		sure := calls >= memoryLeast && closed < longest || math.Abs(given-l.given) <= margin*l.given
+		sure := calls >= memoryLeast && closed < cycleMost || math.Abs(given-l.given) <= margin*l.given
 		window := closed.Seconds() >= windowShare*took
 		if sure && window && given < l.ceiling && !l.unpaced() {
 			l.ceiling, l.measured = max(l.Min, given), calls

@@ -15,10 +15,10 @@ const (
 // rate that was throttled but the rate that the server delivered.
 func (l *Law) cut(now clock.Instant) {
 	if l.byChance() {
-		l.fresh = 0
+		l.fresh = 0 // the next one is as far away as after a cut
 	}
 	if l.fresh == 0 {
-		return // nothing got through since the last cut: pauses are the answer
+		return // or nothing got through since the last cut: pauses are the answer
 	}
 	was := l.ceiling
 	l.measured = l.delivered.counted()

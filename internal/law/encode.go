@@ -16,7 +16,7 @@ const encoding = 1
 var errEncoding = errors.New("law: not an encoded law of this version")
 
 // numbers returns the state of a law whose owner calls Used: it needs no calls in flight, no
-// latencies, and no Undo.
+// latencies, no throttles by chance, and no Undo.
 func (l *Law) numbers() ([]*float64, []*int, []*clock.Instant, []*time.Duration, []*bool) {
 	m, p, c := &l.delivered, &l.ours, &l.closings
 	return []*float64{&l.rate, &l.ceiling, &l.peak, &l.cost, &l.given, &l.price, &l.spare, &l.unspread, &p.each},

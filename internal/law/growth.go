@@ -49,8 +49,8 @@ func (l *Law) growth(ceiling, seconds float64) float64 {
 // slope returns the growth of the rate per second: quickly back to just below the ceiling,
 // slowly from there on to find the limit, and ever faster beyond it. The price of a probe is
 // that of a throttle; the evidence for the ceiling is the number of calls that it was measured by.
-// A probe takes memoryLong calls, or as many as are known. It ends after the longest time, but not
-// before memoryLeast calls. Where news are late, growth waits for them.
+// A probe takes memoryLong calls, or as many as are known. It ends after cycleMost, but not before
+// memoryLeast calls. Where news are late, growth waits for them.
 func (l *Law) slope(ceiling float64) float64 {
 	if math.IsInf(ceiling, 1) {
 		return l.rate // a guess
@@ -61,7 +61,7 @@ func (l *Law) slope(ceiling float64) float64 {
 	}
 	calls := most / l.cost // per second
 	agreed := float64(1 + l.agreed)
-	number := max(memoryLeast, min(agreed*evidence(l.known+l.delivered.counted()), longest.Seconds()*calls)) // of calls
+	number := max(memoryLeast, min(agreed*evidence(l.known+l.delivered.counted()), cycleMost.Seconds()*calls)) // of calls
 	price := l.price * evidence(l.measured) / memoryLong
 	lag := min(probePrice*l.Lag, float64(l.measured)/calls) // at most the time that the ceiling was measured over
 	over := max(number/calls, lag, agreed*probeTime, agreed*probePrice*price)

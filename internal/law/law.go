@@ -101,7 +101,7 @@ const (
 	outlier   = 4  // times the usual, for which one call counts at most
 	pauseGaps = 2  // call intervals that a first pause takes at most
 
-	longest = 5 * time.Minute // that a probe takes, or the closing of a window: a longer one may be an outage
+	cycleMost = 5 * time.Minute // that a probe takes, or the closing of a window: a longer one may be an outage
 )
 
 // New returns a law without a rate.
