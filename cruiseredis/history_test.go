@@ -30,7 +30,7 @@ func recorded(t *testing.T) string {
 	require.True(t, ok && after == "", "the script ends in another way")
 	return before + `
 local words, laws = {string.format('%.0f', t), #ARGV}, {'', ''}
-for i, v in ipairs(ARGV) do if i <= 31 then words[#words + 1] = v else laws[1] = v end end
+for i, v in ipairs(ARGV) do if i <= 32 then words[#words + 1] = v else laws[1] = v end end
 for _, v in ipairs(reply) do
   if type(v) == 'number' then words[#words + 1] = string.format('%.0f', v) else laws[2] = v end
 end
@@ -62,7 +62,7 @@ func (h *history) step(line, told, kept string) error {
 		}
 		words = append(words, n)
 	}
-	const request, decision = 23, 8
+	const request, decision = 24, 8
 	commits := words[1] > request
 	at, words := words[0], words[2:]
 	q, rest := requestOf(words[:request]), words[request:]
@@ -143,12 +143,12 @@ func requestOf(a []int64) shared.Request {
 	q := shared.Request{
 		Law:  shared.Law{Min: a[0], Max: a[1], Initial: a[2], Burst: a[3]},
 		Want: int(a[4]), Least: int(a[5]), Epoch: a[6], Rate: a[7], Ceiling: a[8],
-		Throttled: a[9] == 1, Backoff: us(a[10]), Successes: a[11], Failed: a[12],
-		Pause: us(a[13]), NewPause: a[14] == 1, Resume: a[15] == 1, Resumes: a[16], Count: a[17], Held: us(a[18]),
+		Throttled: a[9] == 1, Backoff: us(a[10]), Successes: a[11], Failed: a[12], Late: a[13],
+		Pause: us(a[14]), NewPause: a[15] == 1, Resume: a[16] == 1, Resumes: a[17], Count: a[18], Held: us(a[19]),
 	}
-	if a[19] >= 0 {
-		q.QuotaAge = us(a[19])
-		q.Quota = &cruise.Quota{Limit: int(a[20]), Remaining: int(a[21]), Reset: us(a[22])}
+	if a[20] >= 0 {
+		q.QuotaAge = us(a[20])
+		q.Quota = &cruise.Quota{Limit: int(a[21]), Remaining: int(a[22]), Reset: us(a[23])}
 	}
 	return q
 }

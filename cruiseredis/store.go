@@ -172,7 +172,7 @@ func args(q shared.Request) []any {
 	}
 	return []any{
 		q.Law.Min, q.Law.Max, q.Law.Initial, q.Law.Burst,
-		q.Want, q.Least, q.Epoch, q.Rate, q.Ceiling, number(q.Throttled), micros(q.Backoff), q.Successes, q.Failed,
+		q.Want, q.Least, q.Epoch, q.Rate, q.Ceiling, number(q.Throttled), micros(q.Backoff), q.Successes, q.Failed, q.Late,
 		micros(q.Pause), number(q.NewPause), number(q.Resume), q.Resumes, q.Count, micros(q.Held),
 		age, quota.Limit, quota.Remaining, micros(quota.Reset),
 	}
@@ -202,19 +202,19 @@ func parse(got []any) (shared.Reply, *shared.News, error) {
 			Epoch: n[4], Rate: n[5], Ceiling: n[6], Level: n[7], Pause: duration(n[8]),
 			Resumes: n[9], Workers: int(n[10]), Count: n[11], Why: causes[n[12]],
 		}, nil, nil
-	case len(got) == 20 && len(n) == 19 && n[0] == 1:
+	case len(got) == 21 && len(n) == 20 && n[0] == 1:
 		news := &shared.News{
 			Step: n[1], Law: []byte(law), Rate: n[2], Ceiling: n[3], Level: n[4], Most: n[5], Turn: duration(n[6]),
-			Elapsed: duration(n[7]), Used: duration(n[8]), Out: n[9], Oks: n[10], Errs: n[11],
-			Throttled: n[12] > 0, Backoff: duration(n[13]), Asked: duration(n[14]),
+			Elapsed: duration(n[7]), Used: duration(n[8]), Out: n[9], Oks: n[10], Errs: n[11], Late: n[12],
+			Throttled: n[13] > 0, Backoff: duration(n[14]), Asked: duration(n[15]),
 		}
-		if n[16] >= 0 {
-			news.Quota = &cruise.Quota{Limit: int(n[15]), Remaining: int(n[16]), Reset: duration(n[17])}
-			news.QuotaAge = duration(n[18])
+		if n[17] >= 0 {
+			news.Quota = &cruise.Quota{Limit: int(n[16]), Remaining: int(n[17]), Reset: duration(n[18])}
+			news.QuotaAge = duration(n[19])
 		}
 		return shared.Reply{}, news, nil
 	}
-	return shared.Reply{}, nil, fmt.Errorf("cruiseredis: answer %v: want 13 numbers, or 19 and a text", got)
+	return shared.Reply{}, nil, fmt.Errorf("cruiseredis: answer %v: want 13 numbers, or 20 and a text", got)
 }
 
 // numbers returns the whole numbers that an answer begins with.

@@ -348,7 +348,7 @@ func randomRequest(rng *rand.Rand, s *shared.State) shared.Request {
 		q.Failed = rng.Int64N(1 << rng.IntN(12))
 	}
 	if rng.IntN(8) == 0 {
-		q.Throttled, q.Backoff = true, time.Duration(rng.Int64N(int64(time.Second)))
+		q.Throttled, q.Late, q.Backoff = true, rng.Int64N(3), time.Duration(rng.Int64N(int64(time.Second)))
 		if rng.IntN(4) == 0 {
 			q.Backoff = 0
 		}
@@ -474,9 +474,9 @@ func TestAnswersThatMakeNoSense(t *testing.T) {
 		return a
 	}
 	_, _, err := cruiseredis.Parse(nil)
-	assert.EqualError(t, err, "cruiseredis: answer []: want 13 numbers, or 19 and a text")
+	assert.EqualError(t, err, "cruiseredis: answer []: want 13 numbers, or 20 and a text")
 	_, _, err = cruiseredis.Parse(append(answer(1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1), "law", int64(1)))
-	assert.ErrorContains(t, err, "want 13 numbers, or 19 and a text")
+	assert.ErrorContains(t, err, "want 13 numbers, or 20 and a text")
 	r, _, err := cruiseredis.Parse(answer(0, 1, 1<<62, -1<<62, 1, 1, 1, 1, 1, 1, 1, 1, 1))
 	require.NoError(t, err)
 	assert.Positive(t, r.Wait)

@@ -29,7 +29,7 @@ local floor, ceil, min, max = math.floor, math.ceil, math.min, math.max
 
 local q, names = {}, {
   'min', 'max', 'initial', 'burst', 'want', 'least', 'epoch', 'rate', 'ceiling',
-  'throttled', 'backoff', 'successes', 'failed', 'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
+  'throttled', 'backoff', 'successes', 'failed', 'late', 'pause', 'newPause', 'resume', 'resumes', 'count', 'held',
   'quotaAge', 'quotaLimit', 'quotaLeft', 'quotaReset',
 }
 local request = #names
@@ -51,7 +51,7 @@ local times = { 'at', 'tat', 'until', 'lifted', 'cutAt', 'countEnd', 'steppedAt'
 local fields = {
   'epoch', 'resumes', 'rate', 'out', 'outBefore', 'count', 'counted', 'before', 'cap', 'capBefore',
   'steps', 'ceiling', 'why', 'level', 'row',
-  'oks', 'errs', 'used', 'throttled', 'backoff', 'asked', 'quotaLimit', 'quotaLeft', 'reset',
+  'oks', 'errs', 'late', 'used', 'throttled', 'backoff', 'asked', 'quotaLimit', 'quotaLeft', 'reset',
 }
 for _, name in ipairs(times) do
   fields[#fields + 1] = name
@@ -204,7 +204,10 @@ local function report()
   if q.quotaAge >= 0 and t - q.quotaAge > s.quotaAt then
     s.quotaAt, s.quotaLimit, s.quotaLeft, s.reset = t - q.quotaAge, q.quotaLimit, q.quotaLeft, q.quotaReset
   end
-  if q.throttled == 1 and q.epoch == s.epoch and t - s.cutAt >= GAP then
+  s.late = s.late + q.late
+  if q.throttled == 1 and (q.epoch ~= s.epoch or t - s.cutAt < GAP) then
+    s.late = s.late + 1
+  elseif q.throttled == 1 then
     s.throttled, s.backoff, s.asked = 1, q.backoff, 0
     if q.newPause == 1 and q.backoff <= 0 then
       s.asked = q.pause
@@ -252,11 +255,11 @@ local function news(workers)
     left = s.quotaLeft
   end
   local n = {
-    1, s.steps, s.rate, s.ceiling, s.level, most(), max(GAP, turn(workers)), t - s.steppedAt, s.used, s.out + s.outBefore, s.oks, s.errs,
+    1, s.steps, s.rate, s.ceiling, s.level, most(), max(GAP, turn(workers)), t - s.steppedAt, s.used, s.out + s.outBefore, s.oks, s.errs, s.late,
     s.throttled, s.backoff, s.asked, s.quotaLimit, left, s.reset, t - s.quotaAt, redis.call('HMGET', KEYS[1], 'law')[1] or '',
   }
   s.steppedAt, s.lease = t, t + STEP_TIME
-  s.oks, s.errs, s.used, s.throttled, s.quotaLeft = 0, 0, 0, min(2, 2 * s.throttled), -1
+  s.oks, s.errs, s.late, s.used, s.throttled, s.quotaLeft = 0, 0, 0, 0, min(2, 2 * s.throttled), -1
   return n
 end
 

@@ -63,6 +63,7 @@ type Limiter struct {
 	// The next request to the store.
 	oks       int64
 	errs      int64         // cost of calls that the server let through, and that failed
+	late      int64         // throttled attempts, beside the one that throttled stands for
 	cost      int           // of the last call that was answered
 	quota     cruise.Quota  // the last that came with a success
 	quotaAt   clock.Instant // when it came; zero if the store knows it
@@ -245,7 +246,11 @@ func (s *Limiter) result(now, sent clock.Instant, e cruise.Feedback) (events []c
 		}
 	case cruise.OutcomeThrottled:
 		s.stats.Throttles++
-		if !late && (closed || !s.isAlone()) {
+		switch {
+		case s.isAlone() && !closed:
+		case late || s.throttled:
+			s.late++
+		default:
 			s.congested(e)
 		}
 		events = append(events, cruise.ThrottleSeen{RetryAfter: e.RetryAfter, Scope: e.Scope, Late: late})

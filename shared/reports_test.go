@@ -88,6 +88,9 @@ func TestCutOnceWhileAsking(t *testing.T) {
 		workers[0].queue.Lock()
 		defer workers[0].queue.Unlock()
 		assert.EqualValues(t, 2, workers[0].known.Epoch)
+		memory.mu.Lock()
+		defer memory.mu.Unlock()
+		assert.EqualValues(t, 1, memory.state.Late, "that throttle is told as a late one")
 	})
 }
 
@@ -249,6 +252,7 @@ func TestCounts(t *testing.T) {
 		for _, f := range []cruise.Feedback{
 			{Outcome: cruise.OutcomeTransient, Sent: time.Now()}, {Outcome: cruise.OutcomeDropped, Sent: time.Now()}, {Outcome: cruise.OutcomeDropped},
 			{Outcome: cruise.OutcomePermanent, Sent: time.Now()}, {Outcome: cruise.OutcomeThrottled, Sent: time.Now()},
+			{Outcome: cruise.OutcomeThrottled, Sent: time.Now()}, {Outcome: cruise.OutcomeThrottled, Sent: time.Now()},
 		} {
 			f.Cost = 2
 			s.queue.Lock()
@@ -263,8 +267,10 @@ func TestCounts(t *testing.T) {
 		synctest.Wait()
 		assert.EqualValues(t, 4, store.last.Failed)
 		assert.EqualValues(t, 2, store.last.Successes)
+		assert.True(t, store.last.Throttled)
+		assert.EqualValues(t, 2, store.last.Late, "beside the first")
 		st := s.Stats()
-		assert.Equal(t, []uint64{5, 0, 1, uint64(store.syncs), 0}, []uint64{st.Admitted, st.Successes, st.Throttles, st.Syncs, st.Failures})
+		assert.Equal(t, []uint64{5, 0, 3, uint64(store.syncs), 0}, []uint64{st.Admitted, st.Successes, st.Throttles, st.Syncs, st.Failures})
 	})
 }
 

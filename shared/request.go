@@ -30,6 +30,8 @@ type Request struct {
 	// Successes counts attempts that succeeded or failed for good, Failed other attempts that the
 	// server let through, and those that were sent before the worker knew of the last throttle.
 	Successes, Failed int64
+	// Late is the number of throttled attempts beside the one that Throttled reports, of any epoch.
+	Late int64
 	// Quota is the last one that came with a success, nil if none did, and QuotaAge its age.
 	Quota    *cruise.Quota
 	QuotaAge time.Duration

@@ -47,6 +47,7 @@ type State struct {
 
 	// The news since then.
 	Oks, Errs                    int64 // cost of calls: see [News]
+	Late                         int64 // throttles, likewise
 	Used                         int64 // time in which slots were given out, or the server was closed
 	Throttled                    int64 // 1 after a throttle, 2 while a step takes it
 	Backoff, Asked               int64 // of that throttle
@@ -115,7 +116,12 @@ func (s *State) Report(now time.Duration, q Request) (Reply, *News) {
 	if at := t - micros(q.QuotaAge); q.Quota != nil && at > s.QuotaAt { // else another worker has reported a later one
 		s.QuotaAt, s.QuotaLimit, s.QuotaLeft, s.Reset = at, int64(q.Quota.Limit), int64(q.Quota.Remaining), micros(q.Quota.Reset)
 	}
-	if q.Throttled && q.Epoch == s.Epoch && t-s.CutAt >= cutGap {
+	s.Late += q.Late
+	switch {
+	case !q.Throttled:
+	case q.Epoch != s.Epoch || t-s.CutAt < cutGap:
+		s.Late++
+	default:
 		s.Throttled, s.Backoff, s.Asked = 1, micros(q.Backoff), 0
 		if q.NewPause && q.Backoff <= 0 {
 			s.Asked = micros(q.Pause)
@@ -187,7 +193,7 @@ func (s *State) news(t int64, q Request, workers int64) *News {
 	n := &News{
 		Step: s.Steps, Law: s.Law, Rate: s.Rate, Ceiling: s.Ceiling, Level: s.Level, Most: s.most(q), Turn: duration(max(cutGap, turnTime(workers, s.Rate))),
 		Elapsed: duration(t - s.SteppedAt), Used: duration(s.Used), Out: s.Out + s.OutBefore,
-		Oks: s.Oks, Errs: s.Errs,
+		Oks: s.Oks, Errs: s.Errs, Late: s.Late,
 		Throttled: s.Throttled > 0, Backoff: duration(s.Backoff), Asked: duration(s.Asked),
 	}
 	if s.QuotaLeft >= 0 && s.Oks > 0 {
@@ -195,7 +201,7 @@ func (s *State) news(t int64, q Request, workers int64) *News {
 		n.QuotaAge = duration(t - s.QuotaAt)
 	}
 	s.SteppedAt, s.Lease = t, t+stepTime
-	s.Oks, s.Errs, s.Used, s.Throttled, s.QuotaLeft = 0, 0, 0, min(2, 2*s.Throttled), -1
+	s.Oks, s.Errs, s.Late, s.Used, s.Throttled, s.QuotaLeft = 0, 0, 0, 0, min(2, 2*s.Throttled), -1
 	return n
 }
 

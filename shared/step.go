@@ -25,6 +25,7 @@ type News struct {
 
 	Oks  int64 // cost of the calls that the server answered
 	Errs int64 // cost of those that it let through, and that failed or were sent before the last throttle
+	Late int64 // throttled attempts, beside one of Throttled
 
 	Throttled bool
 	Backoff   time.Duration // bound of the pause for the throttle, 0 if Asked is known
@@ -76,6 +77,7 @@ func (n *News) Decide(q Request) Decision {
 			l.Rest(l.now, law.Attempt{}, left, false)
 		}
 	}
+	l.done(law.Attempt{Kind: law.Throttle, Late: true}, int(n.Late))
 	if n.Throttled {
 		d.Why, d.Level, l.passed = whyThrottle, min(d.Level+1, mostLevel), 0
 		d.Pause = max(d.Pause, l.throttle(n, q))

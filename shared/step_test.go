@@ -76,6 +76,27 @@ func TestThrottleIsAStepAtOnce(t *testing.T) {
 	assert.Positive(t, r.Pause)
 }
 
+// Only the first throttle of a congestion is a step. The next step is told how many followed.
+func TestLateThrottlesAreNews(t *testing.T) {
+	s, now := called()
+	throttled := func(epoch, late int64) *News {
+		q := Request{Law: stepLaw(), Epoch: epoch, Count: s.Count, Throttled: true, Backoff: time.Second, Late: late}
+		_, news := s.Report(now, q)
+		if news != nil {
+			s.Commit(now, q, news.Decide(q))
+		}
+		return news
+	}
+	assert.EqualValues(t, 2, throttled(1, 2).Late)
+	now += 2 * time.Second
+	assert.Nil(t, throttled(1, 4), "sent before the cut")
+	assert.EqualValues(t, 5, s.Late)
+	assert.EqualValues(t, 5, throttled(2, 0).Late)
+	now += time.Millisecond
+	assert.Nil(t, throttled(3, 0), "too soon to be another one")
+	assert.EqualValues(t, 1, s.Late)
+}
+
 // Calls that were sent before the last throttle were let through, but show nothing since.
 func TestLateSuccessesAreNoAnswer(t *testing.T) {
 	s, now := called()

@@ -119,7 +119,7 @@ func (s *Limiter) account(now clock.Instant) Request {
 	q := Request{
 		Law: s.law, Least: s.cost,
 		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
-		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks, Failed: s.errs,
+		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks, Failed: s.errs, Late: s.late,
 		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
 		Count: s.known.Count, Held: s.slots.reach(now),
 	}
@@ -137,7 +137,7 @@ func (s *Limiter) account(now clock.Instant) Request {
 	if s.quotaAt != 0 {
 		q.Quota, q.QuotaAge = new(s.quota), now.Sub(s.quotaAt)
 	}
-	s.oks, s.errs, s.quotaAt, s.throttled = 0, 0, 0, false
+	s.oks, s.errs, s.late, s.quotaAt, s.throttled = 0, 0, 0, 0, false
 	s.newPause, s.resume = s.newPause && s.resume, false // a pause that follows a Resume is reported after it
 	return q
 }
@@ -321,7 +321,10 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 			s.epochAt = now
 		}
 		s.unproved = true
-		s.throttled = false // that attempt was sent before the cut
+		if s.throttled { // that attempt was sent before the cut
+			s.throttled = false
+			s.late++
+		}
 	}
 	if was != r.Rate && !s.conf.pauseOnly {
 		e := cruise.RateChanged{From: limitOfMicro(was), To: limitOfMicro(r.Rate), Why: cruise.CauseSuccess}

@@ -10,11 +10,11 @@ type chance struct {
 
 // byChance reports whether a throttle that is not late came by chance: at least memoryLeast came
 // alone, and meanwhile the ceiling fell far below the peak. A throttle that asks for a pause costs too
-// much to be ignored. A law of many processes ignores none, as it is not told of late ones.
+// much to be ignored.
 func (l *Law) byChance() bool {
-	calls := l.fresh / (1 + l.late)
+	calls := l.fresh / max(1, 1+l.late) // late may have come from a store
 	l.late = 0
-	if calls < 2*memoryLeast || l.price > pauseGaps*l.gap() || l.Lag > 0 {
+	if calls < 2*memoryLeast || l.price > pauseGaps*l.gap() {
 		l.alone /= 2
 		return false
 	}

@@ -11,18 +11,18 @@ import (
 )
 
 // encoding is the version of an encoded law. A law reads no other.
-const encoding = 1
+const encoding = 2
 
 var errEncoding = errors.New("law: not an encoded law of this version")
 
 // numbers returns the state of a law whose owner calls Used: it needs no calls in flight, no
-// latencies, no throttles by chance, and no Undo.
+// latencies, and no Undo.
 func (l *Law) numbers() ([]*float64, []*int, []*clock.Instant, []*time.Duration, []*bool) {
 	m, p, c := &l.delivered, &l.ours, &l.closings
 	return []*float64{&l.rate, &l.ceiling, &l.peak, &l.cost, &l.given, &l.price, &l.spare, &l.unspread, &p.each},
 		[]*int{
 			&l.measured, &l.known, &l.agreed, &l.fresh, &l.row, &l.peaked.calls, &l.opened.calls, &m.entries, &m.n, &m.base, &m.floor,
-			&l.lowLeft, &l.lowSame, &l.resetLeft, &p.n, &p.left, &p.low, &l.calls, &l.left,
+			&l.lowLeft, &l.lowSame, &l.resetLeft, &p.n, &p.left, &p.low, &l.calls, &l.left, &l.alone, &l.chance.late,
 		},
 		[]*clock.Instant{
 			&l.credit, &l.heldAt, &l.resume, &m.since, &m.ends, &m.paused.from,

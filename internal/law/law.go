@@ -238,7 +238,7 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 		d.Why = ByThrottle
 		l.delivered.busy(now)
 		if a.Late {
-			l.late++
+			l.late += a.count()
 		} else {
 			l.note(now)
 			l.close(now, a.RetryAfter)
