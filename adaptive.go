@@ -27,9 +27,9 @@ import (
 // miss it. The first throttle shows the limit, and the limiter becomes a token bucket. A throttle
 // cuts the rate to half of the delivered one, once per congestion. Successes raise it: quickly back
 // to just below the last throttle, then slowly to find the limit, then quickly beyond it, but only
-// while the rate is the bottleneck. A permanent failure counts as a success here. Throttles that go
-// on to come one by one while the rate falls have another cause, such as a busy shard: they pause
-// calls, but cut nothing.
+// while the rate is the bottleneck. A permanent failure counts as a success here. Throttles that come
+// as often at a far lower rate have another cause, such as a busy shard: they pause calls, but cut
+// nothing.
 //
 // Until there is a rate, a call within a call of the same limiter may wait for 0.3 s,
 // since the outer one is in flight. Give the outer call another Retrier, such as one

@@ -26,7 +26,7 @@ func TestThrottlesByChance(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		chance, least float64
-	}{{.001, 80}, {.005, 40}, {.01, 20}} {
+	}{{.001, 80}, {.005, 40}, {.01, 20}, {.05, 20}, {.1, 5}} {
 		mean := 0.
 		for seed := range uint64(20) {
 			mean += after(40_000, tt.chance, seed) / 20
@@ -55,13 +55,13 @@ func TestByChance(t *testing.T) {
 		change(d)
 		assert.False(t, d.byChance(), name)
 		if d.ceiling == 60 {
-			assert.Equal(t, memoryLeast-1, d.chance.alone, name)
+			assert.Equal(t, 2*memoryLeast-3, d.chance.alone, name)
 		}
 	}
 
 	many := alone(2*memoryLeast + 1)
 	assert.True(t, many.byChance())
-	assert.Equal(t, 2*memoryLeast, many.chance.alone, "two bunches are enough to doubt it, however many came alone")
+	assert.Equal(t, 2*memoryLeast, many.chance.alone, "five bunches are enough to doubt it, however many came alone")
 
 	d := alone(memoryLeast)
 	d.throttle(0)
@@ -81,4 +81,45 @@ func TestByChance(t *testing.T) {
 	assert.NotPanics(t, func() { late.byChance() }, "a store may tell anything")
 	late.SetRate(late.now, 5)
 	assert.Zero(t, late.chance)
+}
+
+// Cuts are in vain if each of many lowers the ceiling, and throttles stay frequent.
+func TestCutsInVain(t *testing.T) {
+	sunk := func(cuts int, apart float64) *driver {
+		d := paced(100)
+		d.apart = apart
+		for range cuts {
+			was := d.ceiling
+			d.ceiling *= .9
+			d.sink(was)
+		}
+		return d
+	}
+	assert.Equal(t, 20., sunk(2*memoryLeast, 20).vain)
+	assert.Zero(t, sunk(2*memoryLeast-1, 20).vain, "too few")
+	assert.Zero(t, sunk(2*memoryLeast, 3*memoryLeast+1).vain, "rare")
+	assert.Zero(t, sunk(2*memoryLeast, 3).vain, "the server is closed")
+	risen := sunk(2*memoryLeast-1, 20)
+	risen.sink(risen.ceiling)
+	assert.Equal(t, 2*memoryLeast-5, risen.sunk, "a ceiling that is no lower")
+
+	in := func(apart float64, fresh int) (*driver, bool) {
+		d := sunk(2*memoryLeast, 20)
+		d.apart, d.fresh = apart, fresh
+		return d, d.byChance()
+	}
+	_, is := in(20, 1)
+	assert.True(t, is, "one that follows soon")
+	d, is := in(15, 2)
+	assert.False(t, is, "they come far more often, so it is congestion")
+	assert.Equal(t, []float64{20, 20}, []float64{d.apart, d.vain}, "but go on to come by chance")
+	d, is = in(80, 100)
+	assert.False(t, is)
+	assert.Zero(t, d.vain, "they have become rare")
+
+	d, _ = in(20, 20)
+	d.throttle(0)
+	assert.Equal(t, 100., d.Rate(), "it cuts nothing")
+	d.SetRate(d.now, 5)
+	assert.Zero(t, d.chance)
 }

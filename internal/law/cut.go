@@ -28,6 +28,7 @@ func (l *Law) cut(now clock.Instant) {
 	} else {
 		l.agreed = 0
 	}
+	l.sink(was)
 	l.fadePeak()
 	l.seekPeak(now)
 	rate := min(l.Max, max(l.Min, l.Decrease*l.ceiling))

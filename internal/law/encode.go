@@ -19,10 +19,10 @@ var errEncoding = errors.New("law: not an encoded law of this version")
 // latencies, and no Undo.
 func (l *Law) numbers() ([]*float64, []*int, []*clock.Instant, []*time.Duration, []*bool) {
 	m, p, c := &l.delivered, &l.ours, &l.closings
-	return []*float64{&l.rate, &l.ceiling, &l.peak, &l.cost, &l.given, &l.price, &l.spare, &l.unspread, &p.each},
+	return []*float64{&l.rate, &l.ceiling, &l.peak, &l.cost, &l.given, &l.price, &l.spare, &l.unspread, &p.each, &l.apart, &l.vain},
 		[]*int{
 			&l.measured, &l.known, &l.agreed, &l.fresh, &l.row, &l.peaked.calls, &l.opened.calls, &m.entries, &m.n, &m.base, &m.floor,
-			&l.lowLeft, &l.lowSame, &l.resetLeft, &p.n, &p.left, &p.low, &l.calls, &l.left, &l.alone, &l.chance.late,
+			&l.lowLeft, &l.lowSame, &l.resetLeft, &p.n, &p.left, &p.low, &l.calls, &l.left, &l.alone, &l.sunk, &l.chance.late,
 		},
 		[]*clock.Instant{
 			&l.credit, &l.heldAt, &l.resume, &m.since, &m.ends, &m.paused.from,

@@ -12,7 +12,6 @@ const (
 	probeTime  = 4          // seconds that probing takes at least, times one more than the cuts that agree
 	probePrice = 10         // times the price of a throttle, the same, or times Config.Lag
 	pushOn     = 40         // times faster per unit of excess above the ceiling
-	peakTo     = .7         // of the peak, below which growth looks for it
 )
 
 // grow is the additive increase, for n successes. Pauses and time without demand earn nothing.
@@ -29,7 +28,7 @@ func (l *Law) grow(now clock.Instant, late bool, n int) {
 	l.credit = now
 	more := l.growth(l.ceiling, seconds)
 	// A limit that fell far is back. Its peak has faded by then, so pushing on may be faster.
-	if back := peakTo * l.peak; l.ceiling < back && l.rate >= back {
+	if back := fallen * l.peak; l.ceiling < back && l.rate >= back {
 		more = max(more, l.growth(l.peak, seconds))
 	}
 	l.rate = min(l.Max, l.rate+more+l.spareGrowth(seconds))
@@ -56,7 +55,7 @@ func (l *Law) slope(ceiling float64) float64 {
 		return l.rate // a guess
 	}
 	most := ceiling
-	if l.rate < peakTo*l.peak { // the further it fell, the more a delay costs
+	if l.rate < fallen*l.peak { // the further it fell, the more a delay costs
 		most = math.Sqrt(ceiling * max(ceiling, l.peak))
 	}
 	calls := most / l.cost // per second

@@ -99,6 +99,7 @@ const (
 
 	margin    = .1 // of a figure: less makes no difference
 	outlier   = 4  // times the usual, for which one call counts at most
+	fallen    = .7 // of a figure that was higher: below that it has fallen far
 	pauseGaps = 2  // call intervals that a first pause takes at most
 
 	cycleMost = 5 * time.Minute // that a probe takes, or the closing of a window: a longer one may be an outage

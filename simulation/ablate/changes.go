@@ -40,6 +40,7 @@ var changes = []change{
 
 	{3, "late throttles cut, too", []edit{{`if a.Late {`, `if false {`}}},
 	{3, "throttles by chance cut, too", []edit{{`if l.byChance() {`, `if l.byChance() && false {`}}},
+	{3, "cuts are never in vain", []edit{{`l.sunk >= 2*memoryLeast`, `false`}}},
 	{3, "a cut without a success since the last", []edit{{`if l.fresh == 0 {`, `if false {`}}},
 
 	{4, "first pause not bound by call intervals", []edit{{`d.AtMost = clock.CeilSeconds(pauseGaps * l.gap())`, ``}}},
@@ -65,7 +66,9 @@ var changes = []change{
 	{6, "probing over as many calls at a low rate", []edit{{`cycleMost.Seconds()*calls`, `1e9*calls`}}},
 	{6, "probing as fast, whatever a throttle costs", []edit{{`probePrice = 10 `, `probePrice = 0 `}}},
 	{6, "probing as slow, however few calls are known", []edit{{`, memoryLeast), memoryLong)`, `, memoryLong), memoryLong)`}}},
-	{6, "what there was before the limit fell is forgotten", []edit{{`peakTo     = .7`, `peakTo     = .0`}}},
+	{6, "what there was before the limit fell is forgotten", []edit{
+		{`back := fallen * l.peak`, `back := 0 * l.peak`}, {`if l.rate < fallen*l.peak {`, `if false {`},
+	}},
 	{6, "grows though it holds nobody back", []edit{{`if late || l.heldAt <= l.credit || now <= from {`, `if late || now <= from {`}}},
 	{6, "pauses earn growth", []edit{{`from := max(l.credit, l.resume)`, `from := l.credit`}}},
 	{6, "a throttle costs as much, however few calls measured the ceiling", []edit{{`price := l.price * evidence(l.measured) / memoryLong`, `price := l.price`}}},

@@ -321,7 +321,7 @@ func long() []*Scenario {
 // byChance is a server that throttles a few requests whatever the rate is.
 func byChance() []*Scenario {
 	var list []*Scenario
-	for _, of := range []float64{1000, 100} {
+	for _, of := range []float64{1000, 100, 20} {
 		list = append(list, &Scenario{
 			Name:      fmt.Sprintf("chance-1/%g", of),
 			About:     fmt.Sprintf("100 a second, and one of %g requests is throttled at any rate, as by a busy shard", of),
