@@ -39,7 +39,7 @@ func (l *Law) byChance() bool {
 func (l *Law) sink(was float64) {
 	if l.ceiling >= was {
 		l.sunk = max(0, l.sunk-4)
-	} else if l.sunk++; l.sunk >= 2*memoryLeast && l.apart >= outlier && l.apart <= 3*memoryLeast && l.vain == 0 {
+	} else if l.sunk++; l.sunk >= 2*memoryLeast && l.apart >= memoryLeast && l.apart <= 3*memoryLeast && l.vain == 0 {
 		l.sunk, l.vain = 0, l.apart
 	}
 }

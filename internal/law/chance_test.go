@@ -98,7 +98,7 @@ func TestCutsInVain(t *testing.T) {
 	assert.Equal(t, 20., sunk(2*memoryLeast, 20).vain)
 	assert.Zero(t, sunk(2*memoryLeast-1, 20).vain, "too few")
 	assert.Zero(t, sunk(2*memoryLeast, 3*memoryLeast+1).vain, "rare")
-	assert.Zero(t, sunk(2*memoryLeast, 3).vain, "the server is closed")
+	assert.Zero(t, sunk(2*memoryLeast, memoryLeast-1).vain, "the server is closed")
 	risen := sunk(2*memoryLeast-1, 20)
 	risen.sink(risen.ceiling)
 	assert.Equal(t, 2*memoryLeast-5, risen.sunk, "a ceiling that is no lower")
