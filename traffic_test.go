@@ -139,7 +139,7 @@ func TestLimitThatFell(t *testing.T) {
 	for _, tt := range []struct {
 		to              rate.Limit
 		use, mostRefuse float64
-	}{{50, .85, .01}, {10, .85, .01}, {1, .3, .05}, {.1, .15, .55}} {
+	}{{50, .85, .01}, {10, .85, .01}, {1, .3, .05}, {.1, .15, .3}} {
 		t.Run(fmt.Sprintf("100 to %v a second", tt.to), func(t *testing.T) {
 			replay.Test(t, func(t *testing.T) {
 				s, r := newAPI(100), bulk()

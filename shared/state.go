@@ -47,7 +47,7 @@ type State struct {
 
 	// The news since then.
 	Oks, Errs                    int64 // cost of calls: see [News]
-	Late                         int64 // throttles, likewise
+	Late                         int64 // throttled attempts, beside the one of Throttled
 	Used                         int64 // time in which slots were given out, or the server was closed
 	Throttled                    int64 // 1 after a throttle, 2 while a step takes it
 	Backoff, Asked               int64 // of that throttle

@@ -25,7 +25,7 @@ type News struct {
 
 	Oks  int64 // cost of the calls that the server answered
 	Errs int64 // cost of those that it let through, and that failed or were sent before the last throttle
-	Late int64 // throttled attempts, beside one of Throttled
+	Late int64 // throttled attempts, beside the one of Throttled
 
 	Throttled bool
 	Backoff   time.Duration // bound of the pause for the throttle, 0 if Asked is known

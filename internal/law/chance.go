@@ -3,7 +3,7 @@ package law
 // chance tells throttles by chance, as of a busy shard or an overloaded server, from congestion. By
 // chance they come as often when the rate has fallen. Congestion ends then.
 type chance struct {
-	late  int     // throttles since the last cut that were late
+	late  int     // throttles since byChance was last asked: late ones, and ones without a success before
 	alone int     // throttles that came alone, twice memoryLeast at most; each other one takes two back
 	sunk  int     // cuts that found a lower ceiling; each other one takes four back
 	apart float64 // mean of the calls for a throttle, over about the last memoryLeast throttles

@@ -48,7 +48,6 @@ func TestByChance(t *testing.T) {
 		"sooner after the last":       func(d *driver) { d.fresh-- },
 		"others that are late":        func(d *driver) { d.chance.late = 1 },
 		"a long pause asked for":      func(d *driver) { d.price = .021 },
-		"nothing got through":         func(d *driver) { d.fresh = 0 },
 		"a ceiling close to the peak": func(d *driver) { d.ceiling = 70 },
 	} {
 		d := alone(2 * memoryLeast)
@@ -120,6 +119,14 @@ func TestCutsInVain(t *testing.T) {
 	d, _ = in(20, 20)
 	d.throttle(0)
 	assert.Equal(t, 100., d.Rate(), "it cuts nothing")
+	for range 3 {
+		d.throttle(0)
+	}
+	assert.Equal(t, []float64{20, 20}, []float64{d.apart, d.vain}, "without a success in between they decide nothing")
+	assert.Equal(t, 3, d.chance.late, "and count against the next")
+	d.fresh = 4
+	d.throttle(0)
+	assert.Equal(t, 20+(1-20)/8., d.apart)
 	d.SetRate(d.now, 5)
 	assert.Zero(t, d.chance)
 }

@@ -14,11 +14,13 @@ const (
 // cut is the multiplicative decrease, for a throttle that is not late. The ceiling is not the
 // rate that was throttled but the rate that the server delivered.
 func (l *Law) cut(now clock.Instant) {
+	if l.fresh == 0 {
+		l.late++
+		return // nothing got through since the last one: pauses are the answer
+	}
 	if l.byChance() {
 		l.fresh = 0 // the next one is as far away as after a cut
-	}
-	if l.fresh == 0 {
-		return // or nothing got through since the last cut: pauses are the answer
+		return
 	}
 	was := l.ceiling
 	l.measured = l.delivered.counted()

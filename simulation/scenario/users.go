@@ -321,7 +321,7 @@ func long() []*Scenario {
 // byChance is a server that throttles a few requests whatever the rate is.
 func byChance() []*Scenario {
 	var list []*Scenario
-	for _, of := range []float64{1000, 100, 20} {
+	for _, of := range []float64{1000, 100, 50, 20, 5} {
 		list = append(list, &Scenario{
 			Name:      fmt.Sprintf("chance-1/%g", of),
 			About:     fmt.Sprintf("100 a second, and one of %g requests is throttled at any rate, as by a busy shard", of),
@@ -329,7 +329,11 @@ func byChance() []*Scenario {
 			Processes: 1, Callers: 20, Latency: 50 * time.Millisecond, Duration: 20 * time.Minute,
 		})
 	}
-	return list
+	return append(list, &Scenario{
+		Name: "chance-1/20-slow", About: "a language model: answers take five seconds, and one of 20 requests is throttled at any rate",
+		Server:    server.Spec{Kind: server.Bucket, Rate: server.Constant(4), Burst: 50, Chance: 1. / 20},
+		Processes: 1, Callers: 20, Latency: 5 * time.Second, Duration: 30 * time.Minute,
+	})
 }
 
 // closing is limiters of 50 in 5 seconds that tell nothing and close for all of the rest, and
