@@ -95,6 +95,11 @@ func TestLateThrottlesAreNews(t *testing.T) {
 	now += time.Millisecond
 	assert.Nil(t, throttled(3, 0), "too soon to be another one")
 	assert.EqualValues(t, 1, s.Late)
+
+	n, q := News{Rate: 10e6, Most: 1e12, Elapsed: 100 * ms, Used: 100 * ms, Oks: 1}, Request{Law: stepLaw(), Least: 1}
+	none := n.Decide(q)
+	n.Late = 3
+	assert.NotEqual(t, none.Law, n.Decide(q).Law, "the law remembers them")
 }
 
 // Calls that were sent before the last throttle were let through, but show nothing since.

@@ -37,9 +37,13 @@ func (l *Law) byChance() bool {
 // sink is for a cut that found another ceiling. Cuts are in vain if twice memoryLeast lower it, with
 // few others between them, and throttles stay frequent. One for each few calls is a closed server.
 func (l *Law) sink(was float64) {
-	if l.ceiling >= was {
+	switch {
+	case l.vain > 0: // known already
+	case l.ceiling >= was:
 		l.sunk = max(0, l.sunk-4)
-	} else if l.sunk++; l.sunk >= 2*memoryLeast && l.apart >= memoryLeast && l.apart <= 3*memoryLeast && l.vain == 0 {
-		l.sunk, l.vain = 0, l.apart
+	default:
+		if l.sunk++; l.sunk >= 2*memoryLeast && l.apart >= memoryLeast && l.apart <= 3*memoryLeast {
+			l.sunk, l.vain = 0, l.apart
+		}
 	}
 }

@@ -102,6 +102,16 @@ func TestCutsInVain(t *testing.T) {
 	risen.sink(risen.ceiling)
 	assert.Equal(t, 2*memoryLeast-5, risen.sunk, "a ceiling that is no lower")
 
+	known := sunk(2*memoryLeast, 20)
+	for range 2*memoryLeast + 1 {
+		known.apart = 10
+		known.sink(known.ceiling + 1)
+	}
+	assert.Equal(t, 20., known.vain, "more of them would count as chance each time")
+	known.vain = 0
+	known.sink(known.ceiling + 1)
+	assert.Zero(t, known.vain, "it takes as many cuts again")
+
 	in := func(apart float64, fresh int) (*driver, bool) {
 		d := sunk(2*memoryLeast, 20)
 		d.apart, d.fresh = apart, fresh
