@@ -50,6 +50,20 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
+// A call for which others gave back enough waits for no slot.
+func TestDeadlineOfACallThatIsPaid(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := fleet(t, NewMemoryStore(), 1, steady(1)...)[0]
+		require.NoError(t, s.WaitN(t.Context(), 1))
+		s.queue.Charge(clock.Now(), -1)
+		now := clock.Now()
+		s.slots.add(now, now.Add(2*time.Second), time.Second, 1)
+		assert.Zero(t, s.policy().AtLeast(now, 0, 1))
+		assert.Equal(t, 2*time.Second, s.policy().AtLeast(now, 0, 2))
+		time.Sleep(time.Minute) // for the last syncs
+	})
+}
+
 // Where nobody goes without the store, whoever could not wait until it is asked again is
 // told so at once.
 func TestDeadlineWithoutStore(t *testing.T) {

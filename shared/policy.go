@@ -61,10 +61,8 @@ func (s policy) Peek(now clock.Instant, n int) time.Duration {
 }
 
 // need returns how many slots a call of cost n takes: fewer if earlier calls gave some back, more
-// if they owe some, but no more than one call may take.
-func (s *Limiter) need(n int) int {
-	return min(max(0, n-s.balance), max(n, s.policy().MaxCost()))
-}
+// if they owe some. A call pays mostCost for others at least, if they owe as much.
+func (s *Limiter) need(n int) int { return min(max(0, n-s.balance), 2*mostCost) }
 
 // Charge keeps the balance of this worker. It gives back no more than one call takes, so that no
 // burst is saved up.
@@ -194,9 +192,12 @@ func (s policy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	if s.isAlone() {
 		return s.local.AtLeast(now, ahead, n)
 	}
-	slots := max(0, ahead+int64(n)-int64(s.balance))
+	slots := max(0, ahead+min(int64(n-s.balance), 2*mostCost))
 	missing := slots - int64(s.slots.n)
-	if missing <= 0 {
+	switch {
+	case slots == 0:
+		return 0
+	case missing <= 0:
 		wait, _ := s.slots.wait(now, int(slots))
 		return wait
 	}
