@@ -65,7 +65,7 @@ type Limiter struct {
 	errs      int64         // cost of calls that the server let through, and that failed
 	late      int64         // throttled attempts, beside the one that throttled stands for
 	cost      int           // of the last call that was answered
-	quota     cruise.Quota  // the last that came with a success
+	quota     *cruise.Quota // the last that came with a success
 	quotaAt   clock.Instant // when it came; zero if the store knows it
 	throttled bool
 	backoff   time.Duration
@@ -297,13 +297,13 @@ func (s *Limiter) answered(now clock.Instant, e cruise.Feedback, late bool) {
 		s.oks += int64(e.Cost)
 	}
 	if q := e.Quota; q != nil {
-		if q.Reset > syncHorizon+slotLife && q.Remaining < e.Cost && s.quota.Remaining >= e.Cost {
+		if q.Reset > syncHorizon+slotLife && q.Remaining < e.Cost && s.quota != nil && s.quota.Remaining >= e.Cost {
 			// Others have used up the rest that slots were fetched for.
 			s.slots.drop()
 			s.urgent = true
 		}
 		s.quotaAt = now
-		s.quota = cruise.Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), clock.Year)}
+		s.quota = &cruise.Quota{Limit: sane(q.Limit), Remaining: sane(q.Remaining), Reset: min(max(0, q.Reset), clock.Year)}
 	}
 	if s.unproved && !late {
 		// The server admits calls again: the others should know at once.

@@ -105,6 +105,7 @@ func TestToldAgain(t *testing.T) {
 	}
 	throttled := learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled})
 	stopped := learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, RetryAfter: time.Minute})
+	quota := learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Quota: &cruise.Quota{Limit: 1000, Remaining: 900, Reset: time.Hour}})
 	for _, tt := range []struct {
 		name     string
 		pause    time.Duration    // of everyone, before
@@ -112,6 +113,7 @@ func TestToldAgain(t *testing.T) {
 		epoch    int64
 		left     time.Duration // of the pause, half a minute later
 	}{
+		{"a quota", 0, quota, nil, 1, 0},
 		{"a throttle", 0, throttled, nil, 2, 0},
 		{"a pause", 0, stopped, nil, 2, time.Minute / 2},
 		{"the end of a pause", time.Hour, (*Limiter).Resume, nil, 1, 0},
@@ -170,6 +172,7 @@ func TestToldAgain(t *testing.T) {
 					require.NoError(t, err)
 					assert.Equal(t, tt.left, r.Pause)
 					assert.Equal(t, tt.epoch, r.Epoch)
+					assert.Equal(t, tt.name == "a quota", memory.state.QuotaLimit == 1000)
 				})
 			})
 		}

@@ -8,6 +8,9 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+
+	"github.com/a7df5faa/cruise"
+	"github.com/a7df5faa/cruise/internal/clock"
 )
 
 func TestResume(t *testing.T) {
@@ -107,4 +110,25 @@ func TestResumeIsToldSoonOrNever(t *testing.T) {
 			time.Sleep(time.Second)
 		})
 	}
+}
+
+// A pause of a worker that has never reached the store is not ended by a Resume of before.
+func TestResumeOfBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := newFaultyStore()
+		a, b := fleet(t, store.Store, 1, steady(10)...)[0], fleet(t, store, 1, steady(10)...)[0]
+		a.Pause(time.Hour)
+		a.Resume()
+		synctest.Wait()
+		store.fails(down)
+		calls(t, b, 1)
+		start := time.Now()
+		letGo(t, b, 1).ends(cruise.OutcomeThrottled, 0)
+		b.queue.Locked(func(now clock.Instant) { b.queue.Pause(now, now.Add(time.Minute)) }) // as for a throttle of this worker alone
+		store.fails(nil)
+		calls(t, b, 1)
+		assert.GreaterOrEqual(t, time.Since(start), time.Minute)
+		assert.Equal(t, int64(1), b.known.Resumes)
+		time.Sleep(time.Minute) // for the last syncs
+	})
 }

@@ -135,9 +135,9 @@ func (s *Limiter) account(now clock.Instant) Request {
 		q.Pause = max(0, left)
 	}
 	if s.quotaAt != 0 {
-		q.Quota, q.QuotaAge = new(s.quota), now.Sub(s.quotaAt)
+		q.Quota, q.QuotaAge = s.quota, now.Sub(s.quotaAt)
 	}
-	s.oks, s.errs, s.late, s.quotaAt, s.throttled = 0, 0, 0, 0, false
+	s.oks, s.errs, s.late, s.throttled = 0, 0, 0, false
 	s.newPause, s.resume = s.newPause && s.resume, false // a pause that follows a Resume is reported after it
 	return q
 }
@@ -220,8 +220,8 @@ func (r Reply) check(q Request) error {
 func (s *Limiter) failed(now clock.Instant, q Request, err error) (events []cruise.Event) {
 	again := s.degraded == 0 && !s.failing && !errors.Is(err, context.DeadlineExceeded)
 	s.failing = again
-	// Perhaps only the answer was lost. By its epoch, the same throttle cuts once. Successes and
-	// failures would count twice, so they are dropped.
+	// Perhaps only the answer was lost. By its epoch, the same throttle cuts once, and by its
+	// age the same quota counts once. Other results would count twice, so they are dropped.
 	s.throttled = s.throttled || q.Throttled
 	s.newPause = s.newPause || q.NewPause && !s.resume
 	s.resume = s.resume || q.Resume
@@ -336,7 +336,7 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 
 	until := now.Add(r.Pause)
 	paused := false
-	if r.Resumes > s.known.Resumes && !s.newPause && until < s.queue.PausedUntil() {
+	if s.known.Epoch != 0 && r.Resumes > s.known.Resumes && !s.newPause && until < s.queue.PausedUntil() {
 		events = append(events, cruise.Resumed{Left: s.queue.PauseLeft(now)})
 		if r.Pause > 0 {
 			events = append(events, pausedFor(r.Pause))
@@ -360,6 +360,9 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 		slots = 0
 	}
 	asked := s.answerBy.Add(-s.conf.timeout)
+	if q.Quota == s.quota { // else another came meanwhile
+		s.quotaAt = 0
+	}
 	switch {
 	case q.Want <= 0 || r.Pause > 0: // tells nothing of slots
 	case r.Slots > 0:
