@@ -161,7 +161,7 @@ type call struct {
 
 func letGo(t *testing.T, l Learner, cost int) call {
 	t.Helper()
-	_, sent, err := admitPaid(limits.QueueOf(l), t.Context(), cost)
+	_, sent, err := admit(limits.QueueOf(l), t.Context(), cost)
 	require.NoError(t, err)
 	return call{l, sent, cost}
 }
@@ -347,7 +347,7 @@ func TestAdaptiveSuccessLetsGoWhoWaits(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 4 {
 			wg.Go(func() {
-				_, sent, err := admitPaid(&a.queue, t.Context(), 1)
+				_, sent, err := admit(&a.queue, t.Context(), 1)
 				assert.NoError(t, err)
 				time.Sleep(10 * ms)
 				call{a, sent, 1}.ends(OutcomeSuccess, 0)

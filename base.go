@@ -36,7 +36,8 @@ func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
 // [TokenBucket], the Burst given by a [Tuning], the smallest Calls of the windows, or 2^31-1, and
 // with an error for a negative n. One Learn must follow if it returned nil and n is 1 or more.
 func (b *base) WaitN(ctx context.Context, n int) error {
-	return refusalError(limits.Admit(ctx, &b.queue, n), n)
+	_, _, err := admit(&b.queue, ctx, n)
+	return err
 }
 
 // TryN admits a call of cost n now and returns true, or returns false without waiting or taking a
@@ -45,9 +46,9 @@ func (b *base) WaitN(ctx context.Context, n int) error {
 // Learn must follow if it returned true and n is 1 or more.
 func (b *base) TryN(n int) bool { return limits.Try(&b.queue, n) }
 
-// admitPaid waits until a call of a cost above 0 may go, and returns when it came and went.
-func admitPaid(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
-	came, sent, err = limits.Enter(ctx, q, n)
+// admit is WaitN that returns when the call came and went.
+func admit(q *queue.Queue, ctx context.Context, n int) (came, sent clock.Instant, err error) {
+	came, sent, err = limits.Admit(ctx, q, n)
 	return came, sent, refusalError(err, n)
 }
 

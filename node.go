@@ -60,7 +60,7 @@ func (n *node) admit(ctx context.Context, cost int) (came, sent clock.Instant, e
 	if n.foreign {
 		return n.admitForeign(ctx, cost)
 	}
-	return admitPaid(n.inner, ctx, cost)
+	return admit(n.inner, ctx, cost)
 }
 
 // admitForeign is admit for a path with limiters of other packages: see [Retrier.Scope]. If the
@@ -96,7 +96,7 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 	if n.inner == nil {
 		return came, clock.Now(), nil
 	}
-	_, sent, err = admitPaid(n.inner, ctx, cost)
+	_, sent, err = admit(n.inner, ctx, cost)
 	return came, sent, err
 }
 

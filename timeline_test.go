@@ -71,11 +71,11 @@ func TestLimiterLearnsAcrossBubbles(t *testing.T) {
 	a := Must(NewAdaptiveLimiter(WithInitialRate(8)))
 	halve := func(t *testing.T) {
 		was := a.Limit()
-		_, _, err := admitPaid(&a.queue, t.Context(), 1)
+		_, _, err := admit(&a.queue, t.Context(), 1)
 		require.NoError(t, err)
 		a.Learn(Feedback{Outcome: OutcomeSuccess, Cost: 1})
 		time.Sleep(time.Second)
-		_, sent, err := admitPaid(&a.queue, t.Context(), 1)
+		_, sent, err := admit(&a.queue, t.Context(), 1)
 		require.NoError(t, err)
 		assert.Zero(t, clock.Now().Sub(sent))
 		time.Sleep(time.Second)

@@ -146,7 +146,7 @@ type call struct {
 // letGo waits for a call of a cost.
 func letGo(t *testing.T, l *Limiter, cost int) call {
 	t.Helper()
-	_, sent, err := limits.Enter(t.Context(), &l.queue, cost)
+	_, sent, err := limits.Admit(t.Context(), &l.queue, cost)
 	require.NoError(t, err)
 	return call{l, sent, cost}
 }

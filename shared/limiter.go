@@ -156,7 +156,7 @@ func New(store Store, opts ...Option) (*Limiter, error) {
 //
 // One [Limiter.Learn] must follow every WaitN that returned nil for n above 0.
 func (s *Limiter) WaitN(ctx context.Context, n int) error {
-	err := limits.Admit(ctx, &s.queue, n)
+	_, _, err := limits.Admit(ctx, &s.queue, n)
 	if r, ok := err.(*queue.Refusal); ok {
 		return s.alone.Refused(r, n)
 	}

@@ -91,17 +91,23 @@ var (
 	ErrNilContext = errors.New("cruise: nil context")
 )
 
-// Admit waits until a call of cost n may go. The error may be a [*queue.Refusal].
-func Admit(ctx context.Context, q *queue.Queue, n int) (err error) {
+// Admit waits until a call of cost n may go, and returns when it came and when it went. The error may
+// be a [*queue.Refusal].
+func Admit(ctx context.Context, q *queue.Queue, n int) (came, sent clock.Instant, err error) {
 	if !q.Ready() {
-		return ErrZero
+		return came, sent, ErrZero
 	}
-	if n <= 0 {
-		_, _, err = Free(ctx, n)
-		return err
+	if most, is := q.TooExpensive(n); is {
+		return came, sent, &queue.Refusal{Why: queue.TooExpensive, MaxCost: most}
 	}
-	_, _, err = Enter(ctx, q, n)
-	return err
+	if came, sent, err = Free(ctx, n); err != nil || n == 0 {
+		return came, sent, err
+	}
+	sent, ok := q.Pass(came, n)
+	if !ok {
+		sent, err = wait(ctx, q, n)
+	}
+	return came, sent, err
 }
 
 // Free admits a call that costs nothing.
@@ -119,45 +125,18 @@ func Free(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	return now, now, nil
 }
 
-// Enter is Admit for a call that costs something. It returns when the call came and when it went.
-func Enter(ctx context.Context, q *queue.Queue, n int) (came, sent clock.Instant, err error) {
-	if most, is := q.TooExpensive(n); is {
-		return came, sent, &queue.Refusal{Why: queue.TooExpensive, MaxCost: most}
-	}
-	if ctx == nil {
-		return came, sent, ErrNilContext
-	}
-	came = clock.Now()
-	if ctx.Err() != nil {
-		return came, sent, ContextError(ctx)
-	}
-	sent, ok := q.Pass(came, n)
-	if !ok {
-		sent, err = wait(ctx, q, n)
-	}
-	return came, sent, err
-}
-
-// wait is Enter for a call that has to wait. Like its callers it has a small frame, so a goroutine
+// wait is Admit for a call that has to wait. Like its callers it has a small frame, so a goroutine
 // that waits needs little memory for its stack.
 func wait(ctx context.Context, q *queue.Queue, n int) (sent clock.Instant, err error) {
-	w := newWaiter(ctx, n)
+	w := queue.NewWaiter(Ticket(ctx, n))
 	if refused := q.Join(w); refused != nil {
 		return 0, refused
 	}
-	if sent, err = q.Await(ctx, w); err != nil {
-		err = waitError(ctx, err)
+	sent, err = q.Await(ctx, w)
+	if _, refused := err.(*queue.Refusal); err != nil && !refused {
+		err = ContextError(ctx)
 	}
 	return sent, err
-}
-
-func newWaiter(ctx context.Context, n int) *queue.Waiter { return queue.NewWaiter(Ticket(ctx, n)) }
-
-func waitError(ctx context.Context, err error) error {
-	if _, refused := err.(*queue.Refusal); refused {
-		return err
-	}
-	return ContextError(ctx)
 }
 
 // Try lets a call of cost n go now, or returns false.
