@@ -167,8 +167,8 @@ func letGo(t *testing.T, l Learner, cost int) call {
 }
 
 func (c call) ends(o Outcome, asked time.Duration) {
-	l, _ := ownOf(c.l)
-	l.Apply(Feedback{Outcome: o, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: asked})
+	q := limits.QueueOf(c.l)
+	limits.Apply(q, Feedback{Outcome: o, Sent: c.sent.Time(), Cost: c.cost, RetryAfter: asked})
 }
 
 // calls lets n calls go, one after another, and succeed.

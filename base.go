@@ -17,19 +17,6 @@ type base struct {
 
 type member = limits.Member
 
-// ownLimiter is the policy of a limiter of this module. Apply is Learn for that limiter alone,
-// without its ancestors.
-type ownLimiter interface{ Apply(Feedback) }
-
-// ownOf returns the policy and the queue of a limiter that this module's constructors made, else nil.
-func ownOf(l Limiter) (ownLimiter, *queue.Queue) {
-	q := limits.QueueOf(l)
-	if q == nil {
-		return nil, nil
-	}
-	return q.Policy().(ownLimiter), q
-}
-
 // WaitN waits until a call of cost n may go, and takes its cost. n of 0 does not wait. It returns
 // the context's error and cause if that ends first. It returns at once with an [*Error] of
 // [ErrDeadline] if the wait could not end in time, with [ErrCost] if n is above the burst of a

@@ -18,8 +18,7 @@ import (
 type node struct {
 	id      nodeID
 	limiter Limiter      // nil for a Retrier without one
-	own     ownLimiter   // policy of limiter, if it is of this module, else nil
-	queue   *queue.Queue // of own, in the tree of queues
+	queue   *queue.Queue // of limiter, if it is of this module, else nil
 	// Of the path to this node, itself included:
 	inner   *queue.Queue // last queue of a limiter of this package; nil if there is none
 	foreign bool         // there is a limiter of another package
@@ -40,13 +39,12 @@ type nodeID struct {
 }
 
 func newNode(id nodeID, l Limiter) *node {
-	n := &node{id: id, limiter: l}
-	n.own, n.queue = ownOf(l)
+	n := &node{id: id, limiter: l, queue: limits.QueueOf(l)}
 	if id.parent != nil {
 		n.foreign, n.inner = id.parent.foreign, id.parent.inner
 	}
 	switch {
-	case n.own != nil:
+	case n.queue != nil:
 		n.inner = n.queue
 	case l != nil:
 		n.foreign = true
@@ -75,7 +73,7 @@ func (n *node) admitForeign(ctx context.Context, cost int) (came, sent clock.Ins
 	}
 	foreign := make([]*node, 0, 4) // the innermost first
 	for x := n; x != nil; x = x.id.parent {
-		if x.limiter != nil && x.own == nil {
+		if x.limiter != nil && x.queue == nil {
 			foreign = append(foreign, x)
 		}
 	}
@@ -114,8 +112,8 @@ func (n *node) reportAll(f Feedback, blamed *node) {
 
 // report tells the limiter the result of an attempt.
 func (n *node) report(f Feedback) {
-	if n.own != nil {
-		n.own.Apply(f)
+	if n.queue != nil {
+		limits.Apply(n.queue, f)
 	} else if l, ok := n.limiter.(Learner); ok {
 		l.Learn(f)
 	}

@@ -41,11 +41,12 @@ func QueueOf(limiter any) *queue.Queue {
 // the attempt go, so each must lower its count of calls in flight.
 func Report[F any](q *queue.Queue, f F) {
 	for x := q.Parent(); x != nil; x = x.Parent() {
-		if l, ok := x.Policy().(interface{ Apply(F) }); ok {
-			l.Apply(f)
-		}
+		Apply(x, f)
 	}
 }
+
+// Apply reports how an attempt ended to the limiter of q alone.
+func Apply[F any](q *queue.Queue, f F) { q.Policy().(interface{ Apply(F) }).Apply(f) }
 
 // Tuning marks an option of an AdaptiveLimiter, which may be one of a shared limiter too.
 type Tuning interface{ tunes() }
