@@ -313,21 +313,6 @@ func (a *AdaptiveLimiter) takePending(now clock.Instant) {
 	}
 }
 
-// teachLaw tells the law the result of an attempt.
-func (a *AdaptiveLimiter) teachLaw(now, sent clock.Instant, f Feedback) decision {
-	a.lawTime = max(a.lawTime, now)
-	was := a.law.Rate()
-	d := a.decide(a.lawTime, a.queue.At(sent), f, a.queue.Waiting() == 0)
-	if is := a.law.Rate(); is != was {
-		a.applyRate(a.lawTime)
-		if d.why == CauseQuota && 2*is < was {
-			a.tokens.Drain() // other clients have used up the saved tokens
-		}
-	}
-	a.count(f)
-	return d
-}
-
 // decision holds the pause and the cause of a new rate after an attempt.
 type decision struct {
 	pause time.Duration // for everyone, 0 for none
@@ -335,9 +320,11 @@ type decision struct {
 	why   Cause         // of the change of the rate, if it changed
 }
 
-// decide asks the law for the new rate after an attempt, and the backoff for the pause of everyone.
-func (a *AdaptiveLimiter) decide(now, sent clock.Instant, f Feedback, idle bool) decision {
-	late := a.brake.late(sent)
+// teachLaw tells the law the result of an attempt, and asks the backoff for the pause of everyone.
+func (a *AdaptiveLimiter) teachLaw(now, sent clock.Instant, f Feedback) decision {
+	a.lawTime = max(a.lawTime, now)
+	now, sent = a.lawTime, a.queue.At(sent)
+	was, late := a.law.Rate(), a.brake.late(sent)
 	end := law.Attempt{
 		Kind: kindOf(sent, f.Outcome), Sent: sent, Cost: f.Cost, RetryAfter: f.RetryAfter, Quota: (*law.Quota)(f.Quota), Late: late,
 	}
@@ -353,7 +340,14 @@ func (a *AdaptiveLimiter) decide(now, sent clock.Instant, f Feedback, idle bool)
 		}
 	}
 	pause := a.brake.pauseAfter(now, sent, f, ahead, d.AtMost)
-	a.law.Rest(now, end, pause, idle)
+	a.law.Rest(now, end, pause, a.waiters.Waiting() == 0)
+	if is := a.law.Rate(); is != was {
+		a.applyRate(now)
+		if d.Why == law.ByQuota && 2*is < was {
+			a.tokens.Drain() // other clients have used up the saved tokens
+		}
+	}
+	a.count(f)
 	return decision{pause: pause, late: late, why: causes[d.Why]}
 }
 

@@ -54,12 +54,8 @@ func (a adaptivePolicy) Rate() float64 { return a.law.Rate() }
 
 // Adapt changes the rate after a finished attempt. It returns the pause for the attempt, whether
 // the attempt says nothing new, and the cause of a change of the rate.
-func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback, idle bool) (pause time.Duration, late bool, why Cause) {
-	was := a.law.Rate()
-	d := a.decide(now, clock.Of(f.Sent), f, idle)
-	if a.law.Rate() != was {
-		a.applyRate(now)
-	}
+func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback) (pause time.Duration, late bool, why Cause) {
+	d := a.teachLaw(now, clock.Of(f.Sent), f)
 	return d.pause, d.late, d.why
 }
 

@@ -220,7 +220,7 @@ func (s *Limiter) result(now, sent clock.Instant, e cruise.Feedback) (events []c
 		s.pauseAll(now, pause)
 	}
 	was := s.local.Rate()
-	own, old, why := s.local.Adapt(now, e, s.queue.Waiting() == 0)
+	own, old, why := s.local.Adapt(now, e)
 	is := s.local.Rate()
 	if is != was {
 		s.queue.KeepPause(now)

@@ -22,7 +22,7 @@ type local interface {
 	Refused(r *queue.Refusal, n int) error
 	Law() *law.Law
 	Rate() float64
-	Adapt(now clock.Instant, f cruise.Feedback, idle bool) (pause time.Duration, late bool, why cruise.Cause)
+	Adapt(now clock.Instant, f cruise.Feedback) (pause time.Duration, late bool, why cruise.Cause)
 	Brake(now clock.Instant, f cruise.Feedback) (pause time.Duration, late bool)
 }
 
@@ -44,14 +44,14 @@ func (free) Peek(clock.Instant, int) time.Duration           { return 0 }
 func (free) AtLeast(clock.Instant, int64, int) time.Duration { return 0 }
 func (free) Rate() float64                                   { return math.Inf(1) }
 
-func (free) Adapt(clock.Instant, cruise.Feedback, bool) (pause time.Duration, late bool, why cruise.Cause) {
+func (free) Adapt(clock.Instant, cruise.Feedback) (pause time.Duration, late bool, why cruise.Cause) {
 	return 0, false, ""
 }
 
 // open lets every call go, but pauses for throttles.
 type open struct{ free }
 
-func (o open) Adapt(now clock.Instant, f cruise.Feedback, _ bool) (pause time.Duration, late bool, why cruise.Cause) {
+func (o open) Adapt(now clock.Instant, f cruise.Feedback) (pause time.Duration, late bool, why cruise.Cause) {
 	pause, late = o.Brake(now, f)
 	return pause, late, ""
 }

@@ -195,3 +195,31 @@ func TestPauseOnlyBindsNoCall(t *testing.T) {
 		}
 	}
 }
+
+// Saved tokens are for nothing where others have used up a quota.
+func TestPauseOnlyDropsSavedTokens(t *testing.T) {
+	burst := cruise.WithTuning(cruise.Tuning{Burst: 50})
+	for name, limiter := range map[string]func() cruise.Learner{
+		"alone": func() cruise.Learner {
+			return cruise.Must(cruise.NewAdaptiveLimiter(cruise.WithInitialRate(10), burst))
+		},
+		"pause only": func() cruise.Learner {
+			return cruise.Must(New(NewMemoryStore(), cruise.WithInitialRate(10), burst, WithPauseOnly()))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				l := limiter()
+				for _, left := range []int{1000, 900, 3} {
+					time.Sleep(10 * time.Second)
+					require.NoError(t, l.WaitN(t.Context(), 1))
+					l.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Sent: time.Now(), Cost: 1, Quota: &cruise.Quota{Limit: 1000, Remaining: left, Reset: time.Hour}})
+				}
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				assert.Error(t, l.WaitN(ctx, 3))
+				time.Sleep(time.Minute) // for the last syncs
+			})
+		})
+	}
+}
