@@ -386,21 +386,27 @@ func (a *AdaptiveLimiter) count(f Feedback) {
 	}
 }
 
+// notify tells the observer, if there is one. It wants the lock free.
+func (a *AdaptiveLimiter) notify(e Event) {
+	if a.observer != nil {
+		notify(context.Background(), a.observer, e)
+	}
+}
+
 // notifyAll sends the events of an attempt to the observer. It is called without the lock.
 func (a *AdaptiveLimiter) notifyAll(f Feedback, d decision, paused bool, was, is float64) {
-	ctx := context.Background()
 	var pause Paused
 	if paused {
 		pause = pausedFor(d.pause) // from now, as it may take long to tell the rest
 	}
 	if f.Outcome == OutcomeThrottled {
-		notify(ctx, a.observer, ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: d.late})
+		a.notify(ThrottleSeen{RetryAfter: f.RetryAfter, Scope: f.Scope, Late: d.late})
 	}
 	if was != is {
-		notify(ctx, a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: d.why})
+		a.notify(RateChanged{From: limitOf(was), To: limitOf(is), Why: d.why})
 	}
 	if paused {
-		notify(ctx, a.observer, pause)
+		a.notify(pause)
 	}
 }
 
@@ -454,8 +460,8 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	a.applyRate(now)
 	a.queue.Slowed(now)
 	a.queue.Unlock()
-	if a.observer != nil && was != is {
-		notify(context.Background(), a.observer, RateChanged{From: limitOf(was), To: limitOf(is), Why: CauseSet})
+	if was != is {
+		a.notify(RateChanged{From: limitOf(was), To: limitOf(is), Why: CauseSet})
 	}
 	return nil
 }
@@ -466,17 +472,15 @@ func (a *AdaptiveLimiter) Pause(d time.Duration) {
 		return
 	}
 	a.stopLaw()
-	if a.observer != nil {
-		notify(context.Background(), a.observer, pausedFor(d))
-	}
+	a.notify(pausedFor(d))
 }
 
 // Resume ends a pause. Waiting calls go at the pace of the rate.
 func (a *AdaptiveLimiter) Resume() {
 	left := a.resumeNow()
 	a.stopLaw()
-	if left > 0 && a.observer != nil {
-		notify(context.Background(), a.observer, Resumed{Left: left})
+	if left > 0 {
+		a.notify(Resumed{Left: left})
 	}
 }
 
@@ -596,11 +600,9 @@ func (a adaptivePolicy) Pause(now, until clock.Instant) {
 	if a.paced() || until <= now { // a pause ends at any rate
 		a.tokens.Pause(now, until)
 	}
-	if a.paced() {
-		if !a.drained { // else pauses shorter than a call interval would stop all calls
-			a.tokens.Drain()
-			a.drained = true
-		}
+	if a.paced() && !a.drained { // else pauses shorter than a call interval would stop all calls
+		a.tokens.Drain()
+		a.drained = true
 	}
 }
 

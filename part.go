@@ -1,7 +1,6 @@
 package cruise
 
 import (
-	"context"
 	"time"
 
 	"github.com/a7df5faa/cruise/internal/clock"
@@ -26,11 +25,7 @@ func (a adaptivePolicy) Options() limits.Options {
 func (a adaptivePolicy) Backoff() Backoff { return a.brake.backoff }
 
 // Notify tells the observer of the limiter, if it has one.
-func (a adaptivePolicy) Notify(e Event) {
-	if a.observer != nil {
-		notify(context.Background(), a.observer, e)
-	}
-}
+func (a adaptivePolicy) Notify(e Event) { a.notify(e) }
 
 // Part returns the policy of a new limiter with options like those of a, except the rates and the
 // burst of o. The limiter is part of another one, whose calls wait in q.

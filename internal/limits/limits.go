@@ -104,7 +104,7 @@ func Admit(ctx context.Context, q *queue.Queue, n int) (came, sent clock.Instant
 	if came, sent, err = Free(ctx, n); err != nil || n == 0 {
 		return came, sent, err
 	}
-	sent, ok := q.Pass(came, n)
+	sent, ok := q.Pass(came, n, true)
 	if !ok {
 		sent, err = wait(ctx, q, n)
 	}
@@ -148,7 +148,8 @@ func Try(q *queue.Queue, n int) bool {
 	if _, never := q.TooExpensive(n); never {
 		return false
 	}
-	return q.Try(clock.Now(), n)
+	_, ok := q.Pass(clock.Now(), n, false)
+	return ok
 }
 
 // ContextError returns the error of a context that has ended, with its cause if there is one.

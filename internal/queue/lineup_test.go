@@ -53,7 +53,7 @@ var (
 
 // admit waits as a limiter does, and returns when the call went.
 func (b *bucket) admit(ctx context.Context, n int) (sent clock.Instant, err error) {
-	if sent, ok := b.Pass(clock.Now(), n); ok {
+	if sent, ok := b.Pass(clock.Now(), n, true); ok {
 		return sent, nil
 	}
 	t := Ticket{Class: First, MaxPause: clock.Never}

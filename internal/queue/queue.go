@@ -211,28 +211,11 @@ func (q *Queue) Counts() bool {
 }
 
 // Pass lets a call of cost n go if it need not wait, and reports when, by the clock. came is the
-// present reading of the clock. Pass takes the lock, and allocates nothing.
-func (q *Queue) Pass(came clock.Instant, n int) (sent clock.Instant, ok bool) {
-	q.mu.lockPatiently()
-	sent, ok = q.passNow(q.Advance(came), n)
-	q.mu.Unlock()
-	return sent, ok
-}
-
-// Try is Pass for a call that does not come back if it has to wait.
-func (q *Queue) Try(came clock.Instant, n int) bool {
+// present reading of the clock. joins says that the call joins the queue if it has to wait. Pass takes
+// the lock, and allocates nothing.
+func (q *Queue) Pass(came clock.Instant, n int, joins bool) (sent clock.Instant, ok bool) {
 	q.mu.lockPatiently()
 	now := q.Advance(came)
-	_, ok := q.passNow(now, n)
-	if !ok {
-		q.turnedAway(now)
-	}
-	q.mu.Unlock()
-	return ok
-}
-
-// passNow is Pass with the lock held.
-func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) {
 	switch {
 	case q.waiting > 0:
 	case q.parent != nil:
@@ -240,6 +223,10 @@ func (q *Queue) passNow(now clock.Instant, n int) (sent clock.Instant, ok bool) 
 	case q.pass(now, n) == 0:
 		sent, ok = q.Reading(now), true
 	}
+	if !ok && !joins {
+		q.turnedAway(now)
+	}
+	q.mu.Unlock()
 	return sent, ok
 }
 
