@@ -510,26 +510,16 @@ func (a *AdaptiveLimiter) Stats() (s Stats) {
 // An adaptivePolicy is an AdaptiveLimiter as its queue sees it.
 type adaptivePolicy struct{ *AdaptiveLimiter }
 
-// Pass takes the tokens of a call, and counts it as sent.
-func (a adaptivePolicy) Pass(now clock.Instant, n int) time.Duration {
-	if wait := a.waitTime(now, n, (*pacer.Bucket).Pass); wait > 0 {
-		return wait
+// Take takes the tokens of a call, and counts it as sent.
+func (a adaptivePolicy) Take(now clock.Instant, n int) {
+	if a.paced() {
+		a.tokens.Take(now, n)
 	}
 	a.law.Sent(now)
 	a.drained = false
 	a.stats.Admitted++
 	a.maxAdmitted = max(a.maxAdmitted, n)
 	a.shrinkBurst(now)
-	return 0
-}
-
-// Peek is Pass for a call that does not go yet.
-func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
-	wait := a.waitTime(now, n, (*pacer.Bucket).Peek)
-	if wait == 0 {
-		a.law.Free(now) // only a queue above may hold it up
-	}
-	return wait
 }
 
 // Abandoned tells the law that the last waiting call has given up.
@@ -549,8 +539,8 @@ func (a *AdaptiveLimiter) shrinkBurst(now clock.Instant) {
 	}
 }
 
-// waitTime asks the law for the wait, and then the tokens, by pass or peek.
-func (a *AdaptiveLimiter) waitTime(now clock.Instant, n int, tokens func(*pacer.Bucket, clock.Instant, int) time.Duration) time.Duration {
+// Peek asks the law for the wait, and then the tokens.
+func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
 	a.takePending(now)
 	a.lawTime = now
 	wait := a.law.Wait(now)
@@ -559,10 +549,12 @@ func (a *AdaptiveLimiter) waitTime(now clock.Instant, n int, tokens func(*pacer.
 			a.maxCost = n
 			a.applyRate(now)
 		}
-		wait = tokens(&a.tokens, now, n)
+		wait = a.tokens.Peek(now, n)
 	}
 	if wait > 0 {
 		a.law.Held(now)
+	} else {
+		a.law.Free(now) // only a queue above may hold it up
 	}
 	return wait
 }

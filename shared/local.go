@@ -39,7 +39,7 @@ func newLocal(opts ...cruise.LimiterOption) (local, error) {
 // used.
 type free struct{ local }
 
-func (free) Pass(clock.Instant, int) time.Duration           { return 0 }
+func (free) Take(clock.Instant, int)                         {}
 func (free) Peek(clock.Instant, int) time.Duration           { return 0 }
 func (free) AtLeast(clock.Instant, int64, int) time.Duration { return 0 }
 func (free) Rate() float64                                   { return math.Inf(1) }

@@ -14,12 +14,9 @@ type policy struct{ *Limiter }
 
 func (s *Limiter) policy() policy { return policy{s} }
 
-// Pass takes the slots of the call.
-func (s policy) Pass(now clock.Instant, n int) time.Duration {
-	if wait := s.Peek(now, n); wait > 0 {
-		return wait
-	}
-	s.local.Pass(now, n) // Peek has just agreed
+// Take takes the slots of the call.
+func (s policy) Take(now clock.Instant, n int) {
+	s.local.Take(now, n)
 	s.pour(now, n)
 	if !s.isAlone() {
 		need := s.need(n)
@@ -28,7 +25,6 @@ func (s policy) Pass(now clock.Instant, n int) time.Duration {
 	}
 	s.taken += n
 	s.stats.Admitted++
-	return 0
 }
 
 // Peek returns how long the call must wait for its slots, and for the limits of this worker alone.

@@ -66,23 +66,21 @@ func (b *Bucket) settle(now clock.Instant) {
 	b.last = max(b.last, now)
 }
 
-// Pass takes n tokens and returns 0. If there are too few it takes none and returns how long
-// the call must wait.
-func (b *Bucket) Pass(now clock.Instant, n int) time.Duration {
-	if b.limit == rate.Inf {
+// Peek returns how long a call of cost n must wait. It may go if the tokens that it lacks are due in
+// less than a nanosecond.
+func (b *Bucket) Peek(now clock.Instant, n int) time.Duration {
+	if lacks := float64(n) - b.Tokens(now); lacks/float64(b.limit)*1e9 < 1 {
 		return 0
 	}
-	left := b.Tokens(now) - float64(n)
-	// A call goes if the tokens that it lacks are due in less than a nanosecond.
-	if left < 0 && -left/float64(b.limit)*1e9 >= 1 {
-		return b.AtLeast(now, 0, n)
-	}
-	b.tokens, b.last = left, max(b.last, now) // now may be earlier than last
-	return 0
+	return b.AtLeast(now, 0, n)
 }
 
-// Peek returns the wait that Pass would return, and takes nothing.
-func (b *Bucket) Peek(now clock.Instant, n int) time.Duration { return b.AtLeast(now, 0, n) }
+// Take takes n tokens.
+func (b *Bucket) Take(now clock.Instant, n int) {
+	if b.limit != rate.Inf {
+		b.tokens, b.last = b.Tokens(now)-float64(n), max(b.last, now) // now may be earlier than last
+	}
+}
 
 // AtLeast returns a lower bound of the wait of a call of cost n behind others of a total cost.
 func (b *Bucket) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {

@@ -87,22 +87,17 @@ func (s *Windows) Charge(now, sent clock.Instant, n int) {
 // MaxCost returns the smallest Calls: a call that costs more never goes.
 func (s *Windows) MaxCost() int { return s.maxCost }
 
-// Pass counts a call of cost n and returns 0. If a window is full it counts nothing and
-// returns how long the call must wait.
-func (s *Windows) Pass(now clock.Instant, n int) time.Duration {
-	if wait := s.Peek(now, n); wait > 0 {
-		return wait
-	}
+// Take counts a call of cost n.
+func (s *Windows) Take(now clock.Instant, n int) {
 	for i := range s.all {
 		s.all[i].add(now, n)
 	}
 	if s.spreading {
 		s.passed += n
 	}
-	return 0
 }
 
-// Peek returns the wait that Pass would return, and counts nothing.
+// Peek returns how long a call of cost n must wait.
 func (s *Windows) Peek(now clock.Instant, n int) time.Duration {
 	for i := range s.all {
 		s.all[i].expire(now)

@@ -57,7 +57,7 @@ func TestWindowsNeverHoldMore(t *testing.T) {
 					if rnd.IntN(4) == 0 {
 						n = 1 + rnd.IntN(s.MaxCost())
 					}
-					wait := s.Pass(clock.Instant(at), n)
+					wait := pass(&s, clock.Instant(at), n)
 					if wait < 0 {
 						t.Fatalf("seed %d: wait %v", seed, wait)
 					}
@@ -101,7 +101,7 @@ func TestWindowsWaitNoLongerThanNeeded(t *testing.T) {
 			if least := s.AtLeast(clock.Instant(at), 0, n); least != want {
 				t.Fatalf("seed %d: at least %v for %d at %v, want %v", seed, least, n, at, want)
 			}
-			got := s.Pass(clock.Instant(at), n)
+			got := pass(&s, clock.Instant(at), n)
 			if got != want {
 				t.Fatalf("seed %d: wait %v for %d at %v, want %v", seed, got, n, at, want)
 			}
@@ -158,7 +158,7 @@ func TestWindowsApproximation(t *testing.T) {
 					used -= calls[oldest].n
 					oldest++
 				}
-				switch wait := s.Pass(clock.Instant(at), burst); {
+				switch wait := pass(&s, clock.Instant(at), burst); {
 				case wait == 0:
 					calls = append(calls, went{at, burst})
 					used += burst
@@ -182,7 +182,7 @@ func TestWindowsForget(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 3))
 	now, calls := clock.Instant(1), 0
 	for calls < 2000 {
-		if s.Pass(now, 1) == 0 {
+		if pass(&s, now, 1) == 0 {
 			calls++
 		}
 		for i := range s.all {
@@ -216,13 +216,13 @@ func TestWindowsAfterAPause(t *testing.T) {
 			s := NewWindows(tt.windows)
 			at := clock.Instant(time.Hour)
 			s.Pause(0, at)
-			assert.Zero(t, s.Pass(at, 1))
+			assert.Zero(t, pass(&s, at, 1))
 			assert.True(t, s.Counts(at))
 			assert.Equal(t, s.MaxCost()-1, s.Free(at))
 			assert.Equal(t, tt.want, s.Peek(at, 1))
-			assert.Zero(t, s.Pass(at.Add(tt.want), 1))
+			assert.Zero(t, pass(&s, at.Add(tt.want), 1))
 			later := at.Add(48 * time.Hour)
-			assert.Zero(t, s.Pass(later, s.MaxCost()), "empty windows let a full burst go")
+			assert.Zero(t, pass(&s, later, s.MaxCost()), "empty windows let a full burst go")
 			assert.Zero(t, s.Free(later))
 			assert.False(t, s.Counts(later.Add(48*time.Hour)))
 		})
@@ -237,7 +237,7 @@ func BenchmarkWindows(b *testing.B) {
 		s = NewWindows([]Window{{n, per}})
 		for range n {
 			now += step
-			s.Pass(now, 1)
+			pass(&s, now, 1)
 		}
 		return s, now
 	}
@@ -245,7 +245,7 @@ func BenchmarkWindows(b *testing.B) {
 		s, now := full()
 		for b.Loop() {
 			now += step
-			if wait := s.Pass(now, 1); wait > 0 {
+			if wait := pass(&s, now, 1); wait > 0 {
 				b.Fatal(wait)
 			}
 		}

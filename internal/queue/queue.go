@@ -21,11 +21,11 @@ import (
 // queue calls it with the lock held. The queue passes a time before that of an earlier call only
 // to make up for a late timer.
 type Policy interface {
-	// Pass lets a call of cost n go now and returns 0, or returns how long from now the call
-	// must wait: clock.Never if only an event can let it go.
-	Pass(now clock.Instant, n int) time.Duration
-	// Peek returns what Pass would return, for a call that does not go yet.
+	// Peek returns how long from now a call of cost n must wait: 0 if it may go, clock.Never if only
+	// an event can let it go.
 	Peek(now clock.Instant, n int) time.Duration
+	// Take lets the call go for which Peek has just returned 0.
+	Take(now clock.Instant, n int)
 	// AtLeast returns a lower bound of the wait of a call of cost n behind others of a total
 	// cost.
 	AtLeast(now clock.Instant, ahead int64, n int) time.Duration
@@ -220,7 +220,8 @@ func (q *Queue) Pass(came clock.Instant, n int, joins bool) (sent clock.Instant,
 	case q.waiting > 0:
 	case q.parent != nil:
 		sent, ok = q.passAll(now, n)
-	case q.pass(now, n) == 0:
+	case q.peek(now, n) == 0:
+		q.take(now, n)
 		sent, ok = q.Reading(now), true
 	}
 	if !ok && !joins {
@@ -563,10 +564,11 @@ func (q *Queue) Reschedule(now clock.Instant) {
 		if w.child != nil && !w.child.isOpen(q.Reading(now)) {
 			continue
 		}
-		if wait := q.pass(now, w.Cost); wait > 0 {
+		if wait := q.peek(now, w.Cost); wait > 0 {
 			q.arm(now, wait)
 			return
 		}
+		q.take(now, w.Cost)
 		q.letGo(now, w)
 	}
 	q.owedFrom = 0
@@ -610,24 +612,21 @@ func (q *Queue) refuseHopeless(now clock.Instant) {
 	}
 }
 
-// pass asks the pause and the policy whether a call of cost n may go now.
-func (q *Queue) pass(now clock.Instant, n int) time.Duration {
-	if pause := q.heldUp(now); pause > 0 {
-		return pause
-	}
+// take lets a call of cost n go, after a peek that returned 0.
+func (q *Queue) take(now clock.Instant, n int) {
 	if q.isLate(now) {
-		return q.makeUp(now, n, q.policy.Pass)
+		now = q.owedFrom
 	}
-	return q.policy.Pass(now, n)
+	q.policy.Take(now, n)
 }
 
-// peek is pass for a call that does not go yet.
+// peek asks the pause and the policy how long a call of cost n must wait.
 func (q *Queue) peek(now clock.Instant, n int) time.Duration {
 	if pause := q.heldUp(now); pause > 0 {
 		return pause
 	}
 	if q.isLate(now) {
-		return q.makeUp(now, n, q.policy.Peek)
+		return q.makeUp(now, n)
 	}
 	return q.policy.Peek(now, n)
 }

@@ -47,11 +47,11 @@ func (q *Queue) isLate(now clock.Instant) bool {
 	return q.owedFrom != 0 && now.Sub(q.owedFrom) <= q.catchUp
 }
 
-// makeUp asks the policy, by Pass or Peek, as if the timer had not been late: at the time at
-// which it should have gone off, then whenever the policy says that a turn is due, up to now.
-func (q *Queue) makeUp(now clock.Instant, n int, ask func(clock.Instant, int) time.Duration) time.Duration {
+// makeUp asks the policy as if the timer had not been late: at the time at which it should have
+// gone off, then whenever the policy says that a turn is due, up to now.
+func (q *Queue) makeUp(now clock.Instant, n int) time.Duration {
 	for {
-		wait := ask(q.owedFrom, n)
+		wait := q.policy.Peek(q.owedFrom, n)
 		if late := now.Sub(q.owedFrom); wait == 0 || wait > late {
 			return max(0, wait-late)
 		}

@@ -40,7 +40,8 @@ func TestBucketClock(t *testing.T) {
 				for _, s := range tt.steps {
 					now := b.Advance(start.Add(s.at))
 					got := 0
-					for b.pass(now, 1) == 0 {
+					for b.peek(now, 1) == 0 {
+						b.take(now, 1)
 						got++
 					}
 					assert.Equal(t, s.want, got, "at %v", s.at)

@@ -100,7 +100,7 @@ func (q *Queue) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) 
 		return sent, false
 	}
 	for x := q; x != nil; x = x.parent {
-		x.pass(x.timeline.Last, n)
+		x.take(x.timeline.Last, n)
 		sent = max(sent, x.Reading(x.timeline.Last))
 	}
 	return sent, true
@@ -202,7 +202,7 @@ func (q *Queue) passNext(reading clock.Instant) {
 	now := q.Advance(reading)
 	w := q.head()
 	q.placeholder.queued = true // as it was until now: the policy may keep a burst for it
-	q.pass(now, w.Cost)
+	q.take(now, w.Cost)
 	q.placeholder.queued = false
 	q.granted -= int64(w.Cost)
 	q.letGo(now, w)
