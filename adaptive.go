@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -54,14 +53,11 @@ type AdaptiveLimiter struct {
 	waiters     *queue.Queue // its queue, or the queue of the shared limiter that it is a part of
 	law         *law.Law
 	tokens      pacer.Bucket
-	maxCost     int           // the highest cost of an admitted or waiting call
-	maxAdmitted int           // the highest cost of an admitted call
-	drained     bool          // a pause took the saved tokens, and no call went since
-	lawTime     clock.Instant // the latest time that the law was told
-
-	pending pendingSuccesses // successes that the law has not seen yet
-	stats   Stats
-	quota   Quota // stats points to it
+	maxCost     int  // the highest cost of an admitted or waiting call
+	maxAdmitted int  // the highest cost of an admitted call
+	drained     bool // a pause took the saved tokens, and no call went since
+	stats       Stats
+	quota       Quota // stats points to it
 }
 
 var _ Learner = (*AdaptiveLimiter)(nil)
@@ -245,22 +241,9 @@ func (a adaptivePolicy) Apply(f Feedback) {
 	if f.Cost <= 0 || !a.queue.Ready() {
 		return
 	}
-	now, sent := clock.Now(), clock.Of(f.Sent)
-	plain := f.Outcome == OutcomeSuccess && f.Quota == nil && sent != 0 && a.observer == nil
-	if plain {
-		a.pending.put(now, sent, f.Cost)
-		if !a.queue.Busy() { // asked after put: a call that waits later takes the pending successes
-			return
-		}
-	}
 	a.queue.Lock()
-	now = a.queue.Advance(now)
-	was := a.law.Rate()
-	a.takePending(now)
-	var d decision
-	if !plain {
-		d = a.teachLaw(now, sent, f)
-	}
+	now, was := a.queue.Now(), a.law.Rate()
+	d := a.teachLaw(now, clock.Of(f.Sent), f)
 	is := a.law.Rate()
 	paused := a.pauseBy(now, f, a.brake.row, d.pause)
 	switch {
@@ -276,43 +259,6 @@ func (a adaptivePolicy) Apply(f Feedback) {
 	}
 }
 
-// pendingSuccesses are kept for the next holder of the queue's lock. If no call waits, that is the
-// next call, so a call takes the lock once, not twice.
-type pendingSuccesses struct {
-	at         atomic.Int64                  // when the last one was put in
-	took, cost atomic.Int64                  // sums over all that were ever put in
-	n          atomic.Int64                  // their number
-	opened     struct{ took, cost, n int64 } // sums over all that were taken out; guarded by the lock
-}
-
-func (m *pendingSuccesses) put(at, sent clock.Instant, cost int) {
-	m.at.Store(int64(at))
-	m.took.Add(int64(at.Sub(sent)))
-	m.cost.Add(int64(cost))
-	m.n.Add(1)
-}
-
-// takePending tells the law of the pending successes. They came since the law was last told
-// anything: the law sees them in equal steps, of equal duration and equal cost.
-func (a *AdaptiveLimiter) takePending(now clock.Instant) {
-	m := &a.pending
-	was := m.opened
-	m.opened.n = m.n.Load()
-	n := m.opened.n - was.n
-	if n == 0 {
-		return
-	}
-	m.opened.took, m.opened.cost = m.took.Load(), m.cost.Load()
-	took, cost := (m.opened.took-was.took)/n, m.opened.cost-was.cost
-	last := min(a.queue.At(clock.Instant(m.at.Load())), now)
-	step := max(0, last.Sub(a.lawTime)) / time.Duration(n)
-	for i := range n {
-		at := last - clock.Instant(step)*clock.Instant(n-1-i)
-		part := cost*(i+1)/n - cost*i/n // whole numbers whose sum is cost
-		a.teachLaw(at, a.queue.Reading(at)-clock.Instant(took), Feedback{Outcome: OutcomeSuccess, Cost: int(part)})
-	}
-}
-
 // decision holds the pause and the cause of a new rate after an attempt.
 type decision struct {
 	pause time.Duration // for everyone, 0 for none
@@ -322,8 +268,7 @@ type decision struct {
 
 // teachLaw tells the law the result of an attempt, and asks the backoff for the pause of everyone.
 func (a *AdaptiveLimiter) teachLaw(now, sent clock.Instant, f Feedback) decision {
-	a.lawTime = max(a.lawTime, now)
-	now, sent = a.lawTime, a.queue.At(sent)
+	sent = a.queue.At(sent)
 	was, late := a.law.Rate(), a.brake.late(sent)
 	end := law.Attempt{
 		Kind: kindOf(sent, f.Outcome), Sent: sent, Cost: f.Cost, RetryAfter: f.RetryAfter, Quota: (*law.Quota)(f.Quota), Late: late,
@@ -453,7 +398,6 @@ func (a *AdaptiveLimiter) SetLimit(limit rate.Limit) error {
 	}
 	a.queue.Lock()
 	now := a.queue.Now()
-	a.takePending(now)
 	was := a.law.Rate()
 	a.law.SetRate(now, perSecond(min(limit, a.max)))
 	is := a.law.Rate()
@@ -487,7 +431,6 @@ func (a *AdaptiveLimiter) Resume() {
 // stopLaw tells the law the end of the pause: until then no call goes, at any rate of the server.
 func (a *AdaptiveLimiter) stopLaw() {
 	a.queue.Locked(func(now clock.Instant) {
-		a.takePending(now)
 		a.law.Stop(now, max(now, a.queue.PausedUntil()))
 	})
 }
@@ -495,7 +438,6 @@ func (a *AdaptiveLimiter) stopLaw() {
 // Stats returns the state of the limiter now.
 func (a *AdaptiveLimiter) Stats() (s Stats) {
 	a.queue.Locked(func(now clock.Instant) {
-		a.takePending(now)
 		s = a.stats
 		if s.Quota != nil {
 			s.Quota = new(*s.Quota)
@@ -524,10 +466,8 @@ func (a adaptivePolicy) Take(now clock.Instant, n int) {
 
 // Abandoned tells the law that the last waiting call has given up.
 func (a adaptivePolicy) Abandoned(now clock.Instant) {
-	a.takePending(now)
-	a.lawTime = max(a.lawTime, now)
-	a.law.Free(a.lawTime)
-	a.shrinkBurst(a.lawTime)
+	a.law.Free(now)
+	a.shrinkBurst(now)
 }
 
 // shrinkBurst lowers the burst again when the expensive call that it was raised for has given up.
@@ -541,8 +481,6 @@ func (a *AdaptiveLimiter) shrinkBurst(now clock.Instant) {
 
 // Peek asks the law for the wait, and then the tokens.
 func (a adaptivePolicy) Peek(now clock.Instant, n int) time.Duration {
-	a.takePending(now)
-	a.lawTime = now
 	wait := a.law.Wait(now)
 	if wait == 0 && a.paced() {
 		if n > max(a.maxCost, a.burst) {

@@ -693,3 +693,58 @@ func TestAdaptiveDoesNotTakeAStopForSlowness(t *testing.T) {
 		}
 	}
 }
+
+// Whoever ends while others begin to wait is heard: nobody waits for the patience of the law.
+func TestAdaptiveHearsOfEverySuccess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := Must(NewAdaptiveLimiter())
+		const callers, each = 50, 200
+		start := time.Now()
+		var all sync.WaitGroup
+		for range callers {
+			all.Go(func() {
+				for range each {
+					letGo(t, a, 1).ends(OutcomeSuccess, 0)
+				}
+			})
+		}
+		all.Wait()
+		assert.Zero(t, time.Since(start))
+		s := a.Stats()
+		assert.EqualValues(t, callers*each, s.Admitted)
+		assert.EqualValues(t, callers*each, s.Successes)
+		assert.Zero(t, a.law.InFlight())
+	})
+}
+
+// A server of so many units a second is used as fully by calls of many units.
+func TestAdaptiveLearnsTheCostOfCalls(t *testing.T) {
+	for _, cost := range []int{1, 10, 100} {
+		t.Run(fmt.Sprint(cost), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server := rate.NewLimiter(rate.Limit(100*cost), 10*cost)
+				a := Must(NewAdaptiveLimiter())
+				end := time.Now().Add(5 * time.Minute)
+				var done atomic.Int64
+				var all sync.WaitGroup
+				for range 20 {
+					all.Go(func() {
+						for time.Now().Before(end) {
+							call := letGo(t, a, cost)
+							time.Sleep(50 * ms)
+							if server.AllowN(time.Now(), cost) {
+								done.Add(1)
+								call.ends(OutcomeSuccess, 0)
+							} else {
+								call.ends(OutcomeThrottled, 0)
+							}
+						}
+					})
+				}
+				all.Wait()
+				assert.Greater(t, done.Load(), int64(.95*100*300))
+				assert.InEpsilon(t, 100*cost, a.law.Soon(), .2) // the rate itself may have been cut just now
+			})
+		})
+	}
+}

@@ -102,7 +102,6 @@ type Queue struct {
 	waiters     [classes]waiters
 	waiting     int
 	calls       int           // waiting here or in child queues, including calls that a child queue holds up
-	busy        atomic.Bool   // at least one call waits
 	maxCost     atomic.Int64  // of the policy
 	probe       bool          // a first attempt goes next, before the retries
 	skipped     int           // turns that went past waiting background work
@@ -188,9 +187,6 @@ func (q *Queue) NextCost() int {
 	}
 	return 0
 }
-
-// Busy reports whether a call waits. It needs no lock.
-func (q *Queue) Busy() bool { return q.busy.Load() }
 
 // TooExpensive reports whether q or an ancestor never lets a call of cost n go, and the highest
 // cost that it lets go. It needs no lock.
@@ -386,7 +382,6 @@ func (q *Queue) enlist(w *Waiter, at func(*waiters, *Waiter)) {
 	at(&q.waiters[w.Class], w)
 	q.waiting++
 	q.count(w, 1)
-	q.busy.Store(true)
 	w.queued = true
 }
 
@@ -508,7 +503,6 @@ func (q *Queue) leave(w *Waiter) {
 	q.waiters[w.Class].remove(w)
 	q.waiting--
 	q.count(w, -1)
-	q.busy.Store(q.waiting > 0)
 	w.queued = false
 }
 
