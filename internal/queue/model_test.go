@@ -222,9 +222,9 @@ func (r *modelRun) sleep(d int64, late bool) {
 // go earlier than calls that went since.
 func (r *modelRun) readOld(d int64) {
 	room := &r.bucket.Queue
-	room.mu.Lock()
-	defer room.mu.Unlock()
-	last := room.timeline.Last
+	room.Lock()
+	defer room.Unlock()
+	last := room.Last
 	if now := room.Advance(max(r.start, r.start+clock.Instant(r.model.now-d))); now < last {
 		r.t.Errorf("time went back by %v", last.Sub(now))
 	}

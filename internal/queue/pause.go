@@ -47,13 +47,3 @@ func (q *Queue) PausedUntil() clock.Instant { return q.pausedUntil }
 
 // PauseLeft returns how long the pause lasts, 0 without one.
 func (q *Queue) PauseLeft(now clock.Instant) time.Duration { return max(0, q.pausedUntil.Sub(now)) }
-
-// heldUp returns how long the pause lasts, or until Resumed is to be asked again if that is
-// sooner.
-func (q *Queue) heldUp(now clock.Instant) time.Duration {
-	pause := q.PauseLeft(now)
-	if pause > 0 && q.resumed != nil {
-		pause = min(pause, q.resumed(now))
-	}
-	return pause
-}

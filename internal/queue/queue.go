@@ -91,14 +91,15 @@ func (r *Refusal) Error() string {
 //
 // The zero Queue has no policy: it must be given one by Init before a call enters.
 type Queue struct {
-	mu treeLock // guards the fields below and the policy; no code of others runs under it
+	treeLock // guards the fields below and the policy; no code of others runs under it
+
+	clock.Timeline // the queue's time, which may differ from the clock's
 
 	catchUp     time.Duration
 	resumed     func(now clock.Instant) time.Duration
 	policy      Policy
-	timeline    clock.Timeline // the queue's time, which may differ from the clock's
-	pausedUntil clock.Instant  // no call goes before
-	quotaUntil  clock.Instant  // until when a quota is used up, if there is a pause
+	pausedUntil clock.Instant // no call goes before
+	quotaUntil  clock.Instant // until when a quota is used up, if there is a pause
 	waiters     [classes]waiters
 	waiting     int
 	calls       int           // waiting here or in child queues, including calls that a child queue holds up
@@ -127,18 +128,12 @@ type Config struct {
 
 // Init gives q its policy, before its first use.
 func (q *Queue) Init(p Policy, c Config) {
-	q.policy, q.catchUp, q.resumed, q.timeline.Last = p, c.CatchUp, c.Resumed, c.Start
+	q.policy, q.catchUp, q.resumed, q.Last = p, c.CatchUp, c.Resumed, c.Start
 	q.maxCost.Store(int64(p.MaxCost()))
 }
 
 // Ready reports whether q has a policy.
 func (q *Queue) Ready() bool { return q.policy != nil }
-
-// Lock locks q, its policy, and all queues of the same tree.
-func (q *Queue) Lock() { q.mu.Lock() }
-
-// Unlock is the opposite of Lock.
-func (q *Queue) Unlock() { q.mu.Unlock() }
 
 // Locked calls f at the present time of q with the lock held, or returns false if q is not Ready.
 func (q *Queue) Locked(f func(now clock.Instant)) bool {
@@ -155,16 +150,6 @@ func (q *Queue) Locked(f func(now clock.Instant)) bool {
 
 // Now returns the present time of q.
 func (q *Queue) Now() clock.Instant { return q.Advance(clock.Now()) }
-
-// Advance returns the time of q for a reading of the clock.
-func (q *Queue) Advance(reading clock.Instant) clock.Instant { return q.timeline.Advance(reading) }
-
-// Reading is the inverse of Advance: the reading of the clock at a time of q.
-func (q *Queue) Reading(now clock.Instant) clock.Instant { return q.timeline.Reading(now) }
-
-// At returns the time of q for the reading at which q let a call go. The zero Instant stays
-// zero.
-func (q *Queue) At(sent clock.Instant) clock.Instant { return q.timeline.At(sent) }
 
 // Waiting returns the number of waiters.
 func (q *Queue) Waiting() int { return q.waiting }
@@ -210,7 +195,7 @@ func (q *Queue) Counts() bool {
 // present reading of the clock. joins says that the call joins the queue if it has to wait. Pass takes
 // the lock, and allocates nothing.
 func (q *Queue) Pass(came clock.Instant, n int, joins bool) (sent clock.Instant, ok bool) {
-	q.mu.lockPatiently()
+	q.lockPatiently()
 	now := q.Advance(came)
 	switch {
 	case q.waiting > 0:
@@ -223,7 +208,7 @@ func (q *Queue) Pass(came clock.Instant, n int, joins bool) (sent clock.Instant,
 	if !ok && !joins {
 		q.turnedAway(now)
 	}
-	q.mu.Unlock()
+	q.Unlock()
 	return sent, ok
 }
 
@@ -259,7 +244,7 @@ func (q *Queue) Join(w *Waiter) *Refusal {
 		q.Unlock()
 		return refused
 	}
-	q.push(w)
+	q.enlist(w, (*waiters).push)
 	if q.head() == w || q.placeholder.queued && q.placeholder.Class.background() { // w may lift that
 		q.Reschedule(now)
 	}
@@ -267,15 +252,10 @@ func (q *Queue) Join(w *Waiter) *Refusal {
 		q.Unlock()
 		return nil
 	}
-	q.tell(now, w, ahead)
-	return nil
-}
-
-// tell tells the call of w that it waits, behind others of a total cost. It unlocks q first.
-func (q *Queue) tell(now clock.Instant, w *Waiter, ahead int64) {
 	outlook := q.outlook(now, w, ahead)
 	q.Unlock()
 	w.OnWait(outlook)
+	return nil
 }
 
 // Await waits until the call of w may go, and returns when it went, by the clock. The error is a
@@ -373,9 +353,6 @@ func (q *Queue) drop(now clock.Instant, w *Waiter) {
 		q.Reschedule(now)
 	}
 }
-
-// push puts w behind the waiters of its class.
-func (q *Queue) push(w *Waiter) { q.enlist(w, (*waiters).push) }
 
 // enlist puts w among the waiters of its class.
 func (q *Queue) enlist(w *Waiter, at func(*waiters, *Waiter)) {
@@ -614,12 +591,17 @@ func (q *Queue) take(now clock.Instant, n int) {
 	q.policy.Take(now, n)
 }
 
-// peek asks the pause and the policy how long a call of cost n must wait.
+// peek returns how long a call of cost n must wait for the pause and the policy, or until Resumed is
+// to be asked again if that is sooner.
 func (q *Queue) peek(now clock.Instant, n int) time.Duration {
-	if pause := q.heldUp(now); pause > 0 {
-		return pause
+	pause := q.PauseLeft(now)
+	if pause > 0 && q.resumed != nil {
+		pause = min(pause, q.resumed(now))
 	}
-	if q.isLate(now) {
+	switch {
+	case pause > 0:
+		return pause
+	case q.isLate(now):
 		return q.makeUp(now, n)
 	}
 	return q.policy.Peek(now, n)

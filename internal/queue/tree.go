@@ -54,23 +54,23 @@ func (q *Queue) Adopt(parent *Queue) bool {
 		return true
 	}
 	parent.adopted.Store(true) // its children share its lock for good
-	parent.mu.Lock()
-	defer parent.mu.Unlock()
-	q.mu.own.Lock() // no other code takes two locks
-	defer q.mu.own.Unlock()
+	parent.Lock()
+	defer parent.Unlock()
+	q.own.Lock() // no other code takes two locks
+	defer q.own.Unlock()
 	q.parent = parent
 	q.placeholder.child = q
 	for x := parent; x != nil; x = x.parent {
 		x.calls += q.calls
 	}
-	q.mu.of.Store(parent.mu.root())
+	q.of.Store(parent.root())
 	return true
 }
 
 // Parent returns the parent of q, nil if it has none. It needs no lock: a parent stays once
 // there is one.
 func (q *Queue) Parent() *Queue {
-	if q.mu.of.Load() == nil {
+	if q.of.Load() == nil {
 		return nil
 	}
 	return q.parent
@@ -87,7 +87,7 @@ func (q *Queue) HeldUpAbove() bool { return q.placeholder.queued }
 func (q *Queue) PathPausedUntil() (until clock.Instant) {
 	for x := q; x != nil; x = x.parent {
 		if x.pausedUntil != 0 {
-			until = max(until, x.Reading(x.pausedUntil)+q.timeline.Skew)
+			until = max(until, x.Reading(x.pausedUntil)+q.Skew)
 		}
 	}
 	return until
@@ -100,8 +100,8 @@ func (q *Queue) passAll(now clock.Instant, n int) (sent clock.Instant, ok bool) 
 		return sent, false
 	}
 	for x := q; x != nil; x = x.parent {
-		x.take(x.timeline.Last, n)
-		sent = max(sent, x.Reading(x.timeline.Last))
+		x.take(x.Last, n)
+		sent = max(sent, x.Reading(x.Last))
 	}
 	return sent, true
 }
@@ -175,7 +175,7 @@ func (q *Queue) representInParent(w *Waiter) (changed bool) {
 	if w == nil {
 		q.granted = 0
 		if changed {
-			q.parent.abandoned(q.parent.Advance(q.Reading(q.timeline.Last)))
+			q.parent.abandoned(q.parent.Advance(q.Reading(q.Last)))
 		}
 		return changed
 	}
@@ -184,7 +184,7 @@ func (q *Queue) representInParent(w *Waiter) (changed bool) {
 		q.parent.enlist(p, (*waiters).pushFirst)
 		return true
 	}
-	q.parent.push(p)
+	q.parent.enlist(p, (*waiters).push)
 	largest := int64(q.parent.waiters[p.Class].largest)
 	q.granted = min(q.granted+largest, 2*largest)
 	return true

@@ -21,7 +21,7 @@ import (
 // three have one lock.
 func TestQueueAdoptsWhileItIsAdopted(t *testing.T) {
 	var root, middle, inner Queue
-	middle.mu.own.Lock() // holds up its adoption in the middle
+	middle.own.Lock() // holds up its adoption in the middle
 	var wg sync.WaitGroup
 	wg.Go(func() { middle.Adopt(&root) })
 	for !middle.adopted.Load() {
@@ -31,10 +31,10 @@ func TestQueueAdoptsWhileItIsAdopted(t *testing.T) {
 	for range 1000 { // enough for that to end, were it not held up
 		runtime.Gosched()
 	}
-	middle.mu.own.Unlock()
+	middle.own.Unlock()
 	wg.Wait()
-	assert.Same(t, &root.mu.own, middle.mu.root())
-	assert.Same(t, &root.mu.own, inner.mu.root())
+	assert.Same(t, &root.own, middle.root())
+	assert.Same(t, &root.own, inner.root())
 }
 
 // Calls that already wait when their limiter gets a parent count in the parent, too.
