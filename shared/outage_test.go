@@ -94,7 +94,7 @@ func TestStoreFails(t *testing.T) {
 		{"nothing", nonsense(func(r *Reply) { *r = Reply{} }), 0, "cruise: store gave epoch 0, rate 0, ceiling 0: want 1 to 4503599627370496, 1 to 1000000000000, 0 or more"},
 		{"too many slots", nonsense(func(r *Reply) { r.Slots = math.MaxInt }), 0, fmt.Sprintf("cruise: store gave %d slots: want 0 to 1", math.MaxInt)},
 		{"negative slots", nonsense(func(r *Reply) { r.Slots = -1 }), 0, "cruise: store gave -1 slots: want 0 to 1"},
-		{"no span", nonsense(func(r *Reply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and less than 876000h0m0s"},
+		{"no span", nonsense(func(r *Reply) { r.Span = 0 }), 0, "cruise: store gave slots for 0s: want more than 0, and at most 876000h0m0s"},
 		{"slots next year", nonsense(func(r *Reply) { r.Wait = clock.Year }), 0, "cruise: store gave slots from 8760h0m0s on: want at most 1s"},
 		{"endless pause", nonsense(func(r *Reply) { r.Pause = math.MaxInt64 }), 0, "cruise: store gave a pause of 2562047h47m16.854775807s: want 0 to 744h0m0s"},
 		{"nobody there", nonsense(func(r *Reply) { r.Workers = 0 }), 0, "cruise: store gave 0 workers, level 0, 0 resumes: want 1 or more, 0 or more, 0 or more"},

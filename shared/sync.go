@@ -203,7 +203,7 @@ func (r Reply) check(q Request) error {
 	case r.Slots < 0 || r.Slots > max(q.Want, q.Least):
 		return fmt.Errorf("cruise: store gave %d slots: want 0 to %d", r.Slots, max(q.Want, q.Least))
 	case r.Slots > 0 && (r.Span <= 0 || r.Span > clock.Farthest):
-		return fmt.Errorf("cruise: store gave slots for %v: want more than 0, and less than %v", r.Span, clock.Farthest)
+		return fmt.Errorf("cruise: store gave slots for %v: want more than 0, and at most %v", r.Span, clock.Farthest)
 	case r.Wait > syncHorizon && r.Slots > 0 || r.Wait > clock.Farthest || r.Wait < -clock.Farthest:
 		return fmt.Errorf("cruise: store gave slots from %v on: want at most %v", r.Wait, syncHorizon)
 	case r.Epoch < 1 || r.Epoch > mostEpoch || r.Rate < 1 || r.Rate > mostRate*1e6 || r.Ceiling < 0:

@@ -8,7 +8,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
-// Invariants returns the first broken invariant of q while nothing happens, nil if there is none.
+// Invariants returns the broken invariants of q while nothing happens, nil if there is none.
 // The costs of its waiters must add up, and the waiter that goes next must have a timer, or a
 // placeholder in the parent if only an ancestor holds it up. Invariants is for tests. It takes the
 // lock.
