@@ -205,6 +205,33 @@ func ExampleClassify_joined() {
 }
 
 // An SDK that keeps the status of a response in a field takes one line.
+// A mark that a caller puts around an error, or beside it, is the last word. One of the error's own is not.
+func TestClassifyAsAndMarks(t *testing.T) {
+	limited := cruise.Verdict{Outcome: cruise.OutcomeThrottled}
+	classify := cruise.ClassifyAs(func(*wrapping) cruise.Verdict { return limited })
+	inner := &wrapping{cruise.Transient(errBoom)}
+	for _, tt := range []struct {
+		name string
+		err  error
+		want cruise.Verdict
+	}{
+		{"no mark", &wrapping{errBoom}, limited},
+		{"around", cruise.Permanent(&wrapping{errBoom}), cruise.Verdict{}},
+		{"beside", errors.Join(cruise.Permanent(errBoom), &wrapping{errBoom}), cruise.Verdict{}},
+		{"within", inner, limited},
+		{"within, and wrapped", fmt.Errorf("list: %w", inner), limited},
+		{"within and around", cruise.Permanent(inner), cruise.Verdict{}},
+		{"another error", errBoom, cruise.Verdict{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) { assert.Equal(t, tt.want, classify(tt.err)) })
+	}
+}
+
+// wrapping is an error of a package that knows nothing of cruise.
+type wrapping struct{ error }
+
+func (e *wrapping) Unwrap() error { return e.error }
+
 func ExampleClassifyAs() {
 	api := cruise.Must(cruise.New(cruise.WithClassifier(cruise.ClassifyAs(func(e *apiError) cruise.Verdict {
 		return cruise.Verdict{Outcome: cruise.StatusOutcome(e.Code, e.Wait), RetryAfter: e.Wait}

@@ -126,8 +126,8 @@ func Classify(err error) Verdict {
 }
 
 // ClassifyAs returns a function for [WithClassifier] that asks f about the first error of type E in
-// a tree. It declines if there is none, if f is nil or panics, and if an error is marked by
-// [Permanent] and its like. It suits SDKs whose errors keep in fields the facts that [Classify]
+// a tree. It declines if there is none, if f is nil or panics, and if an error around it or beside it
+// is marked by [Permanent] and its like. It suits SDKs whose errors keep in fields the facts that [Classify]
 // finds by methods alone:
 //
 //	cruise.ClassifyAs(func(e *slack.RateLimitedError) cruise.Verdict {
@@ -149,7 +149,11 @@ func ClassifyAs[E error](f func(E) Verdict) func(error) Verdict {
 			}
 		}()
 		e, ok := errors.AsType[E](err)
-		if _, marked := errors.AsType[markedError](err); !ok || marked || f == nil {
+		if !ok || f == nil {
+			return v
+		}
+		mark, marked := errors.AsType[markedError](err)
+		if within, _ := errors.AsType[markedError](error(e)); marked && mark != within {
 			return v
 		}
 		return f(e)

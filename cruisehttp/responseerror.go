@@ -1,6 +1,7 @@
 package cruisehttp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,6 +35,8 @@ type ResponseError struct {
 	// retry: one of the Err variables of this package, or an error about the response if
 	// [signal.Signal.Brake] is set; nil if it may be sent again.
 	NotRetried error
+
+	verdict cruise.Verdict // zero if the error was made by hand
 }
 
 // maxPhrase is the highest number of bytes of a server's phrase in an error.
@@ -81,6 +84,17 @@ func (e *ResponseError) Unwrap() error { return e.NotRetried }
 
 // HTTPStatusCode returns the status, for classifiers of other packages.
 func (e *ResponseError) HTTPStatusCode() int { return e.StatusCode }
+
+// Verdict returns what the response means to a [Transport]. A classifier may decide otherwise: see
+// [cruise.ClassifyAs].
+func (e *ResponseError) Verdict() cruise.Verdict {
+	if e.verdict.Outcome != cruise.OutcomeUnknown {
+		return e.verdict
+	}
+	wait := e.Signal.Wait(0)
+	outcome := cmp.Or(e.Signal.Outcome, cruise.StatusOutcome(e.StatusCode, wait))
+	return cruise.Verdict{Outcome: outcome, RetryAfter: wait, Scope: e.Signal.Scope}
+}
 
 // failure is an error of RoundTrip that is not the base's own. [http.Client]
 // looks for Timeout no deeper than here, and clients of Google's for Temporary.

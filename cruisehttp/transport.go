@@ -289,26 +289,20 @@ func (x *exchange) judge(a *cruise.Attempt, body []byte) bool {
 		return true
 	}
 	wait := s.Wait(0)
-	x.answer = &ResponseError{Status: x.resp.Status, StatusCode: x.resp.StatusCode, Header: x.resp.Header, Body: body, Signal: *s}
+	// However long the server says that a quota is used up, one request a day tries again.
+	v := cruise.Verdict{Outcome: s.Outcome, RetryAfter: min(wait, maxPark)}
+	x.t.inScope(s.Scope, x.keys)(&v)
+	switch {
+	case s.Brake:
+		v.Outcome = cruise.OutcomeThrottled
+	case v.Outcome == cruise.OutcomeUnknown, v.Outcome == cruise.OutcomeDropped:
+		return false // by a rule: it teaches nothing
+	}
+	x.answer = &ResponseError{Status: x.resp.Status, StatusCode: x.resp.StatusCode, Header: x.resp.Header, Body: body, Signal: *s, verdict: v}
 	if wait > 0 {
 		x.answer.Until = time.Now().Add(wait)
 	}
-	// However long the server says that a quota is used up, one request a day tries again.
-	hints := []cruise.Hint{cruise.RetryAfter(min(wait, maxPark)), x.t.inScope(s.Scope, x.keys)}
-	var told error
-	switch {
-	case s.Brake, s.Outcome == cruise.OutcomeThrottled:
-		told = cruise.Throttled(x.answer, hints...)
-	case s.Outcome == cruise.OutcomeTransient:
-		told = cruise.Transient(x.answer, hints...)
-	case s.Outcome == cruise.OutcomeQuotaExhausted:
-		told = cruise.QuotaExhausted(x.answer, hints...)
-	case s.Outcome == cruise.OutcomePermanent:
-		told = cruise.Permanent(x.answer)
-	default:
-		return false // dropped, by a rule: it teaches nothing
-	}
-	switch v := a.Done(told); { // which a classifier of the Retrier's own may have the word on
+	switch v := a.Done(x.answer); { // which a classifier of the Retrier's own may have the word on
 	case s.Brake:
 		x.answer.NotRetried = errBrake
 	case worthIt(v):

@@ -609,18 +609,47 @@ func TestRequestsInTheBackground(t *testing.T) {
 }
 
 func TestTransportAsksTheClassifierOfTheRetrier(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		base := inOrder(says(404, "not yet"), says(200, "done"))
-		tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(func(err error) cruise.Verdict {
-			if e, ok := errors.AsType[*cruisehttp.ResponseError](err); ok && e.StatusCode == 404 {
-				return cruise.Verdict{Outcome: cruise.OutcomeTransient}
-			}
-			return cruise.Verdict{}
-		})))
-		resp, err := tr.RoundTrip(request(t, "GET", example, nil))
-		require.NoError(t, err)
-		assert.Equal(t, "done", text(t, resp))
-	})
+	decide := func(e *cruisehttp.ResponseError) cruise.Verdict {
+		if e.StatusCode == 404 {
+			return cruise.Verdict{Outcome: cruise.OutcomeTransient}
+		}
+		return e.Verdict()
+	}
+	for name, classifier := range map[string]func(error) cruise.Verdict{
+		"a function": func(err error) cruise.Verdict {
+			e, _ := errors.AsType[*cruisehttp.ResponseError](err)
+			return decide(e)
+		},
+		"ClassifyAs": cruise.ClassifyAs(decide),
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				base := inOrder(says(404, "not yet"), says(429, "slow down", "Retry-After: 7"), says(200, "done"))
+				tr := transport(t, base, cruisehttp.WithRetrierOptions(cruise.WithClassifier(classifier)))
+				start := time.Now()
+				resp, err := tr.RoundTrip(request(t, "GET", example, nil))
+				require.NoError(t, err)
+				assert.Equal(t, "done", text(t, resp))
+				assert.GreaterOrEqual(t, time.Since(start), 7*time.Second, "the other verdicts stand")
+			})
+		})
+	}
+}
+
+// A response error that was made by hand means what its status says.
+func TestVerdictOfAResponse(t *testing.T) {
+	s := signal.Signal{Outcome: cruise.OutcomeQuotaExhausted, Scope: "day"}
+	for _, tt := range []struct {
+		e    cruisehttp.ResponseError
+		want cruise.Verdict
+	}{
+		{cruisehttp.ResponseError{StatusCode: 429}, cruise.Verdict{Outcome: cruise.OutcomeThrottled}},
+		{cruisehttp.ResponseError{StatusCode: 404}, cruise.Verdict{Outcome: cruise.OutcomePermanent}},
+		{cruisehttp.ResponseError{StatusCode: 403, Signal: s}, cruise.Verdict{Outcome: cruise.OutcomeQuotaExhausted, Scope: "day"}},
+	} {
+		assert.Equal(t, tt.want, tt.e.Verdict(), "%d", tt.e.StatusCode)
+		assert.Equal(t, tt.want, cruise.Classify(fmt.Errorf("list: %w", &tt.e)), "%d", tt.e.StatusCode)
+	}
 }
 
 // A request that the classifier calls throttled was not processed; one that it calls transient may
