@@ -13,72 +13,75 @@ import (
 // all other calls for nothing.
 //
 // After a congestion a throttled call gets through sooner or later. So ownThrottles looks at runs:
-// throttles since the last time that a throttled call got through, of one call after another. If a
-// run refuses two retries, the last one after another call got through in the run, its throttles
-// concern their calls alone. They teach the limiter nothing from then on, and it takes back what the
-// run taught it before.
+// throttles since the last time that a throttled call got through. If a run refuses two retries,
+// and more than it has calls, the last one though another call got through meanwhile, its throttles
+// concern their calls alone. They teach the limiter nothing from then on, and it takes back what the run
+// taught it before.
 type ownThrottles struct {
 	running atomic.Bool // there is a run; else a success costs next to nothing
 
-	mu           sync.Mutex
-	throttled    int           // attempts that were throttled, of all runs
-	last, before clock.Instant // of the last two throttles of the run
-	since        clock.Instant // when the run began
-	retried      bool          // the last throttle was that of a retry
-	refused      int           // retries that the run refused
-	passed       bool          // another call got through in the run, sent after the last throttle but one
-	alone        bool          // the run concerns its calls alone
+	mu      sync.Mutex
+	run     int           // counts runs
+	since   clock.Instant // when the run began
+	last    clock.Instant // when it last had a throttle
+	passed  clock.Instant // when the last call was sent that got through at once
+	calls   int           // that were throttled in the run, and were not given up
+	refused int           // retries that the run refused: a congestion refuses one as well
+	alone   bool          // the run concerns its calls alone
 }
 
-const (
-	refusedRetries = 2           // that a run has before it concerns its calls alone: a congestion refuses one as well
-	runGap         = time.Minute // between the throttles of two calls of a run, at most
-)
+// runGap is the longest time between the throttles of two calls of a run.
+const runGap = time.Minute
 
 // throttleStreak counts the consecutive throttles of one call.
 type throttleStreak struct {
-	n    int
-	last int  // throttled at the last one
-	own  bool // the last one concerned this call alone
+	n            int
+	run          int           // of the last one
+	last, before clock.Instant // when the last two came
+	own          bool          // the last one concerned this call alone
 }
 
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
 // If so, it turns the result into that of an attempt that never went. The first such result of a run
 // says in ownSince when the run began.
 func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
-	switch f.Outcome {
-	case OutcomeThrottled:
+	if f.Outcome == OutcomeThrottled {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.throttle(f, r); r.own {
 			f.Outcome, f.RetryAfter, f.Sent = OutcomeDropped, 0, time.Time{}
 		}
 		return
-	case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
-		if p.running.Load() {
-			p.mu.Lock()
-			defer p.mu.Unlock()
+	}
+	if p.running.Load() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		switch f.Outcome {
+		case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
 			p.running.Store(r.n == 0)
-			p.passed = p.passed || clock.Of(f.Sent) > p.before
+			p.passed = max(p.passed, clock.Of(f.Sent))
+		default: // given up
+			if r.n > 0 && r.run == p.run {
+				p.calls--
+			}
 		}
 	}
-	r.n, r.own = 0, false
+	*r = throttleStreak{}
 }
 
 // throttle counts a throttle.
 func (p *ownThrottles) throttle(f *Feedback, r *throttleStreak) {
-	now, retry := clock.Now(), r.n > 0
-	if !p.running.Load() || retry && r.last != p.throttled || !retry && (!p.retried || now.Sub(p.last) > runGap) { // others are refused as well, or much later
-		p.since, p.last, p.refused, p.passed, p.alone = now, now, 0, false, false
+	now := clock.Now()
+	if !p.running.Load() || r.n == 0 && now.Sub(p.last) > runGap {
+		p.run++
+		p.since, p.calls, p.refused, p.alone = now, 0, 0, false
 		p.running.Store(true)
 	}
-	if retry {
-		p.refused++
-		if !p.alone && p.passed && p.refused >= refusedRetries {
-			p.alone, f.ownSince = true, p.since
-		}
+	if r.n == 0 || r.run != p.run {
+		p.calls++
+	} else if p.refused++; !p.alone && p.passed > max(p.since, r.before) && p.refused > max(1, p.calls) {
+		p.alone, f.ownSince = true, p.since
 	}
-	p.before, p.last, p.retried = p.last, now, retry
-	p.throttled++
-	r.n, r.last, r.own = r.n+1, p.throttled, p.alone
+	p.last = now
+	*r = throttleStreak{r.n + 1, p.run, now, r.last, p.alone}
 }

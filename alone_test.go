@@ -19,14 +19,15 @@ import (
 	"github.com/a7df5faa/cruise/internal/replay"
 )
 
-// A throttle concerns its call alone once its run refused two retries, the last one after another call
-// got through in the run. What the run taught before is taken back then.
+// A throttle concerns its call alone once its run refused two retries, and more than it has calls, the last
+// one though another call got through meanwhile. What the run taught before is taken back then.
 func TestOwnThrottles(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
 		next  = "next"  // our call has given up, and the next one is throttled
 		later = "later" // the same, more than a minute later
 		other = "other" // another call is throttled
+		quit  = "quit"  // the other call is given up
 		pass  = "pass"  // another call gets through
 		late  = "late"  // the same, but it was sent before the last two throttles
 		under = "under" // the same, but it was under way at the last throttle
@@ -49,7 +50,12 @@ func TestOwnThrottles(t *testing.T) {
 		{"another gets through before the next call", []string{own, own, own, pass, next}, false, false},
 		{"and then its retry", []string{own, own, own, pass, next, own}, true, true},
 		{"another is throttled too", []string{own, pass, own, other, own}, false, false},
-		{"another was throttled before", []string{other, own, pass, own, own}, true, true},
+		{"another was throttled before", []string{other, own, pass, own, own}, false, false},
+		{"two calls, and two retries", []string{own, other, own, pass, other}, false, false},
+		{"two calls, and three retries", []string{own, other, own, pass, other, own}, true, true},
+		{"two calls, of which one was given up", []string{other, quit, own, pass, own, own}, true, true},
+		{"two calls, of which one gets through", []string{own, other, own, pass, other, ours, other}, false, false},
+		{"nobody got through of late", []string{own, pass, own, other, own, own}, false, false},
 		{"our call gets through", []string{own, own, own, ours, pass}, false, false},
 		{"our call got through before", []string{own, pass, own, ours, own}, false, false},
 		{"retries of the run before do not count", []string{own, own, own, ours, own, pass, own}, false, false},
@@ -60,8 +66,8 @@ func TestOwnThrottles(t *testing.T) {
 		{"the next call, after one retry", []string{own, pass, own, next}, false, false},
 		{"one retry of each call", []string{own, pass, own, next, own}, true, true},
 		{"a retry of the next call, much later", []string{own, own, own, pass, later, own}, false, false},
-		{"a call without a retry", []string{own, pass, own, own, next, next}, false, false},
-		{"another call without a retry", []string{own, pass, own, own, next, other}, false, false},
+		{"calls without a retry", []string{own, pass, own, own, next, next}, true, false},
+		{"another call without a retry", []string{own, pass, own, own, next, other}, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			replay.Test(t, func(t *testing.T) {
@@ -77,17 +83,15 @@ func TestOwnThrottles(t *testing.T) {
 					f = Feedback{Outcome: OutcomeThrottled, Sent: sent.Time(), RetryAfter: time.Minute}
 					streak = &mine
 					switch step {
-					case own:
-						if mine.n == 0 {
-							first = clock.Now()
+					case next, later:
+						p.observe(&Feedback{Outcome: OutcomeDropped}, &mine)
+						if step == later {
+							time.Sleep(time.Minute)
 						}
-					case next:
-						mine = throttleStreak{}
-					case later:
-						mine = throttleStreak{}
-						time.Sleep(time.Minute)
 					case other:
 						streak = &theirs
+					case quit:
+						f.Outcome, streak = OutcomeDropped, &theirs
 					case pass:
 						f.Outcome, streak = OutcomeSuccess, new(throttleStreak)
 					case late:
@@ -96,6 +100,9 @@ func TestOwnThrottles(t *testing.T) {
 						f.Outcome, f.Sent, streak = OutcomeSuccess, f.Sent.Add(-1500*time.Millisecond), new(throttleStreak)
 					case ours:
 						f.Outcome = OutcomeSuccess
+					}
+					if !p.running.Load() {
+						first = clock.Now()
 					}
 					p.observe(&f, streak)
 				}
@@ -169,9 +176,9 @@ func TestFirstAfterAPause(t *testing.T) {
 	}
 }
 
-// One caller whose calls are always refused holds up no others, whatever the limiter, whether or not
-// its calls are given up.
-func TestOneCallerIsRefusedAlways(t *testing.T) {
+// Callers whose calls are always refused hold up no others, whatever the limiter, whether or not their
+// calls are given up.
+func TestCallersRefusedAlways(t *testing.T) {
 	limiters := map[string]func() Limiter{
 		"adaptive":       func() Limiter { return Must(NewAdaptiveLimiter()) },
 		"token bucket":   func() Limiter { return Must(NewTokenBucket(100, 10)) },
@@ -179,19 +186,21 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 	}
 	for name, limiter := range limiters {
 		for _, after := range []time.Duration{0, time.Second} {
-			for _, attempts := range []int{2, 3, 5, math.MaxInt} {
-				t.Run(fmt.Sprintf("%s, %v, %d attempts", name, after, attempts), func(t *testing.T) {
+			for _, v := range []struct{ callers, attempts int }{{1, 2}, {1, 3}, {1, 5}, {1, math.MaxInt}, {2, 2}, {2, 3}, {2, math.MaxInt}, {4, 5}} {
+				t.Run(fmt.Sprintf("%s, %v, %d, %d attempts", name, after, v.callers, v.attempts), func(t *testing.T) {
 					replay.Test(t, func(t *testing.T) {
 						ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 						defer cancel()
-						r := Must(New(WithLimiter(limiter()), WithoutBudget(), WithMaxAttempts(attempts)))
+						r := Must(New(WithLimiter(limiter()), WithoutBudget(), WithMaxAttempts(v.attempts)))
 						var odd sync.WaitGroup
-						odd.Go(func() {
-							for ctx.Err() == nil {
-								_ = r.Do(ctx, func(context.Context) error { return Throttled(errors.New("this record"), RetryAfter(after)) })
-								replay.Sleep(10 * time.Second)
-							}
-						})
+						for range v.callers {
+							odd.Go(func() {
+								for ctx.Err() == nil {
+									_ = r.Do(ctx, func(context.Context) error { return Throttled(errors.New("this record"), RetryAfter(after)) })
+									replay.Sleep(10 * time.Second)
+								}
+							})
+						}
 						n, latest := 0, time.Duration(0)
 						for ctx.Err() == nil {
 							began := time.Now()
@@ -203,7 +212,7 @@ func TestOneCallerIsRefusedAlways(t *testing.T) {
 						}
 						odd.Wait()
 						assert.Greater(t, n, 10800, "of 12,000")
-						assert.Less(t, latest, 5*time.Second)
+						assert.Less(t, latest, 5*time.Duration(v.callers)*time.Second)
 					})
 				})
 			}

@@ -401,6 +401,9 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 
 func (c *calling) end(e *Error) error {
 	c.paidBy.refund()
+	if c.throttles.n > 0 {
+		c.r.path.with(func(n *node) { n.passes.observe(&Feedback{Outcome: OutcomeDropped}, &c.throttles) })
+	}
 	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
 		notify(c.eventCtx(), c.r.observer, GaveUp{Err: e})

@@ -30,10 +30,11 @@ var Targets = slices.Concat(wanted(), kept())
 // suite, and of servers that the law is tuned on, do not show them.
 func wanted() []Target {
 	list := []Target{
-		// A call that is always throttled is not to stop the others.
+		// Calls that are always throttled are not to stop the others.
 		atLeast("doomed", "use", .9), atLeast("doomed-1s", "use", .9), atLeast("doomed-10s", "use", .85),
 		atLeast("doomed-5x", "use", .9), atLeast("doomed-5x-1s", "use", .9),
 		atLeast("doomed-3x", "use", .9), atLeast("doomed-3x-30s", "use", .85), inAll(atMost, "doomed-after-3x", "recovery", 60),
+		atLeast("doomed-two", "use", .9), atLeast("doomed-two-5x-1s", "use", .9), atLeast("doomed-five-5x", "use", .9),
 		inAll(atMost, "doomed-after", "recovery", 60), inAll(atMost, "doomed-after-1s", "recovery", 60), inAll(atMost, "doomed-after-10s", "recovery", 60),
 	}
 	// A process that joins gets its share.

@@ -32,8 +32,8 @@ func plenty() server.Spec {
 // attempts is how many a call makes by default.
 const attempts = 5
 
-// doomed returns scenarios with one caller whose calls are always throttled, at any rate, beside
-// five whose calls never are.
+// doomed returns scenarios with callers whose calls are always throttled, at any rate, beside five
+// whose calls never are.
 func doomed() []*Scenario {
 	var list []*Scenario
 	for _, v := range []struct {
@@ -53,8 +53,16 @@ func doomed() []*Scenario {
 		{"doomed-after-1s", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute, RetryAfter: time.Second}, 20 * time.Minute},
 		{"doomed-after-10s", attempts, Odd{Every: 10 * time.Second, Until: 10 * time.Minute, RetryAfter: 10 * time.Second}, 20 * time.Minute},
 		{"doomed-after-3x", 3, Odd{Every: 13 * time.Second, Until: 821 * time.Second}, 20 * time.Minute},
+		{"doomed-two", 0, Odd{Callers: 2}, 0},
+		{"doomed-two-5x-1s", attempts, Odd{Callers: 2, Every: 500 * time.Millisecond, RetryAfter: time.Second}, 0},
+		{"doomed-five-5x", attempts, Odd{Callers: 5, Every: 2 * time.Second}, 0},
+		{"doomed-1x", 1, Odd{Every: 500 * time.Millisecond}, 0},
 	} {
+		v.odd.Callers = max(1, v.odd.Callers)
 		about := "each call of one caller is throttled whatever the rate is"
+		if n := v.odd.Callers; n > 1 {
+			about = fmt.Sprintf("each call of %d callers is throttled whatever the rate is", n)
+		}
 		if after := v.odd.RetryAfter; after > 0 {
 			about += fmt.Sprintf(", with a Retry-After of %v", after)
 		}
@@ -64,7 +72,7 @@ func doomed() []*Scenario {
 		if v.rest > 0 {
 			about += fmt.Sprintf("; there are none after %s", short(v.odd.Until))
 		}
-		v.odd.Callers, v.odd.Refused = 1, true
+		v.odd.Refused = true
 		list = append(list, &Scenario{
 			Name: v.name, About: about, Server: plenty(), Attempts: v.attempts, Odd: v.odd,
 			Processes: 1, Callers: 5, Every: 500 * time.Millisecond, Latency: 20 * time.Millisecond, Duration: 10*time.Minute + v.rest,
