@@ -58,8 +58,7 @@ func (s *Windows) Set(now clock.Instant, windows []Window) {
 		// knows most.
 		from := &was[min(sort.Search(len(was), func(i int) bool { return was[i].per >= w.per }), len(was)-1)]
 		before := from.expired
-		for j := range from.size {
-			e := from.oldest(j)
+		for _, e := range from.calls {
 			w.add(e.at, int(e.total-before))
 			before = e.total
 		}
@@ -134,7 +133,7 @@ func (s *Windows) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 func (s *Windows) Counts(now clock.Instant) bool {
 	for i := range s.all {
 		s.all[i].expire(now)
-		if s.all[i].size > 0 {
+		if len(s.all[i].calls) > 0 {
 			return true
 		}
 	}
@@ -162,17 +161,14 @@ func (s *Windows) Pause(_, until clock.Instant) {
 // Abandoned does nothing: windows keep nothing for a call that waits.
 func (*Windows) Abandoned(clock.Instant) {}
 
-// A window holds the calls of one Window that are within its length, oldest first, in a ring
-// that grows as needed.
+// A window holds the calls of one Window that are within its length, oldest first.
 type window struct {
 	n     int
 	per   time.Duration
 	grain time.Duration // calls this close share an entry; 0: only calls of one moment do
 
-	ring    []entry
-	head    int // the oldest
-	size    int
-	expired int64         // calls that left the window
+	calls   []entry
+	expired int64         // how many left the window
 	began   clock.Instant // the first call of the newest entry
 }
 
@@ -182,21 +178,12 @@ type entry struct {
 	total int64 // calls ever, up to these
 }
 
-// oldest returns the i-th oldest entry.
-func (w *window) oldest(i int) *entry {
-	i += w.head
-	if i >= len(w.ring) {
-		i -= len(w.ring)
-	}
-	return &w.ring[i]
-}
-
 // total returns the number of calls ever.
 func (w *window) total() int64 {
-	if w.size == 0 {
+	if len(w.calls) == 0 {
 		return w.expired
 	}
-	return w.oldest(w.size - 1).total
+	return w.calls[len(w.calls)-1].total
 }
 
 // used returns the number of calls in the window.
@@ -206,54 +193,42 @@ func (w *window) used() int { return int(w.total() - w.expired) }
 // waiter at a pause they may be all. So the search doubles its steps until it finds an entry
 // that stays, and then bisects the last step.
 func (w *window) expire(at clock.Instant) {
-	stays := func(i int) bool { return at.Sub(w.oldest(i).at) < w.per }
+	stays := func(i int) bool { return at.Sub(w.calls[i].at) < w.per }
 	n := 1
-	for n <= w.size && !stays(n-1) {
+	for n <= len(w.calls) && !stays(n-1) {
 		n *= 2
 	}
-	if n = sort.Search(min(n-1, w.size), stays); n == 0 {
+	if n = sort.Search(min(n-1, len(w.calls)), stays); n == 0 {
 		return
 	}
-	w.expired = w.oldest(n - 1).total
-	if w.head += n; w.head >= len(w.ring) {
-		w.head -= len(w.ring)
-	}
-	w.size -= n
+	w.expired, w.calls = w.calls[n-1].total, w.calls[n:]
 }
 
 // add counts n calls.
 func (w *window) add(at clock.Instant, n int) {
 	total := w.total() + int64(n)
-	if w.size > 0 {
-		if e := w.oldest(w.size - 1); at == e.at || at.Sub(w.began) < w.grain {
+	if last := len(w.calls) - 1; last >= 0 {
+		if e := &w.calls[last]; at == e.at || at.Sub(w.began) < w.grain {
 			e.at, e.total = at, total
 			return
 		}
 	}
-	if w.size == len(w.ring) {
-		ring := make([]entry, max(4, 2*len(w.ring)))
-		for i := range w.size {
-			ring[i] = *w.oldest(i)
-		}
-		w.ring, w.head = ring, 0
-	}
-	w.size++
-	*w.oldest(w.size - 1) = entry{at, total}
+	w.calls = append(w.calls, entry{at, total})
 	w.began = at
 }
 
 // remove takes out n calls that went at a time, and earlier calls if there are fewer than n. So no
 // call that stays leaves the window too soon.
 func (w *window) remove(sent clock.Instant, n int) {
-	i := min(sort.Search(w.size, func(i int) bool { return w.oldest(i).at >= sent }), w.size-1)
+	i := min(sort.Search(len(w.calls), func(i int) bool { return w.calls[i].at >= sent }), len(w.calls)-1)
 	for ; i >= 0 && n > 0; i-- {
 		before := w.expired
 		if i > 0 {
-			before = w.oldest(i - 1).total
+			before = w.calls[i-1].total
 		}
-		k := min(int64(n), w.oldest(i).total-before)
-		for j := i; j < w.size; j++ {
-			w.oldest(j).total -= k
+		k := min(int64(n), w.calls[i].total-before)
+		for j := i; j < len(w.calls); j++ {
+			w.calls[j].total -= k
 		}
 		n -= int(k)
 	}
@@ -267,8 +242,8 @@ func (w *window) wait(at clock.Instant, n int64) time.Duration {
 	m := int64(w.used()) + n - rounds*int64(w.n) // the number of the call that has gone
 	from := at
 	if m > 0 {
-		i := sort.Search(w.size, func(i int) bool { return w.oldest(i).total-w.expired >= m })
-		from = w.oldest(i).at
+		i := sort.Search(len(w.calls), func(i int) bool { return w.calls[i].total-w.expired >= m })
+		from = w.calls[i].at
 	} else {
 		rounds-- // the first of them need not wait
 	}

@@ -169,7 +169,7 @@ func TestWindowsApproximation(t *testing.T) {
 			if from, held, bad := overfull(calls, tt.w); bad {
 				t.Fatalf("the window from %v holds %d", from, held)
 			}
-			if got := len(s.all[0].ring); got > 1<<14 {
+			if got := cap(s.all[0].calls); got > 1<<14 {
 				t.Errorf("%d entries of memory", got)
 			}
 		})
@@ -187,11 +187,11 @@ func TestWindowsForget(t *testing.T) {
 		}
 		for i := range s.all {
 			w := &s.all[i]
-			if w.size > w.n {
-				t.Fatalf("%d calls are kept of a window of %d", w.size, w.n)
+			if len(w.calls) > w.n {
+				t.Fatalf("%d calls are kept of a window of %d", len(w.calls), w.n)
 			}
-			if w.size > 0 && now.Sub(w.oldest(0).at) >= w.per {
-				t.Fatalf("a call of %v ago is kept of a window of %v", now.Sub(w.oldest(0).at), w.per)
+			if len(w.calls) > 0 && now.Sub(w.calls[0].at) >= w.per {
+				t.Fatalf("a call of %v ago is kept of a window of %v", now.Sub(w.calls[0].at), w.per)
 			}
 		}
 		now = now.Add(50 * time.Millisecond)
