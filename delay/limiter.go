@@ -7,10 +7,8 @@
 package delay
 
 import (
-	"container/list"
 	"context"
 	"errors"
-	"fmt"
 	"sync"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 	"github.com/a7df5faa/cruise/internal/chance"
 	"github.com/a7df5faa/cruise/internal/clock"
 	"github.com/a7df5faa/cruise/internal/limits"
+	"github.com/a7df5faa/cruise/internal/queue"
 )
 
 // A Limiter makes every call wait for one delay that all callers share. The delay is 0 at
@@ -58,25 +57,19 @@ type Limiter struct {
 	answers     int           // since the delay last moved
 	pausedUntil clock.Instant
 	quotaUntil  clock.Instant // until when a quota is used up, if there is a pause
-	lanes       [lanes]list.List
-	firstLane   int         // goes first after a pause
-	timer       *time.Timer // of the next waiter; nil while no call waits
-	stats       Stats       // only its counters and Waiting
+	firstLane   int           // goes first after a pause
+	changed     chan struct{} // closed when the delay or the pause changes; nil while no call waits
+	stats       Stats         // only its counters and Waiting
 }
 
-// The waiters of one lane have the same jitter, so they are ready in the order in which they came,
-// however the delay changes.
+// lanes is the number of values that the jitter has, and of moments at which callers leave after a pause.
 const lanes = 16
 
 // A waiter is a call that waits.
 type waiter struct {
-	lane     int
-	came     clock.Instant
-	deadline clock.Instant // zero if there is none
-	maxPause time.Duration // the call does not wait for a longer pause
-	place    *list.Element // in its lane; nil once it has left
-	err      error         // why it was refused, nil if it was let go
-	left     chan struct{} // closed when the waiter was let go or refused
+	queue.Ticket
+	lane int
+	came clock.Instant
 }
 
 var _ cruise.Learner = (*Limiter)(nil)
@@ -97,34 +90,31 @@ var errZero = errors.New("cruise: delay.Limiter not made by delay.New")
 // It returns a [*cruise.Error] at once, with the reason [cruise.ErrDeadline], if the wait could
 // not end in time.
 func (l *Limiter) WaitN(ctx context.Context, n int) error {
-	switch {
-	case l.rule.First == 0:
+	if l.rule.First == 0 {
 		return errZero
-	case n < 0:
-		return fmt.Errorf("cruise: cost %d: want 0 or more", n)
-	case ctx == nil:
-		return limits.ErrNilContext
-	case ctx.Err() != nil:
-		return limits.ContextError(ctx)
-	case n == 0:
-		return nil
 	}
-	if l.pass() {
-		return nil
-	}
-	t := limits.Ticket(ctx, n)
-	w := &waiter{lane: chance.N(lanes), maxPause: t.MaxPause, deadline: t.Deadline, left: make(chan struct{})}
-	if err := l.join(w); err != nil {
+	if _, _, err := limits.Free(ctx, n); err != nil || n == 0 || l.pass() {
 		return err
 	}
-	select {
-	case <-w.left:
-	case <-ctx.Done():
-		if l.abandon(w) {
-			return limits.ContextError(ctx)
+	w := &waiter{Ticket: limits.Ticket(ctx, n), lane: chance.N(lanes)}
+	for {
+		wait, changed, err := l.wait(w)
+		if wait == 0 {
+			return err
+		}
+		timer := time.NewTimer(min(wait, clock.Year)) // a longer step would look like another clock
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-ctx.Done():
+			l.abandon()
+			err = limits.ContextError(ctx)
+		}
+		timer.Stop()
+		if err != nil {
+			return err
 		}
 	}
-	return w.err
 }
 
 // pass lets a call go at once if there is neither a delay nor a pause nor a waiter, and reports
@@ -139,37 +129,51 @@ func (l *Limiter) pass() bool {
 	return true
 }
 
-// join makes w wait, unless w would wait in vain.
-func (l *Limiter) join(w *waiter) error {
+// wait returns how long w must wait, unless changed is closed before. It returns 0 if w goes, or is
+// refused with an error.
+func (l *Limiter) wait(w *waiter) (wait time.Duration, changed chan struct{}, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := l.now()
-	w.came = now
-	if err := l.refusal(now, w); err != nil {
-		return err
+	if w.came == 0 {
+		w.came = now
+		l.stats.Waiting++
 	}
-	w.place = l.lanes[w.lane].PushBack(w)
-	l.stats.Waiting++
-	l.release(now)
-	return nil
+	if err = l.refusal(now, w); err == nil {
+		if wait = l.ready(w).Sub(now); wait > 0 {
+			if l.changed == nil {
+				l.changed = make(chan struct{})
+			}
+			return wait, l.changed, nil
+		}
+		l.stats.Calls++
+		l.stats.Slept++
+		l.stats.TotalSleep += now.Sub(w.came)
+	}
+	l.leave()
+	return 0, nil, err
 }
 
-// abandon removes w, whose context has ended, and reports whether w still waited.
-func (l *Limiter) abandon(w *waiter) bool {
+// abandon is for a call whose context has ended.
+func (l *Limiter) abandon() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w.place == nil {
-		return false
-	}
-	l.leave(w)
-	l.release(l.now())
-	return true
+	l.leave()
 }
 
-func (l *Limiter) leave(w *waiter) {
-	l.lanes[w.lane].Remove(w.place)
-	w.place = nil
-	l.stats.Waiting--
+// leave counts a call that waits no more.
+func (l *Limiter) leave() {
+	if l.stats.Waiting--; l.stats.Waiting == 0 {
+		l.changed = nil
+	}
+}
+
+// wake lets all waiters look at the delay and the pause again.
+func (l *Limiter) wake() {
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
 }
 
 func (l *Limiter) now() clock.Instant { return l.time.Advance(clock.Now()) }
@@ -186,101 +190,25 @@ func (l *Limiter) ready(w *waiter) clock.Instant {
 	return at
 }
 
-// earliest returns a bound of when w goes: not before the head of its lane.
-func (l *Limiter) earliest(w *waiter) clock.Instant {
-	at := l.ready(w)
-	if head := l.lanes[w.lane].Front(); head != nil {
-		at = max(at, l.ready(head.Value.(*waiter)))
-	}
-	return at
-}
-
 // refusal returns why w would wait in vain, nil if it would not.
 func (l *Limiter) refusal(now clock.Instant, w *waiter) error {
 	pause := l.pauseLeft(now)
-	if pause > w.maxPause {
+	if pause > w.MaxPause {
 		reason := cruise.ErrServerDelay
-		if l.quotaUntil.Sub(now) > w.maxPause {
+		if l.quotaUntil.Sub(now) > w.MaxPause {
 			reason = cruise.ErrQuotaExhausted
 		}
 		return &cruise.Error{Reason: reason, RetryAfter: pause, Paused: pause}
 	}
-	if w.deadline == 0 {
+	if w.Deadline == 0 {
 		return nil
 	}
 	// A call that would go at the deadline races its context.
-	wait := max(0, l.earliest(w).Sub(now))
-	if wait >= w.deadline.Sub(l.time.Reading(now)) {
+	wait := max(0, l.ready(w).Sub(now))
+	if wait >= w.Deadline.Sub(l.time.Reading(now)) {
 		return &cruise.Error{Reason: cruise.ErrDeadline, RetryAfter: wait, Paused: pause}
 	}
 	return nil
-}
-
-// next returns the waiter that is ready first, nil if no call waits.
-func (l *Limiter) next() (next *waiter, at clock.Instant) {
-	for i := range l.lanes {
-		if head := l.lanes[i].Front(); head != nil {
-			w := head.Value.(*waiter)
-			if ready := l.ready(w); next == nil || ready < at {
-				next, at = w, ready
-			}
-		}
-	}
-	return next, at
-}
-
-// release lets all waiters go that are ready, and sets the timer for the next one. Every change
-// of delay, pause or waiters must end with it.
-func (l *Limiter) release(now clock.Instant) {
-	for {
-		w, at := l.next()
-		if w == nil {
-			break
-		}
-		if at > now {
-			l.arm(min(at.Sub(now), clock.Year)) // a longer step would look like another clock
-			return
-		}
-		l.leave(w)
-		l.stats.Calls++
-		l.stats.Slept++
-		l.stats.TotalSleep += now.Sub(w.came)
-		close(w.left)
-	}
-	if l.timer != nil {
-		l.timer.Stop()
-		l.timer = nil
-	}
-}
-
-func (l *Limiter) arm(wait time.Duration) {
-	if l.timer == nil {
-		l.timer = time.AfterFunc(wait, l.tick)
-	} else {
-		l.timer.Reset(wait)
-	}
-}
-
-func (l *Limiter) tick() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.release(l.now())
-}
-
-// slowed refuses the waiters that would wait in vain since the delay or the pause has grown.
-func (l *Limiter) slowed(now clock.Instant) {
-	for i := range l.lanes {
-		var next *list.Element
-		for e := l.lanes[i].Front(); e != nil; e = next {
-			next = e.Next()
-			w := e.Value.(*waiter)
-			if w.err = l.refusal(now, w); w.err != nil {
-				l.leave(w)
-				close(w.left)
-			}
-		}
-	}
-	l.release(now)
 }
 
 // Learn raises the delay if the attempt was throttled, counts the attempt if it succeeded or
@@ -293,25 +221,19 @@ func (l *Limiter) Learn(f cruise.Feedback) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now, was := l.now(), l.delay
+	paused := false
 	switch f.Outcome {
 	case cruise.OutcomeThrottled:
 		l.raise(now, f)
-	case cruise.OutcomeSuccess, cruise.OutcomePermanent:
-		l.answered(f.Quota)
-	}
-	paused := false
-	switch f.Outcome {
+		paused = l.pause(now, f.RetryAfter)
 	case cruise.OutcomeQuotaExhausted:
 		l.quotaUntil = max(l.quotaUntil, now.Add(max(0, f.RetryAfter)))
 		paused = l.pause(now, f.RetryAfter)
-	case cruise.OutcomeThrottled:
-		paused = l.pause(now, f.RetryAfter)
+	case cruise.OutcomeSuccess, cruise.OutcomePermanent:
+		l.answered(f.Quota)
 	}
-	switch {
-	case paused || l.delay > was:
-		l.slowed(now)
-	case l.delay < was:
-		l.release(now)
+	if paused || l.delay != was {
+		l.wake()
 	}
 }
 
@@ -366,7 +288,7 @@ func (l *Limiter) Pause(d time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if now := l.now(); l.pause(now, d) {
-		l.slowed(now)
+		l.wake()
 	}
 }
 
@@ -376,7 +298,7 @@ func (l *Limiter) Resume() {
 	defer l.mu.Unlock()
 	if now := l.now(); l.pauseLeft(now) > 0 {
 		l.pausedUntil, l.quotaUntil = now, 0
-		l.release(now)
+		l.wake()
 	}
 }
 
