@@ -94,8 +94,8 @@ func (e *Error) Error() string {
 	if e.RetryAfter > 0 {
 		text += fmt.Sprintf(" (try again in %v)", fourDigits(e.RetryAfter))
 	}
-	if e.Last != nil {
-		text += fmt.Sprintf(": %v", e.Last)
+	if last := fmt.Sprint(e.Last); e.Last != nil && last != fmt.Sprint(e.Reason) {
+		text += ": " + last
 	}
 	return text
 }

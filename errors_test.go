@@ -47,6 +47,10 @@ func TestErrorMessage(t *testing.T) {
 			cruise.Error{Reason: cruise.ErrPermanent, Attempts: 2, Elapsed: time.Second, Last: last},
 			"cruise: gave up after 2 attempts in 1s: permanent failure: 503 Service Unavailable",
 		},
+		{
+			cruise.Error{Reason: context.DeadlineExceeded, Attempts: 1, Elapsed: 10 * time.Second, Last: context.DeadlineExceeded},
+			"cruise: gave up after 1 attempt in 10s: context deadline exceeded",
+		},
 		{cruise.Error{Reason: grumpyError{}, Attempts: 1, Last: (*typedNil)(nil)}, "cruise: gave up after 1 attempt in 0s: %!v(PANIC=Error method: Error): <nil>"},
 	} {
 		assert.EqualError(t, &tt.err, tt.want)

@@ -200,7 +200,6 @@ func TestRequestsThatMayBeSentAgain(t *testing.T) {
 		"any method":                   {method: "POST", first: says(503, ""), opts: []cruisehttp.Option{anyMethod}, sends: 2},
 		"any method, reset":            {method: "PATCH", first: fails(errors.New("reset")), opts: []cruisehttp.Option{anyMethod}, sends: 2},
 		"any method, permanent":        {method: "POST", first: says(400, ""), opts: []cruisehttp.Option{anyMethod}, sends: 1},
-		"any method, only idempotent":  {method: "POST", first: says(429, ""), opts: []cruisehttp.Option{anyMethod, cruisehttp.WithOnlyIdempotent()}, sends: 2},
 		"a header":                     {method: "POST", header: "X-Request-Uuid: 1", first: says(503, ""), opts: []cruisehttp.Option{header}, sends: 2},
 		"a header, missing":            {method: "POST", first: says(503, ""), opts: []cruisehttp.Option{header}, sends: 1},
 		"a header, empty":              {method: "POST", header: "X-Request-Uuid: ", first: says(503, ""), opts: []cruisehttp.Option{header}, sends: 1},

@@ -257,6 +257,7 @@ func newConfig(opts []Option) (*config, error) {
 	if c.levels == nil {
 		c.levels = []level{{GlobalScope, HostKey}}
 	}
+	c.want(!c.anyMethod || !c.onlyIdempotent, "WithAnyMethod beside WithOnlyIdempotent: want one of them")
 	names := map[string]bool{BucketScope: true}
 	for _, l := range c.levels {
 		c.want(!names[l.name], "WithScope(%q): there is a scope of that name", l.name)

@@ -355,6 +355,8 @@ func TestOptionsThatAreOutOfBounds(t *testing.T) {
 		}
 		assert.Len(t, strings.Split(err.Error(), "\n"), 3, "each mistake is named once")
 	}
+	_, err := cruisehttp.NewTransport(cruisehttp.WithOnlyIdempotent(), cruisehttp.WithAnyMethod())
+	assert.EqualError(t, err, "cruisehttp: WithAnyMethod beside WithOnlyIdempotent: want one of them")
 }
 
 // limiterOf is the limiter of a host.
