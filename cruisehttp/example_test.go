@@ -178,3 +178,41 @@ func ExampleWithProfile() {
 	fmt.Println(resp.Status, "after", time.Since(begin).Round(time.Second))
 	// Output: 200 OK after 1s
 }
+
+// A service that answers 529 at random, whatever the rate, as language models do: no reason to slow
+// down. Another request may go at once, this one waits for its backoff.
+func ExampleResponseError_Verdict() {
+	overload := cruise.ClassifyAs(func(e *cruisehttp.ResponseError) cruise.Verdict {
+		v := e.Verdict()
+		if e.StatusCode == 529 {
+			v.Outcome = cruise.OutcomeTransient
+		}
+		return v
+	})
+	transport := cruise.Must(cruisehttp.NewTransport(
+		cruisehttp.WithRetrierOptions(cruise.WithClassifier(overload)),
+		cruisehttp.WithAnyMethod(), // a transient failure of a POST is not sent again by default
+	))
+	asked := 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if asked++; asked == 1 {
+			w.WriteHeader(529)
+		}
+	}))
+	defer server.Close()
+
+	client := &http.Client{Transport: transport}
+	resp, err := client.Post(server.URL, "application/json", strings.NewReader("{}"))
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	resp.Body.Close()
+	fmt.Println(resp.StatusCode, asked)
+	for s := range transport.Retrier().Scopes() {
+		fmt.Println(s.Throttles, "throttles")
+	}
+	// Output:
+	// 200 2
+	// 0 throttles
+}
