@@ -28,6 +28,7 @@ func TestOwnThrottles(t *testing.T) {
 		later = "later" // the same, more than a minute later
 		other = "other" // another call is throttled
 		quit  = "quit"  // the other call is given up
+		more  = "more"  // one more call is throttled
 		pass  = "pass"  // another call gets through
 		late  = "late"  // the same, but it was sent before the last two throttles
 		under = "under" // the same, but it was under way at the last throttle
@@ -53,6 +54,8 @@ func TestOwnThrottles(t *testing.T) {
 		{"another was throttled before", []string{other, own, pass, own, own}, false, false},
 		{"two calls, and two retries", []string{own, other, own, pass, other}, false, false},
 		{"two calls, and three retries", []string{own, other, own, pass, other, own}, true, true},
+		{"many calls, and four retries", []string{other, more, more, more, more, own, other, own, other, pass, own}, false, false},
+		{"many calls, and five retries", []string{other, more, more, more, more, own, other, own, other, pass, own, other}, true, true},
 		{"two calls, of which one was given up", []string{other, quit, own, pass, own, own}, true, true},
 		{"two calls, of which one gets through", []string{own, other, own, pass, other, ours, other}, false, false},
 		{"nobody got through of late", []string{own, pass, own, other, own, own}, false, false},
@@ -90,6 +93,8 @@ func TestOwnThrottles(t *testing.T) {
 						}
 					case other:
 						streak = &theirs
+					case more:
+						streak = new(throttleStreak)
 					case quit:
 						f.Outcome, streak = OutcomeDropped, &theirs
 					case pass:

@@ -341,12 +341,12 @@ func TestPresetsYieldToFlags(t *testing.T) {
 	}{
 		{"", 13, 0, 19, 3},
 		{"-clients cruise", 13, 0, 1, 3},
-		{"-clients cruise -scenarios named -seeds 1", 157, 0, 1, 1},
+		{"-clients cruise -scenarios named -seeds 1", 158, 0, 1, 1},
 		{"-scenarios none -random 5", 0, 5, 19, 3},
 		{"-quick", 15, 24, 19, 3},
 		{"-quick -random 0 -clients cruise", 15, 0, 1, 3},
-		{"-full", 157, 200, 19, 10},
-		{"-targets", 157, 200, 4, 3},
+		{"-full", 158, 200, 19, 10},
+		{"-targets", 158, 200, 4, 3},
 		{"-targets -clients cruise", 13, 0, 1, 3},
 	} {
 		_, p, err := parse(strings.Fields(c.args), nil)

@@ -56,6 +56,7 @@ func doomed() []*Scenario {
 		{"doomed-two", 0, Odd{Callers: 2}, 0},
 		{"doomed-two-5x-1s", attempts, Odd{Callers: 2, Every: 500 * time.Millisecond, RetryAfter: time.Second}, 0},
 		{"doomed-five-5x", attempts, Odd{Callers: 5, Every: 2 * time.Second}, 0},
+		{"doomed-eight", 0, Odd{Callers: 8}, 0},
 		{"doomed-1x", 1, Odd{Every: 500 * time.Millisecond}, 0},
 	} {
 		v.odd.Callers = max(1, v.odd.Callers)
