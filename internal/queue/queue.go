@@ -245,6 +245,9 @@ func (q *Queue) Join(w *Waiter) *Refusal {
 		return refused
 	}
 	q.enlist(w, (*waiters).push)
+	if w.Until != 0 {
+		w.timer = time.AfterFunc(w.Until.Sub(clock.Now()), func() { q.outwaited(w) })
+	}
 	if q.head() == w || q.placeholder.queued && q.placeholder.Class.background() { // w may lift that
 		q.Reschedule(now)
 	}
@@ -263,10 +266,6 @@ func (q *Queue) Join(w *Waiter) *Refusal {
 //
 // Join is apart from Await so that the stack of a goroutine which waits is small.
 func (q *Queue) Await(ctx context.Context, w *Waiter) (sent clock.Instant, err error) {
-	if w.Until != 0 {
-		timer := time.AfterFunc(w.Until.Sub(clock.Now()), func() { q.outwaited(w) })
-		defer timer.Stop()
-	}
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -481,6 +480,9 @@ func (q *Queue) leave(w *Waiter) {
 	q.waiting--
 	q.count(w, -1)
 	w.queued = false
+	if w.timer != nil {
+		w.timer.Stop()
+	}
 }
 
 // count counts w here and in all ancestors, unless it is a placeholder.

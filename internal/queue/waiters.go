@@ -1,6 +1,8 @@
 package queue
 
 import (
+	"time"
+
 	"github.com/a7df5faa/cruise/internal/clock"
 )
 
@@ -29,6 +31,7 @@ type Waiter struct {
 	Ticket
 	prev, next *Waiter       // among the waiters of its class
 	queued     bool          // false once let go or refused
+	timer      *time.Timer   // for Until; nil without one
 	sent       clock.Instant // when it was let go
 	refused    *Refusal      // why it was refused, nil if it was not
 	done       chan struct{} // closed when the call is let go or refused
