@@ -28,7 +28,9 @@ func TestOwnThrottles(t *testing.T) {
 		later = "later" // the same, more than a minute later
 		other = "other" // another call is throttled
 		quit  = "quit"  // the other call is given up
+		third = "third" // a third call is throttled
 		more  = "more"  // one more call is throttled
+		slow  = "slow"  // our call is throttled, more than a minute later
 		pass  = "pass"  // another call gets through
 		late  = "late"  // the same, but it was sent before the last two throttles
 		under = "under" // the same, but it was under way at the last throttle
@@ -43,7 +45,8 @@ func TestOwnThrottles(t *testing.T) {
 		{"the first one", []string{pass, own}, false, false},
 		{"the second one", []string{own, pass, own}, false, false},
 		{"the third one", []string{own, pass, own, own}, true, true},
-		{"the fourth one teaches nothing", []string{own, pass, own, own, own}, true, false},
+		{"the fourth one teaches nothing", []string{own, pass, own, own, pass, own}, true, false},
+		{"a minute later", []string{own, pass, slow, slow}, true, true},
 		{"nobody got through", []string{own, own, own}, false, false},
 		{"nobody got through but before", []string{own, own, late, own}, false, false},
 		{"another gets through after them", []string{own, own, own, pass}, false, false},
@@ -54,6 +57,10 @@ func TestOwnThrottles(t *testing.T) {
 		{"another was throttled before", []string{other, own, pass, own, own}, false, false},
 		{"two calls, and two retries", []string{own, other, own, pass, other}, false, false},
 		{"two calls, and three retries", []string{own, other, own, pass, other, own}, true, true},
+		{"three calls, and nobody got through but in the run before", []string{own, pass, ours, own, other, third, own, other, own, third}, false, false},
+		{"two calls, of which one is of a run before", []string{own, other, ours, other, pass, other}, false, false},
+		{"and its second retry", []string{own, other, ours, other, pass, other, other}, true, true},
+		{"a call of a run before is given up", []string{own, other, ours, own, third, more, quit, own, own, pass, own}, false, false},
 		{"many calls, and four retries", []string{other, more, more, more, more, own, other, own, other, pass, own}, false, false},
 		{"many calls, and five retries", []string{other, more, more, more, more, own, other, own, other, pass, own, other}, true, true},
 		{"two calls, of which one was given up", []string{other, quit, own, pass, own, own}, true, true},
@@ -75,7 +82,7 @@ func TestOwnThrottles(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			replay.Test(t, func(t *testing.T) {
 				var p ownThrottles
-				var mine, theirs throttleStreak
+				var mine, theirs, another throttleStreak
 				var first clock.Instant
 				var f Feedback
 				var streak *throttleStreak
@@ -93,6 +100,11 @@ func TestOwnThrottles(t *testing.T) {
 						}
 					case other:
 						streak = &theirs
+					case third:
+						streak = &another
+					case slow:
+						time.Sleep(time.Minute)
+						f.Sent = time.Now()
 					case more:
 						streak = new(throttleStreak)
 					case quit:
