@@ -71,17 +71,11 @@ func (p fixedPolicy) Apply(f Feedback) {
 	l.queue.Lock()
 	defer l.queue.Unlock()
 	now := l.queue.Now()
-	b, atMost := &l.brake, clock.Never
-	if b.row == 0 && b.raisedAt != 0 {
-		// Calls got through since the last throttle. If they are too many, longer pauses do not
-		// help, since the rate after each pause is the same.
-		atMost = max(b.backoff.grown(1), now.Sub(b.raisedAt)/2)
-	}
-	pause := b.pauseAfter(now, l.queue.At(clock.Of(f.Sent)), f, 0, atMost)
-	if l.pauseBy(now, f, b.row, pause) {
+	pause := l.brake.pause(now, l.queue.At(clock.Of(f.Sent)), f)
+	if l.pauseBy(now, f, l.brake.row, pause) {
 		l.queue.Slowed(now)
 	}
-	l.raised.Store(b.level > 0)
+	l.raised.Store(l.brake.level > 0)
 }
 
 // Pause stops all calls for d, unless a longer pause is in force. d of 0 or less does nothing. After
@@ -96,6 +90,16 @@ func (l *fixedLimiter) Resume() { l.resumeNow() }
 func (l *fixedLimiter) Waiting() (calls int) {
 	l.queue.Locked(func(clock.Instant) { calls = l.queue.Waiting() })
 	return calls
+}
+
+// pause is pauseAfter where no rate bounds a pause. If calls got through since the last throttle,
+// longer pauses do not help: the rate after each pause is the same.
+func (b *brake) pause(now, sent clock.Instant, f Feedback) time.Duration {
+	atMost := clock.Never
+	if b.row == 0 && b.raisedAt != 0 {
+		atMost = max(b.backoff.grown(1), now.Sub(b.raisedAt)/2)
+	}
+	return b.pauseAfter(now, sent, f, 0, atMost)
 }
 
 // pauseAfter returns the pause that an attempt asks for, 0 if none. For a throttle without a

@@ -58,5 +58,5 @@ func (a adaptivePolicy) Adapt(now clock.Instant, f Feedback) (pause time.Duratio
 func (a adaptivePolicy) Brake(now clock.Instant, f Feedback) (pause time.Duration, late bool) {
 	sent := clock.Of(f.Sent)
 	late = a.brake.late(sent)
-	return a.brake.pauseAfter(now, sent, f, 0, clock.Never), late
+	return a.brake.pause(now, sent, f), late
 }

@@ -549,6 +549,16 @@ func TestOpenPausesForThrottles(t *testing.T) {
 					letGo(t, l, 1).ends(cruise.OutcomeSuccess, 0)
 				}
 				assert.Zero(t, time.Since(start), "else everyone goes")
+				for n := range 100 {
+					c := letGo(t, l, 1)
+					time.Sleep(100 * ms)
+					if n%5 == 0 {
+						c.ends(cruise.OutcomeThrottled, 0)
+					} else {
+						c.ends(cruise.OutcomeSuccess, 0)
+					}
+				}
+				assert.Less(t, time.Since(start), 30*time.Second, "a pause takes half of the time since the last throttle at most")
 				time.Sleep(time.Minute) // for the last syncs
 			})
 		})
