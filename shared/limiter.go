@@ -61,17 +61,11 @@ type Limiter struct {
 	refusedAt clock.Instant // the last throttle; zero once a later attempt got through
 
 	// The next request to the store.
-	oks       int64
-	errs      int64         // cost of calls that the server let through, and that failed
-	late      int64         // throttled attempts, beside the one that throttled stands for
+	pending   Request       // what it reports of the calls of this worker
 	cost      int           // of the last call that was answered
 	quota     *cruise.Quota // the last that came with a success
 	quotaAt   clock.Instant // when it came; zero if the store knows it
-	throttled bool
-	backoff   time.Duration
 	common    clock.Instant // end of the shared pause; the queue may pause for this worker alone
-	newPause  bool
-	resume    bool
 	resumedAt clock.Instant // when Resume was called
 
 	// The syncs.
@@ -242,14 +236,14 @@ func (s *Limiter) result(now, sent clock.Instant, e cruise.Feedback) (events []c
 	case cruise.OutcomeTransient, cruise.OutcomeDropped:
 		went := e.Outcome == cruise.OutcomeTransient || sent != 0 // as the law counts
 		if !s.conf.pauseOnly && went {
-			s.errs += int64(e.Cost)
+			s.pending.Failed += int64(e.Cost)
 		}
 	case cruise.OutcomeThrottled:
 		s.stats.Throttles++
 		switch {
 		case s.isAlone() && !closed:
-		case late || s.throttled:
-			s.late++
+		case late || s.pending.Throttled:
+			s.pending.Late++
 		default:
 			s.congested(e)
 		}
@@ -292,9 +286,9 @@ func (s *Limiter) probe(now, sent clock.Instant, e cruise.Feedback) {
 func (s *Limiter) answered(now clock.Instant, e cruise.Feedback, late bool) {
 	s.cost = e.Cost
 	if late {
-		s.errs += int64(e.Cost) // it was let through, but tells nothing of the server since
+		s.pending.Failed += int64(e.Cost) // it was let through, but tells nothing of the server since
 	} else {
-		s.oks += int64(e.Cost)
+		s.pending.Successes += int64(e.Cost)
 	}
 	if q := e.Quota; q != nil {
 		if q.Reset > syncHorizon+slotLife && q.Remaining < e.Cost && s.quota != nil && s.quota.Remaining >= e.Cost {
@@ -314,10 +308,10 @@ func (s *Limiter) answered(now clock.Instant, e cruise.Feedback, late bool) {
 
 // congested notes a throttle, to be reported at once.
 func (s *Limiter) congested(e cruise.Feedback) {
-	s.throttled, s.urgent = true, true
-	s.backoff = 0
+	s.pending.Throttled, s.urgent = true, true
+	s.pending.Backoff = 0
 	if e.RetryAfter <= 0 {
-		s.backoff = min(s.alone.Backoff().Delay(int(s.known.Level)+1, 0), MaxPause)
+		s.pending.Backoff = min(s.alone.Backoff().Delay(int(s.known.Level)+1, 0), MaxPause)
 	}
 	s.slots.drop() // until the store answers
 }
@@ -380,7 +374,7 @@ func (s *Limiter) Pause(d time.Duration) {
 // A pause beyond MaxPause would look longer each time that it is reported.
 func (s *Limiter) pauseAll(now clock.Instant, d time.Duration) {
 	if until := now.Add(min(d, MaxPause)); until > max(now, s.common) {
-		s.common, s.newPause, s.urgent = until, true, true
+		s.common, s.pending.NewPause, s.urgent = until, true, true
 	}
 }
 
@@ -392,7 +386,7 @@ func (s *Limiter) pauseAll(now clock.Instant, d time.Duration) {
 func (s *Limiter) Resume() {
 	left := time.Duration(0)
 	s.queue.Locked(func(now clock.Instant) {
-		s.resume, s.resumedAt, s.newPause, s.urgent, s.common = true, now, false, true, 0
+		s.pending.Resume, s.resumedAt, s.pending.NewPause, s.urgent, s.common = true, now, false, true, 0
 		if left = s.queue.PauseLeft(now); left > 0 {
 			s.queue.CutPause(now, now)
 		}

@@ -92,7 +92,7 @@ func (s *Limiter) report(now clock.Instant) {
 
 // send starts a sync with the request q.
 func (s *Limiter) send(now clock.Instant, q Request) {
-	s.syncing, s.urgent = true, s.newPause // account leaves a pause for the next sync
+	s.syncing, s.urgent = true, s.pending.NewPause // account leaves a pause for the next sync
 	s.turn++
 	s.stats.Syncs++
 	if !s.failing { // a second try has the time that the first one left
@@ -114,20 +114,17 @@ func (s *Limiter) initial(cost int) int64 {
 // puts back the events that must be reported again.
 func (s *Limiter) account(now clock.Instant) Request {
 	if now.Sub(s.resumedAt) > lastProbe+s.conf.timeout {
-		s.resume = false // another pause may have begun
+		s.pending.Resume = false // another pause may have begun
 	}
-	q := Request{
-		Law: s.law, Least: s.cost,
-		Epoch: s.known.Epoch, Rate: s.known.Rate, Ceiling: s.known.Ceiling,
-		Throttled: s.throttled, Backoff: s.backoff, Successes: s.oks, Failed: s.errs, Late: s.late,
-		NewPause: s.newPause && !s.resume, Resume: s.resume, Resumes: s.known.Resumes,
-		Count: s.known.Count, Held: s.slots.reach(now),
-	}
+	q := s.pending
+	q.Law, q.Least, q.Held = s.law, s.cost, s.slots.reach(now)
+	q.Epoch, q.Rate, q.Ceiling, q.Resumes, q.Count = s.known.Epoch, s.known.Rate, s.known.Ceiling, s.known.Resumes, s.known.Count
+	q.NewPause = q.NewPause && !q.Resume // a pause that follows a Resume is reported after it
 	if q.Epoch > 1 && now.Sub(s.syncedAt) > keptFor {
 		q.Epoch = 1 // the store may know better by now
 	}
 	if left := s.common.Sub(now); left > 0 {
-		if !s.newPause {
+		if !s.pending.NewPause {
 			// Less the time that the request may take, so that a pause does not grow with
 			// each report.
 			left -= s.conf.timeout
@@ -137,8 +134,7 @@ func (s *Limiter) account(now clock.Instant) Request {
 	if s.quotaAt != 0 {
 		q.Quota, q.QuotaAge = s.quota, now.Sub(s.quotaAt)
 	}
-	s.oks, s.errs, s.late, s.throttled = 0, 0, 0, false
-	s.newPause, s.resume = s.newPause && s.resume, false // a pause that follows a Resume is reported after it
+	s.pending = Request{Backoff: q.Backoff, NewPause: s.pending.NewPause && q.Resume}
 	return q
 }
 
@@ -222,9 +218,9 @@ func (s *Limiter) failed(now clock.Instant, q Request, err error) (events []crui
 	s.failing = again
 	// Perhaps only the answer was lost. By its epoch, the same throttle cuts once, and by its
 	// age the same quota counts once. Other results would count twice, so they are dropped.
-	s.throttled = s.throttled || q.Throttled
-	s.newPause = s.newPause || q.NewPause && !s.resume
-	s.resume = s.resume || q.Resume
+	s.pending.Throttled = s.pending.Throttled || q.Throttled
+	s.pending.NewPause = s.pending.NewPause || q.NewPause && !s.pending.Resume
+	s.pending.Resume = s.pending.Resume || q.Resume
 	if again {
 		// At once, as the connection may have died long ago; and for as many slots, though the
 		// call that needs them may not wait yet.
@@ -321,9 +317,9 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 			s.epochAt = now
 		}
 		s.unproved = true
-		if s.throttled { // that attempt was sent before the cut
-			s.throttled = false
-			s.late++
+		if s.pending.Throttled { // that attempt was sent before the cut
+			s.pending.Throttled = false
+			s.pending.Late++
 		}
 	}
 	if was != r.Rate && !s.conf.pauseOnly {
@@ -336,7 +332,7 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 
 	until := now.Add(r.Pause)
 	paused := false
-	if s.known.Epoch != 0 && r.Resumes > s.known.Resumes && !s.newPause && until < s.queue.PausedUntil() {
+	if s.known.Epoch != 0 && r.Resumes > s.known.Resumes && !s.pending.NewPause && until < s.queue.PausedUntil() {
 		events = append(events, cruise.Resumed{Left: s.queue.PauseLeft(now)})
 		if r.Pause > 0 {
 			events = append(events, pausedFor(r.Pause))
@@ -344,7 +340,7 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 		s.queue.CutPause(now, until)
 		s.common = until
 		s.stopped(now)
-	} else if r.Pause > 0 && until > s.common && !s.resume {
+	} else if r.Pause > 0 && until > s.common && !s.pending.Resume {
 		s.common = until
 		// The end of a known pause seems to move by the time that answers take.
 		news := until.Sub(s.queue.PausedUntil()) > s.conf.timeout
@@ -356,7 +352,7 @@ func (s *Limiter) adopt(now clock.Instant, q Request, r Reply) (events []cruise.
 			s.stopped(now)
 		}
 	}
-	if s.throttled || now < s.queue.PausedUntil() {
+	if s.pending.Throttled || now < s.queue.PausedUntil() {
 		slots = 0
 	}
 	asked := s.answerBy.Add(-s.conf.timeout)

@@ -54,7 +54,7 @@ func (t Instant) Time() time.Time {
 	return base.Add(time.Duration(t))
 }
 
-// Add returns t+d for d of 0 or more. It saturates instead of overflowing.
+// Add returns t+d. Above the latest Instant it saturates.
 func (t Instant) Add(d time.Duration) Instant {
 	return t + min(Instant(d), math.MaxInt64-t)
 }
