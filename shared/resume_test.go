@@ -128,7 +128,7 @@ func TestResumeOfBefore(t *testing.T) {
 		store.fails(nil)
 		calls(t, b, 1)
 		assert.GreaterOrEqual(t, time.Since(start), time.Minute)
-		assert.Equal(t, int64(1), b.known.Resumes)
+		b.queue.Locked(func(clock.Instant) { assert.Equal(t, int64(1), b.known.Resumes) })
 		time.Sleep(time.Minute) // for the last syncs
 	})
 }
