@@ -13,10 +13,10 @@ import (
 // all other calls for nothing.
 //
 // After a congestion a throttled call gets through sooner or later. So ownThrottles looks at runs:
-// throttles since the last time that a throttled call got through. If a run refuses two retries,
-// and more than it has calls or more than mostCalls, the last one though another call got through
-// meanwhile, its throttles concern their calls alone. They teach the limiter nothing from then on, and
-// it takes back what the run taught it before.
+// throttles since the last time that a throttled call got through. If a run refuses more retries
+// than it has calls, the last one though another call got through meanwhile, its throttles concern their
+// calls alone. They teach the limiter nothing from then on, and it takes back what the run taught it
+// before.
 type ownThrottles struct {
 	running atomic.Bool // there is a run; else a success costs next to nothing
 
@@ -30,10 +30,8 @@ type ownThrottles struct {
 	alone   bool          // the run concerns its calls alone
 }
 
-const (
-	mostCalls = 4           // of a run, that count
-	runGap    = time.Minute // between the throttles of two calls of a run, at most
-)
+// runGap is the longest time between the throttles of two calls of a run.
+const runGap = time.Minute
 
 // throttleStreak counts the consecutive throttles of one call.
 type throttleStreak struct {
@@ -81,7 +79,7 @@ func (p *ownThrottles) throttle(f *Feedback, r *throttleStreak) {
 	}
 	if r.n == 0 || r.run != p.run {
 		p.calls++
-	} else if p.refused++; !p.alone && p.passed > max(p.since, r.before) && p.refused > max(1, min(p.calls, mostCalls)) {
+	} else if p.refused++; !p.alone && p.passed > max(p.since, r.before) && p.refused > p.calls {
 		p.alone, f.ownSince = true, p.since
 	}
 	p.last = now

@@ -19,8 +19,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/replay"
 )
 
-// A throttle concerns its call alone once its run refused two retries, and more than it has calls, the last
-// one though another call got through meanwhile. What the run taught before is taken back then.
+// A throttle concerns its call alone once its run refused more retries than it has calls, the last one
+// though another call got through meanwhile. What the run taught before is taken back then.
 func TestOwnThrottles(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
@@ -61,8 +61,8 @@ func TestOwnThrottles(t *testing.T) {
 		{"two calls, of which one is of a run before", []string{own, other, ours, other, pass, other}, false, false},
 		{"and its second retry", []string{own, other, ours, other, pass, other, other}, true, true},
 		{"a call of a run before is given up", []string{own, other, ours, own, third, more, quit, own, own, pass, own}, false, false},
-		{"many calls, and four retries", []string{other, more, more, more, more, own, other, own, other, pass, own}, false, false},
-		{"many calls, and five retries", []string{other, more, more, more, more, own, other, own, other, pass, own, other}, true, true},
+		{"four calls, and four retries", []string{other, more, more, own, other, own, other, pass, own}, false, false},
+		{"four calls, and five retries", []string{other, more, more, own, other, own, other, pass, own, other}, true, true},
 		{"two calls, of which one was given up", []string{other, quit, own, pass, own, own}, true, true},
 		{"two calls, of which one gets through", []string{own, other, own, pass, other, ours, other}, false, false},
 		{"nobody got through of late", []string{own, pass, own, other, own, own}, false, false},
