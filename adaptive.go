@@ -271,10 +271,10 @@ func (a *AdaptiveLimiter) teachLaw(now, sent clock.Instant, f Feedback) decision
 	sent = a.queue.At(sent)
 	was, late := a.law.Rate(), a.brake.late(sent)
 	end := law.Attempt{
-		Kind: kindOf(sent, f.Outcome), Sent: sent, Cost: f.Cost, RetryAfter: f.RetryAfter, Quota: (*law.Quota)(f.Quota), Late: late,
+		Kind: kindOf(sent, f.Outcome), Sent: sent, Cost: f.Cost, RetryAfter: f.RetryAfter, Quota: (*law.Quota)(f.Quota), Late: late, Run: f.run,
 	}
-	if f.ownSince != 0 {
-		a.law.Undo(f.ownSince)
+	if f.own {
+		a.law.Undo(f.run)
 	}
 	d := a.law.Done(now, end)
 	ahead := 0

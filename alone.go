@@ -16,7 +16,7 @@ import (
 // throttles since the last time that a throttled call got through. If a run refuses more retries
 // than it has calls, the last one though another call got through meanwhile, its throttles concern their
 // calls alone. They teach the limiter nothing from then on, and it takes back what the run taught it
-// before.
+// before. That ends when first attempts are throttled one after another: the server refuses everyone.
 type ownThrottles struct {
 	running atomic.Bool // there is a run; else a success costs next to nothing
 
@@ -26,12 +26,15 @@ type ownThrottles struct {
 	last    clock.Instant // when it last had a throttle
 	passed  clock.Instant // when the last call was sent that got through at once
 	calls   int           // that were throttled in the run, and were not given up
-	refused int           // retries that the run refused: a congestion refuses one as well
+	refused int           // retries that the run refused: a congestion refuses some as well
+	fresh   int           // first attempts that were throttled since a call got through
 	alone   bool          // the run concerns its calls alone
 }
 
-// runGap is the longest time between the throttles of two calls of a run.
-const runGap = time.Minute
+const (
+	runGap    = time.Minute // between the throttles of two calls of a run, at most
+	mostFresh = 8           // first attempts that are throttled in a row while a run concerns its calls alone
+)
 
 // throttleStreak counts the consecutive throttles of one call.
 type throttleStreak struct {
@@ -42,8 +45,7 @@ type throttleStreak struct {
 }
 
 // observe counts the result of an attempt, and decides whether a throttle concerns its call alone.
-// If so, it turns the result into that of an attempt that never went. The first such result of a run
-// says in ownSince when the run began.
+// If so, it turns the result into that of an attempt that never went.
 func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 	if f.Outcome == OutcomeThrottled {
 		p.mu.Lock()
@@ -58,8 +60,10 @@ func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 		defer p.mu.Unlock()
 		switch f.Outcome {
 		case OutcomeSuccess, OutcomePermanent, OutcomeTransient:
-			p.running.Store(r.n == 0)
-			p.passed = max(p.passed, clock.Of(f.Sent))
+			if r.n > 0 {
+				p.running.Store(false)
+			}
+			p.passed, p.fresh = max(p.passed, clock.Of(f.Sent)), 0
 		default: // given up
 			if r.n > 0 && r.run == p.run {
 				p.calls--
@@ -72,7 +76,10 @@ func (p *ownThrottles) observe(f *Feedback, r *throttleStreak) {
 // throttle counts a throttle.
 func (p *ownThrottles) throttle(f *Feedback, r *throttleStreak) {
 	now := clock.Now()
-	if !p.running.Load() || r.n == 0 && now.Sub(p.last) > runGap {
+	if r.n == 0 {
+		p.fresh++
+	}
+	if !p.running.Load() || r.n == 0 && (now.Sub(p.last) > runGap || p.alone && p.fresh > mostFresh) {
 		p.run++
 		p.since, p.calls, p.refused, p.alone = now, 0, 0, false
 		p.running.Store(true)
@@ -80,8 +87,8 @@ func (p *ownThrottles) throttle(f *Feedback, r *throttleStreak) {
 	if r.n == 0 || r.run != p.run {
 		p.calls++
 	} else if p.refused++; !p.alone && p.passed > max(p.since, r.before) && p.refused > p.calls {
-		p.alone, f.ownSince = true, p.since
+		p.alone, f.own = true, true
 	}
-	p.last = now
+	p.last, f.run = now, p.since
 	*r = throttleStreak{r.n + 1, p.run, now, r.last, p.alone}
 }

@@ -76,6 +76,9 @@ func TestOwnThrottles(t *testing.T) {
 		{"the next call, after one retry", []string{own, pass, own, next}, false, false},
 		{"one retry of each call", []string{own, pass, own, next, own}, true, true},
 		{"a retry of the next call, much later", []string{own, own, own, pass, later, own}, false, false},
+		{"first attempts of eight others", []string{own, pass, own, own, more, more, more, more, more, more, more, more}, true, false},
+		{"of nine: everyone is refused", []string{own, pass, own, own, more, more, more, more, more, more, more, more, more}, false, false},
+		{"of nine, but others get through", []string{own, pass, own, own, more, more, more, more, more, more, more, more, pass, more}, true, false},
 		{"calls without a retry", []string{own, pass, own, own, next, next}, true, false},
 		{"another call without a retry", []string{own, pass, own, own, next, other}, true, false},
 	} {
@@ -131,10 +134,9 @@ func TestOwnThrottles(t *testing.T) {
 				} else {
 					assert.NotEqual(t, OutcomeDropped, f.Outcome)
 				}
+				assert.Equal(t, tt.undo, f.own)
 				if tt.undo {
-					assert.Equal(t, first, f.ownSince)
-				} else {
-					assert.Zero(t, f.ownSince)
+					assert.Equal(t, first, f.run)
 				}
 			})
 		})
@@ -143,7 +145,7 @@ func TestOwnThrottles(t *testing.T) {
 
 // A limiter that the server did not blame was taught nothing, so it has nothing to take back.
 func TestUnblamed(t *testing.T) {
-	f := Feedback{Outcome: OutcomeThrottled, Cost: 3, RetryAfter: time.Second, Scope: "A", Quota: &Quota{Limit: 1}, ownSince: 1}
+	f := Feedback{Outcome: OutcomeThrottled, Cost: 3, RetryAfter: time.Second, Scope: "A", Quota: &Quota{Limit: 1}, run: 1, own: true}
 	assert.Equal(t, Feedback{Outcome: OutcomeDropped, Cost: 3, Scope: "A"}, f.unblamed())
 	f.Outcome = OutcomeSuccess
 	assert.Equal(t, Feedback{Outcome: OutcomeSuccess, Cost: 3, Scope: "A"}, f.unblamed())

@@ -96,6 +96,7 @@ func (r *Retrier) Attempts(ctx context.Context, opts ...CallOption) iter.Seq2[*A
 					}
 					_ = c.giveUp(a.why, c.doneVerdict.RetryAfter) // for observers
 				}
+				c.leave()
 				return
 			}
 			again, err := c.settle(err)

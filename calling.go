@@ -174,6 +174,21 @@ func (c *calling) attempt(fn func(context.Context) error) error {
 // settle learns from an attempt and says whether another one follows, after any backoff. If not,
 // final is the error of the call.
 func (c *calling) settle(err error) (again bool, final error) {
+	if again, final = c.decide(err); !again {
+		c.leave()
+	}
+	return again, final
+}
+
+// leave tells that a throttled call is not sent again.
+func (c *calling) leave() {
+	if c.throttles.n > 0 {
+		c.r.path.with(func(n *node) { n.passes.observe(&Feedback{Outcome: OutcomeDropped}, &c.throttles) })
+	}
+}
+
+// decide is settle for a call that may go on.
+func (c *calling) decide(err error) (again bool, final error) {
 	v := c.judge(err)
 	r := c.r
 	switch v.Outcome {
@@ -401,9 +416,7 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 
 func (c *calling) end(e *Error) error {
 	c.paidBy.refund()
-	if c.throttles.n > 0 {
-		c.r.path.with(func(n *node) { n.passes.observe(&Feedback{Outcome: OutcomeDropped}, &c.throttles) })
-	}
+	c.leave()
 	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
 		notify(c.eventCtx(), c.r.observer, GaveUp{Err: e})

@@ -218,6 +218,7 @@ func TestClassifyAsAndMarks(t *testing.T) {
 		{"no mark", &wrapping{errBoom}, limited},
 		{"around", cruise.Permanent(&wrapping{errBoom}), cruise.Verdict{}},
 		{"beside", errors.Join(cruise.Permanent(errBoom), &wrapping{errBoom}), cruise.Verdict{}},
+		{"beside, behind it", errors.Join(&wrapping{errBoom}, cruise.Permanent(errBoom)), cruise.Verdict{}},
 		{"within", inner, limited},
 		{"within, and wrapped", fmt.Errorf("list: %w", inner), limited},
 		{"within and around", cruise.Permanent(inner), cruise.Verdict{}},

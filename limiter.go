@@ -39,7 +39,7 @@ type Learner interface {
 
 // unblamed returns the feedback for limiters that the server did not blame.
 func (f Feedback) unblamed() Feedback {
-	f.Quota, f.RetryAfter, f.ownSince = nil, 0, 0
+	f.Quota, f.RetryAfter, f.run, f.own = nil, 0, 0, false
 	if f.Outcome.refused() {
 		f.Outcome = OutcomeDropped
 	}

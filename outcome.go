@@ -67,7 +67,8 @@ type Feedback struct {
 	Scope      string        // limit that the server blamed, such as "ACCOUNT"; "" means that it named none
 	Quota      *Quota        // server's report, on success too; nil means none
 
-	ownSince clock.Instant // all throttles since then concern this call alone; 0 if not
+	run clock.Instant // of throttles that it is of: see ownThrottles; 0 for none
+	own bool          // the throttles of the run have just proved to concern their calls alone
 }
 
 // Verdict is the meaning of an error: see [Classify].
@@ -152,12 +153,20 @@ func ClassifyAs[E error](f func(E) Verdict) func(error) Verdict {
 		if !ok || f == nil {
 			return v
 		}
-		mark, marked := errors.AsType[markedError](err)
-		if within, _ := errors.AsType[markedError](error(e)); marked && mark != within {
+		if markedOutside(err, e) {
 			return v
 		}
 		return f(e)
 	}
+}
+
+// markedOutside reports whether an error of a tree is marked that is neither e nor within it.
+func markedOutside(err, e error) bool {
+	if err == nil || err == e {
+		return false
+	}
+	n := inspect(err)
+	return n.mark != nil || slices.ContainsFunc(n.within, func(x error) bool { return markedOutside(x, e) })
 }
 
 // oneError holds the facts of one error of a tree, apart from the errors within it.

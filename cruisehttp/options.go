@@ -187,7 +187,8 @@ func WithOnlyIdempotent() Option {
 
 // WithAnyMethod sends requests of any method again after any failure worth a retry, as [AllowRetry]
 // does for one context. Use it for APIs in which doing the work twice does no harm, or whose
-// clients retry every request by themselves. Default: only requests of idempotent methods.
+// clients retry every request by themselves. It is an error beside [WithOnlyIdempotent]. Default: only
+// requests of idempotent methods.
 func WithAnyMethod() Option {
 	return func(c *config) { c.anyMethod = true }
 }

@@ -23,8 +23,8 @@ import (
 // first. A throttle raises it and successes lower it, by a [Rule].
 //
 // Callers wait side by side, not one after the other: with 10 callers and a delay of 1 s, 10 calls
-// go each second. A change of the delay reaches callers that wait already: each goes when the
-// present delay has passed since it came. A Retry-After pauses all callers. Callers that waited
+// go each second. A change of the delay reaches callers that wait already, a lower one once it has
+// fallen by a sixteenth: each goes when the present delay has passed since it came. A Retry-After pauses all callers. Callers that waited
 // through a pause leave spread over one delay, and callers that came meanwhile may leave behind
 // them.
 //
@@ -59,6 +59,7 @@ type Limiter struct {
 	quotaUntil  clock.Instant // until when a quota is used up, if there is a pause
 	firstLane   int           // goes first after a pause
 	changed     chan struct{} // closed when the delay or the pause changes; nil while no call waits
+	woken       time.Duration // the delay when changed was last closed
 	stats       Stats         // only its counters and Waiting
 }
 
@@ -139,16 +140,18 @@ func (l *Limiter) wait(w *waiter) (wait time.Duration, changed chan struct{}, er
 		w.came = now
 		l.stats.Waiting++
 	}
-	if err = l.refusal(now, w); err == nil {
-		if wait = l.ready(w).Sub(now); wait > 0 {
+	switch wait = l.ready(w).Sub(now); {
+	case wait <= 0:
+		l.stats.Calls++
+		l.stats.Slept++
+		l.stats.TotalSleep += now.Sub(w.came)
+	default:
+		if err = l.refusal(now, w); err == nil {
 			if l.changed == nil {
 				l.changed = make(chan struct{})
 			}
 			return wait, l.changed, nil
 		}
-		l.stats.Calls++
-		l.stats.Slept++
-		l.stats.TotalSleep += now.Sub(w.came)
 	}
 	l.leave()
 	return 0, nil, err
@@ -170,6 +173,7 @@ func (l *Limiter) leave() {
 
 // wake lets all waiters look at the delay and the pause again.
 func (l *Limiter) wake() {
+	l.woken = l.delay
 	if l.changed != nil {
 		close(l.changed)
 		l.changed = nil
@@ -232,7 +236,8 @@ func (l *Limiter) Learn(f cruise.Feedback) {
 	case cruise.OutcomeSuccess, cruise.OutcomePermanent:
 		l.answered(f.Quota)
 	}
-	if paused || l.delay != was {
+	// Callers that wait hear of a lower delay once it has fallen by a sixteenth, as there may be many.
+	if paused || l.delay > was || l.delay <= l.woken-l.woken/lanes {
 		l.wake()
 	}
 }

@@ -14,7 +14,7 @@ type Request struct {
 	Law Law
 
 	// Want is the number of slots wanted, 0 for none. Least is the smallest useful number: the
-	// cost of the next call, or of the last one where none waits.
+	// cost of the next call and what earlier ones owe, or the cost of the last one where none waits.
 	Want, Least int
 
 	// Epoch is the newest epoch that the worker knows, 0 for none, with its Rate and Ceiling. A

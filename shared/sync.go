@@ -216,8 +216,8 @@ func (r Reply) check(q Request) error {
 func (s *Limiter) failed(now clock.Instant, q Request, err error) (events []cruise.Event) {
 	again := s.degraded == 0 && !s.failing && !errors.Is(err, context.DeadlineExceeded)
 	s.failing = again
-	// Perhaps only the answer was lost. By its epoch, the same throttle cuts once, and by its
-	// age the same quota counts once. Other results would count twice, so they are dropped.
+	// Perhaps only the answer was lost. By its epoch, the same throttle cuts once, and a quota may
+	// be told twice. Other results would count twice, so they are dropped.
 	s.pending.Throttled = s.pending.Throttled || q.Throttled
 	s.pending.NewPause = s.pending.NewPause || q.NewPause && !s.pending.Resume
 	s.pending.Resume = s.pending.Resume || q.Resume

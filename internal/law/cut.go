@@ -60,31 +60,29 @@ func (l *Law) seekPeak(now clock.Instant) {
 	l.peaked = at
 }
 
-// before is the state that a throttle changes.
+// before is the state that a run of throttles changes.
 type before struct {
-	at                                    clock.Instant
+	run                                   clock.Instant
 	rate, ceiling, peak, unspread, window float64
 	agreed                                int
 }
 
-// note keeps the state that a throttle changes, for Undo.
-func (l *Law) note(now clock.Instant) {
-	copy(l.undo[1:], l.undo[:])
-	l.undo[0] = before{now, l.rate, l.ceiling, l.peak, l.unspread, l.window, l.agreed}
+// note keeps the state before the first throttle of a run, for Undo.
+func (l *Law) note(run clock.Instant) {
+	if run != l.undo.run {
+		l.undo = before{run, l.rate, l.ceiling, l.peak, l.unspread, l.window, l.agreed}
+	}
 }
 
-// Undo takes the last cuts back that are no older than since: the throttles concerned one call
-// alone. So does TCP where a timeout was spurious: RFC 4015, "The Eifel Response
+// Undo takes back what the last run of throttles taught, if it is that run: the throttles concerned
+// their calls alone. So does TCP where a timeout was spurious: RFC 4015, "The Eifel Response
 // Algorithm for TCP" (2005).
-func (l *Law) Undo(since clock.Instant) {
-	for _, b := range l.undo {
-		if b.at == 0 || b.at < since {
-			break
-		}
+func (l *Law) Undo(run clock.Instant) {
+	if b := l.undo; b.run != 0 && b.run == run {
 		l.rate, l.ceiling, l.peak = max(l.rate, b.rate), b.ceiling, b.peak
 		l.unspread, l.window, l.agreed, l.price = b.unspread, max(l.window, b.window), b.agreed, 0
+		l.undo = before{}
 	}
-	l.undo = [len(l.undo)]before{}
 }
 
 // Delivered returns the rate that the server delivers, +Inf if it is unknown. Where there is no

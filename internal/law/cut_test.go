@@ -1,6 +1,7 @@
 package law
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func TestCutWithinBounds(t *testing.T) {
 		{"the maximum", .001, 3, 3, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &driver{New(Config{Min: tt.low, Max: tt.high, Decrease: .5, Increase: .1}), 1}
+			d := &driver{Law: New(Config{Min: tt.low, Max: tt.high, Decrease: .5, Increase: .1}), now: 1}
 			d.succeed(20, 100*ms)
 			d.throttle(0)
 			assert.InEpsilon(t, tt.rate, d.Rate(), 1e-6)
@@ -278,67 +279,76 @@ func TestCutForgetsTheBurst(t *testing.T) {
 	}
 }
 
-// Undo takes back what throttles of one call taught, and no more.
+// Undo takes back what a run of throttles taught, and no more.
 func TestUndo(t *testing.T) {
-	cuts := func(n int) (d *driver, first clock.Instant) {
-		d = paced(100)
-		d.peak = 50
-		first = d.now.Add(time.Second)
+	cuts := func(n int) *driver {
+		d := paced(100)
+		d.peak, d.run = 50, 7
 		for range n {
 			d.succeed(100, 10*ms)
 			d.throttle(0)
 		}
-		return d, first
+		return d
 	}
-	for _, tt := range []struct {
-		name string
-		cuts int
-		want float64
-	}{
-		{"one", 1, 100},
-		{"two", 2, 100},
-		{"four", 4, 100},
-		{"four of five", 5, 49},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			d, first := cuts(tt.cuts)
-			assert.Less(t, d.Rate(), tt.want)
-			d.Undo(first)
-			assert.InEpsilon(t, tt.want, d.Rate(), .1)
-			assert.InEpsilon(t, max(tt.want, 98), d.ceiling, .1)
+	for _, n := range []int{1, 2, 9} {
+		t.Run(fmt.Sprint(n), func(t *testing.T) {
+			d := cuts(n)
+			assert.Less(t, d.Rate(), 100.)
+			d.Undo(7)
+			assert.InEpsilon(t, 100, d.Rate(), .1)
+			assert.InEpsilon(t, 100, d.ceiling, .1)
+			assert.Equal(t, 50., d.peak)
 		})
 	}
-	t.Run("none before since", func(t *testing.T) {
-		d, _ := cuts(2)
+	t.Run("no run before", func(t *testing.T) {
+		d := cuts(2)
+		was := d.Rate()
+		d.run = 8
+		d.succeed(100, 10*ms)
+		d.throttle(0)
+		d.Undo(8)
+		assert.InEpsilon(t, was, d.Rate(), .3)
+	})
+	t.Run("no other run", func(t *testing.T) {
+		d := cuts(2)
 		was := *d.Law
-		d.Undo(d.now + 1)
+		d.Undo(8)
 		assert.Equal(t, was.rate, d.Rate())
 		assert.Equal(t, was.ceiling, d.ceiling)
 	})
+	t.Run("no throttle of no run", func(t *testing.T) {
+		d := paced(100)
+		d.succeed(100, 10*ms)
+		d.throttle(0)
+		was := d.Rate()
+		d.Undo(0)
+		assert.Equal(t, was, d.Rate())
+	})
 	t.Run("once", func(t *testing.T) {
-		d, first := cuts(2)
-		d.Undo(first)
+		d := cuts(2)
+		d.Undo(7)
 		d.rate = 10
-		d.Undo(first)
+		d.Undo(7)
 		assert.Equal(t, 10., d.Rate())
 	})
 	t.Run("not what is set since", func(t *testing.T) {
-		d, first := cuts(2)
+		d := cuts(2)
 		d.SetRate(d.now, 10)
-		d.Undo(first)
+		d.Undo(7)
 		assert.Equal(t, 10., d.Rate())
 	})
 	t.Run("no slower than it has become", func(t *testing.T) {
-		d, first := cuts(1)
+		d := cuts(1)
 		d.rate = 300
-		d.Undo(first)
+		d.Undo(7)
 		assert.Equal(t, 300., d.Rate())
 	})
 	t.Run("the first cut of all", func(t *testing.T) {
 		d := unpaced()
+		d.run = 7
 		d.succeed(40, 100*ms)
 		d.throttle(0)
-		d.Undo(d.now)
+		d.Undo(7)
 		assert.Equal(t, inf, d.Rate())
 		assert.Greater(t, d.window, 1.)
 	})

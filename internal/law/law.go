@@ -37,6 +37,8 @@ type Attempt struct {
 	RetryAfter time.Duration
 	Quota      *Quota
 	Late       bool // a throttle or success that was sent before the last throttle was known
+
+	Run clock.Instant // identifies the throttles that may prove to concern their calls alone, for Undo; 0 for none
 }
 
 func (a Attempt) count() int { return max(1, a.Count) }
@@ -77,7 +79,7 @@ type Law struct {
 	latency
 	chance
 
-	undo     [4]before     // the last cuts
+	undo     before        // the last run of throttles
 	rate     float64       // calls of cost 1 per second; +Inf before the first throttle
 	ceiling  float64       // the rate that the last congestion showed to be too much
 	measured int           // calls that the ceiling was measured by
@@ -143,7 +145,7 @@ func (l *Law) InFlight() int { return l.inflight }
 func (l *Law) SetRate(now clock.Instant, rate float64) {
 	l.rate, l.ceiling, l.peak, l.unspread, l.agreed, l.known = rate, rate, 0, 0, 0, 0
 	l.given, l.price, l.closings, l.chance = 0, 0, [len(l.closings)]time.Duration{}, chance{}
-	l.credit, l.window, l.undo = now, 1, [len(l.undo)]before{}
+	l.credit, l.window, l.undo = now, 1, before{}
 	if !math.IsInf(rate, 1) {
 		l.known, l.measured = memoryLong, memoryLong // the owner knows it
 	}
@@ -241,7 +243,7 @@ func (l *Law) Done(now clock.Instant, a Attempt) Decision {
 		if a.Late {
 			l.late += a.count()
 		} else {
-			l.note(now)
+			l.note(a.Run)
 			l.close(now, a.RetryAfter)
 			l.cut(now)
 		}

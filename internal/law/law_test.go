@@ -18,12 +18,13 @@ var inf = math.Inf(1)
 type driver struct {
 	*Law
 	now clock.Instant
+	run clock.Instant // of throttles
 }
 
 func config() Config { return Config{Min: .001, Max: inf, Decrease: .5, Increase: .1} }
 
 // unpaced begins without a rate.
-func unpaced() *driver { return &driver{New(config()), clock.Instant(time.Hour)} }
+func unpaced() *driver { return &driver{Law: New(config()), now: clock.Instant(time.Hour)} }
 
 // paced begins with a rate, and somebody who waits for it.
 func paced(rate float64) *driver {
@@ -71,7 +72,7 @@ func (d *driver) demand(n int, gap time.Duration) {
 
 // throttle makes a call be throttled at once.
 func (d *driver) throttle(retryAfter time.Duration) Decision {
-	return d.end(Attempt{Kind: Throttle, Sent: d.send(), RetryAfter: retryAfter})
+	return d.end(Attempt{Kind: Throttle, Sent: d.send(), RetryAfter: retryAfter, Run: d.run})
 }
 
 // tell makes a call succeed at once that tells of a quota.

@@ -171,7 +171,7 @@ func TestHeedGivesARate(t *testing.T) {
 		{"no more than the maximum", .001, 5, 5, 10},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			d := &driver{New(Config{Min: tt.low, Max: tt.high, Decrease: .5, Increase: .1}), clock.Instant(time.Hour)}
+			d := &driver{Law: New(Config{Min: tt.low, Max: tt.high, Decrease: .5, Increase: .1}), now: clock.Instant(time.Hour)}
 			d.succeed(40, 100*ms)
 			assert.True(t, d.heed(d.now, 0, Quota{Remaining: 5}))
 			assert.InEpsilon(t, tt.rate, d.Rate(), .04)

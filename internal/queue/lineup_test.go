@@ -138,8 +138,8 @@ func (q *lineup) retry(who string, n int) {
 func (q *lineup) joinWith(ctx context.Context, who string, n int) {
 	q.wg.Go(func() {
 		err := q.WaitN(ctx, n)
-		q.Lock()
-		defer q.Unlock()
+		q.mu.Lock()
+		defer q.mu.Unlock()
 		q.turns = append(q.turns, turn{who, time.Since(q.start), err})
 	})
 	synctest.Wait()
@@ -148,8 +148,8 @@ func (q *lineup) joinWith(ctx context.Context, who string, n int) {
 // gone returns the turns up to now, in the order of time and then of names.
 func (q *lineup) gone() []turn {
 	synctest.Wait()
-	q.Lock()
-	defer q.Unlock()
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	slices.SortStableFunc(q.turns, func(a, b turn) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), strings.Compare(a.who, b.who))
 	})

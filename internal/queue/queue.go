@@ -193,7 +193,7 @@ func (q *Queue) Counts() bool {
 
 // Pass lets a call of cost n go if it need not wait, and reports when, by the clock. came is the
 // present reading of the clock. joins says that the call joins the queue if it has to wait. Pass takes
-// the lock, and allocates nothing.
+// the lock, and allocates nothing itself.
 func (q *Queue) Pass(came clock.Instant, n int, joins bool) (sent clock.Instant, ok bool) {
 	q.lockPatiently()
 	now := q.Advance(came)
