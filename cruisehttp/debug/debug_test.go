@@ -149,7 +149,12 @@ func TestThePageTellsThePresentState(t *testing.T) {
 
 		heroku := r.APIs[0]
 		assert.Equal(t, "heroku", heroku.Name)
-		assert.Contains(t, []debug.State{debug.StateThrottled, debug.StatePaused}, heroku.State)
+		worst := "heroku" // unless by chance it was throttled some time ago
+		if heroku.State == debug.StateWaiting {
+			worst = "billing"
+		} else {
+			assert.Contains(t, []debug.State{debug.StateThrottled, debug.StatePaused}, heroku.State)
+		}
 		assert.InDelta(t, 5, heroku.Rate, 1.5)
 		assert.Equal(t, heroku.Attempts, heroku.Outcomes["success"]+heroku.Outcomes["throttled"]+heroku.Outcomes["transient"]+uint64(inFlight(heroku)))
 		assert.Greater(t, heroku.Throttle, uint64(0))
@@ -182,7 +187,7 @@ func TestThePageTellsThePresentState(t *testing.T) {
 		}
 		html := get(page, "/debug/cruise", "Accept", "text/html,application/json")
 		assert.Equal(t, "text/html; charset=utf-8", html.Header().Get("Content-Type"))
-		assert.Contains(t, html.Body.String(), "<title>heroku: ")
+		assert.Contains(t, html.Body.String(), "<title>"+worst+": ")
 		assert.Contains(t, html.Body.String(), "billing is paused")
 		for _, bad := range []string{"http://", "https://", "NaN", "Inf", "ZgotmplZ", "<no value>", "%!", " style="} {
 			assert.NotContains(t, strings.ReplaceAll(html.Body.String(), "https://…@api.example.com", ""), bad)
