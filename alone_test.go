@@ -19,8 +19,8 @@ import (
 	"github.com/a7df5faa/cruise/internal/replay"
 )
 
-// A throttle concerns its call alone once its run refused more retries than it has calls, the last one
-// though another call got through meanwhile. What the run taught before is taken back then.
+// A throttle concerns its call alone once its run refused more retries than it has calls, and another call
+// got through before the last. What the run taught before is taken back then.
 func TestOwnThrottles(t *testing.T) {
 	const (
 		own   = "own"   // our call is throttled
@@ -138,6 +138,44 @@ func TestOwnThrottles(t *testing.T) {
 				if tt.undo {
 					assert.Equal(t, first, f.run)
 				}
+			})
+		})
+	}
+}
+
+// However a throttled call ends, it is no call of the run any more.
+func TestCallsLeaveTheirRun(t *testing.T) {
+	throttled := Throttled(errors.New("too many"), RetryAfter(time.Second))
+	fails := func(err error) func(*Retrier, context.Context) {
+		return func(r *Retrier, ctx context.Context) {
+			_ = r.Do(ctx, func(context.Context) error { return err })
+		}
+	}
+	for name, call := range map[string]func(*Retrier, context.Context){
+		"attempts are exhausted": fails(throttled),
+		"no retry can help":      fails(errors.Join(throttled, Permanent(errors.New("gone")))),
+		"the context ends in the queue": func(r *Retrier, ctx context.Context) {
+			ctx, cancel := context.WithCancel(ctx)
+			time.AfterFunc(time.Second/2, cancel)
+			fails(throttled)(r, ctx)
+		},
+		"within another call": func(r *Retrier, ctx context.Context) {
+			_ = Must(New(WithMaxAttempts(1), WithoutLimiter())).Do(ctx, func(ctx context.Context) error { fails(throttled)(r, ctx); return nil })
+		},
+		"a loop is left": func(r *Retrier, ctx context.Context) {
+			for a := range r.Attempts(ctx) {
+				a.Done(throttled)
+				break
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			replay.Test(t, func(t *testing.T) {
+				r := Must(New())
+				call(r, t.Context())
+				p := &r.path.scopes.root.passes
+				assert.True(t, p.running.Load())
+				assert.Zero(t, p.calls)
 			})
 		})
 	}

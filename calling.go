@@ -109,6 +109,7 @@ func (c *calling) waitForLimiter() (waited time.Duration, err error) {
 
 // refused gives up since the limiter refused the call.
 func (c *calling) refused(err error) error {
+	c.leave()
 	e := &Error{Reason: err}
 	if by, ok := errors.AsType[*Error](err); ok && by != nil {
 		e.RetryAfter, e.Paused, e.Ahead = by.RetryAfter, by.Paused, by.Ahead
@@ -187,7 +188,7 @@ func (c *calling) leave() {
 	}
 }
 
-// decide is settle for a call that may go on.
+// decide is settle without leave.
 func (c *calling) decide(err error) (again bool, final error) {
 	v := c.judge(err)
 	r := c.r
@@ -416,7 +417,6 @@ func (c *calling) giveUp(reason error, retryAfter time.Duration) error {
 
 func (c *calling) end(e *Error) error {
 	c.paidBy.refund()
-	c.leave()
 	e.Attempts, e.Elapsed, e.Last = c.attempts, clock.Now().Sub(c.started), c.last
 	if c.r.observer != nil {
 		notify(c.eventCtx(), c.r.observer, GaveUp{Err: e})

@@ -91,8 +91,8 @@ func WithBackoff[B Backoff | func(retry int, previous time.Duration) time.Durati
 // WithThrottleBackoff sets the wait of one call before the retry of a throttled attempt, as
 // [WithBackoff] does for other retries. Default: none if the limiter is a [Learner], which pauses
 // for everyone; otherwise, and for a call that the server refuses alone, 1 s, doubled to 20 s, full
-// jitter. Where the limiter pauses for a
-// Retry-After that is no shorter, the call waits there instead. A nil function is an error.
+// jitter. Where the limiter pauses for a Retry-After that is no shorter, the call waits there
+// instead. A nil function is an error.
 func WithThrottleBackoff[B Backoff | func(retry int, previous time.Duration) time.Duration](b B) Option {
 	return option(func(c *config) {
 		c.throttleBackoff, _ = delaysOf(b)

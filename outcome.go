@@ -67,7 +67,7 @@ type Feedback struct {
 	Scope      string        // limit that the server blamed, such as "ACCOUNT"; "" means that it named none
 	Quota      *Quota        // server's report, on success too; nil means none
 
-	run clock.Instant // of throttles that it is of: see ownThrottles; 0 for none
+	run clock.Instant // the beginning of the run that a throttle is in: see ownThrottles; 0 for none
 	own bool          // the throttles of the run have just proved to concern their calls alone
 }
 
@@ -128,8 +128,8 @@ func Classify(err error) Verdict {
 
 // ClassifyAs returns a function for [WithClassifier] that asks f about the first error of type E in
 // a tree. It declines if there is none, if f is nil or panics, and if an error around it or beside it
-// is marked by [Permanent] and its like. It suits SDKs whose errors keep in fields the facts that [Classify]
-// finds by methods alone:
+// is marked by [Permanent] and its like. It suits SDKs whose errors keep in fields the facts that
+// [Classify] finds by methods alone:
 //
 //	cruise.ClassifyAs(func(e *slack.RateLimitedError) cruise.Verdict {
 //		return cruise.Verdict{Outcome: cruise.OutcomeThrottled, RetryAfter: e.RetryAfter}
@@ -150,10 +150,7 @@ func ClassifyAs[E error](f func(E) Verdict) func(error) Verdict {
 			}
 		}()
 		e, ok := errors.AsType[E](err)
-		if !ok || f == nil {
-			return v
-		}
-		if markedOutside(err, e) {
+		if !ok || f == nil || markedOutside(err, e) {
 			return v
 		}
 		return f(e)

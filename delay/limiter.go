@@ -24,9 +24,9 @@ import (
 //
 // Callers wait side by side, not one after the other: with 10 callers and a delay of 1 s, 10 calls
 // go each second. A change of the delay reaches callers that wait already, a lower one once it has
-// fallen by a sixteenth: each goes when the present delay has passed since it came. A Retry-After pauses all callers. Callers that waited
-// through a pause leave spread over one delay, and callers that came meanwhile may leave behind
-// them.
+// fallen by a sixteenth: each goes when the present delay has passed since it came. A Retry-After
+// pauses all callers. Callers that waited through a pause leave spread over one delay, and callers
+// that came meanwhile may leave behind them.
 //
 // A Limiter sets the time between the calls of one caller, not a rate. Twice the callers make twice
 // the calls, and the delay has to find its level again with each caller that comes or goes. Prefer
@@ -63,7 +63,8 @@ type Limiter struct {
 	stats       Stats         // only its counters and Waiting
 }
 
-// lanes is the number of values that the jitter has, and of moments at which callers leave after a pause.
+// lanes is the number of values that the jitter has, and of moments at which callers leave after a
+// pause.
 const lanes = 16
 
 // A waiter is a call that waits.

@@ -157,6 +157,44 @@ func TestChangeReachesWaiters(t *testing.T) {
 	}
 }
 
+// Many small steps down reach a waiter within a sixteenth of the delay.
+func TestSmallStepsReachWaiters(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := cruise.Must(New(Rule{First: time.Second, Max: time.Second, LowerFactor: .99}))
+		for range 2 { // the second time, too
+			d.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1})
+			from := d.Delay()
+			start := time.Now()
+			time.AfterFunc(from/2, func() {
+				for range 10 {
+					d.Learn(cruise.Feedback{Outcome: cruise.OutcomeSuccess, Cost: 1})
+				}
+			})
+			_ = d.WaitN(t.Context(), 1)
+			if got := time.Since(start); got < d.Delay() || got > from*15/16 {
+				t.Errorf("waited %v of %v, at a delay of %v", got, from, d.Delay())
+			}
+			time.Sleep(time.Minute)
+		}
+	})
+}
+
+// A limiter outlives a bubble of synctest, with callers that wait in each.
+func TestLimiterOutlivesABubble(t *testing.T) {
+	d := cruise.Must(New(plain))
+	for range 2 {
+		synctest.Test(t, func(t *testing.T) {
+			d.Learn(cruise.Feedback{Outcome: cruise.OutcomeThrottled, Cost: 1})
+			time.AfterFunc(100*ms, func() { d.Pause(10 * time.Second) })
+			start := time.Now()
+			_ = d.WaitN(t.Context(), 1)
+			if got := time.Since(start); got < 10*time.Second {
+				t.Errorf("waited %v", got)
+			}
+		})
+	}
+}
+
 // Callers that come at one moment go in the order of their jitter.
 func TestJitterSpreads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -188,7 +188,7 @@ func (s policy) AtLeast(now clock.Instant, ahead int64, n int) time.Duration {
 	if s.isAlone() {
 		return s.local.AtLeast(now, ahead, n)
 	}
-	slots := max(0, ahead+min(int64(n-s.balance), 2*mostCost))
+	slots := max(0, ahead+min(int64(n)-int64(s.balance), 2*mostCost))
 	missing := slots - int64(s.slots.n)
 	switch {
 	case slots == 0:

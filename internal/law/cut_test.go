@@ -320,9 +320,10 @@ func TestUndo(t *testing.T) {
 		d := paced(100)
 		d.succeed(100, 10*ms)
 		d.throttle(0)
-		was := d.Rate()
+		was := *d.Law
 		d.Undo(0)
-		assert.Equal(t, was, d.Rate())
+		assert.Equal(t, was.rate, d.Rate())
+		assert.Equal(t, was.ceiling, d.ceiling)
 	})
 	t.Run("once", func(t *testing.T) {
 		d := cuts(2)

@@ -38,7 +38,7 @@ type Attempt struct {
 	Quota      *Quota
 	Late       bool // a throttle or success that was sent before the last throttle was known
 
-	Run clock.Instant // identifies the throttles that may prove to concern their calls alone, for Undo; 0 for none
+	Run clock.Instant // identifies the run of throttles that Undo may take back; 0 for none
 }
 
 func (a Attempt) count() int { return max(1, a.Count) }
@@ -79,7 +79,7 @@ type Law struct {
 	latency
 	chance
 
-	undo     before        // the last run of throttles
+	undo     before        // the state before the last run of throttles
 	rate     float64       // calls of cost 1 per second; +Inf before the first throttle
 	ceiling  float64       // the rate that the last congestion showed to be too much
 	measured int           // calls that the ceiling was measured by

@@ -75,3 +75,16 @@ func TestQueueLongestWaitEnds(t *testing.T) {
 		assert.Zero(t, b.waitingNow())
 	})
 }
+
+// A waiter that is let go keeps no timer for its longest wait.
+func TestQueueLongestWaitIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := newBucket(1, 1)
+		require.NoError(t, b.WaitN(t.Context(), 1))
+		w := NewWaiter(Ticket{Class: First, Cost: 1, MaxPause: clock.Never, Until: clock.Now().Add(time.Hour)})
+		require.Nil(t, b.Join(w))
+		_, err := b.Await(t.Context(), w)
+		require.NoError(t, err)
+		assert.False(t, w.timer.Stop())
+	})
+}
